@@ -1,0 +1,148 @@
+"""Every error this package raises, in one tree, and every code a model can see.
+
+    SkillsError
+    ├── FormatError              a SKILL.md cannot be used
+    │   ├── ParseError           its text cannot be read as frontmatter and body
+    │   └── ValidationError      its values break the specification (``.errors`` lists them all)
+    ├── CatalogError
+    │   ├── SkillNotFound        no skill of that name (``.suggestions``)
+    │   ├── ResourceNotFound     no such file in the skill (``.suggestions``)
+    │   └── InvalidResourcePath  the path leaves the skill or is not a path
+    ├── ScriptError
+    │   ├── InvalidArguments     the arguments of a call have the wrong form
+    │   ├── ScriptNotFound       no such script in the skill (``.suggestions``)
+    │   └── UnsupportedScriptType  no interpreter for that kind of file
+    ├── ConfigError              a setting of the owner's cannot be used
+    └── SandboxError             the sandbox itself did not work; never a script's own failure
+        └── SandboxUnavailable   no isolation level here is strong enough (``.reasons``)
+
+A script that fails, times out or is killed is a *result*, not an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """The codes a model sees in ``error_code``; google-adk 2.13's spelling where it has one (S0-26 to S0-34)."""
+
+    INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
+    SKILL_NOT_FOUND = "SKILL_NOT_FOUND"
+    SKILL_LOAD_ERROR = "SKILL_LOAD_ERROR"
+    REGISTRY_ERROR = "REGISTRY_ERROR"
+    INVALID_RESOURCE_PATH = "INVALID_RESOURCE_PATH"
+    RESOURCE_NOT_FOUND = "RESOURCE_NOT_FOUND"
+    SCRIPT_NOT_FOUND = "SCRIPT_NOT_FOUND"
+    UNSUPPORTED_SCRIPT_TYPE = "UNSUPPORTED_SCRIPT_TYPE"
+    NO_CODE_EXECUTOR = "NO_CODE_EXECUTOR"
+    EXECUTION_ERROR = "EXECUTION_ERROR"
+    SANDBOX_ERROR = "SANDBOX_ERROR"
+    SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
+    CONFIG_ERROR = "CONFIG_ERROR"
+
+
+class SkillsError(Exception):
+    """The root of the tree: a code for the model and a sentence for a person.
+
+    The sentence says what happened, with which value, and what to do next.
+    """
+
+    code: ErrorCode = ErrorCode.EXECUTION_ERROR
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class FormatError(SkillsError):
+    """A SKILL.md cannot be used."""
+
+    code = ErrorCode.SKILL_LOAD_ERROR
+
+
+class ParseError(FormatError):
+    """The text of a SKILL.md cannot be read as frontmatter and body."""
+
+
+class ValidationError(FormatError):
+    """The values of a SKILL.md break the specification; ``errors`` has every message."""
+
+    def __init__(self, message: str, errors: Sequence[str] | None = None) -> None:
+        super().__init__(message)
+        self.errors: list[str] = list(errors) if errors is not None else [message]
+
+
+class _WithSuggestions(SkillsError):
+    def __init__(self, message: str, suggestions: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.suggestions: tuple[str, ...] = tuple(suggestions)
+
+
+class CatalogError(SkillsError):
+    """A question to the catalog has no answer."""
+
+    code = ErrorCode.REGISTRY_ERROR
+
+
+class SkillNotFound(CatalogError, _WithSuggestions):
+    """No skill has that name; ``suggestions`` are the nearest names, best first."""
+
+    code = ErrorCode.SKILL_NOT_FOUND
+
+
+class ResourceNotFound(CatalogError, _WithSuggestions):
+    """The skill has no such file; ``suggestions`` are the nearest paths, best first."""
+
+    code = ErrorCode.RESOURCE_NOT_FOUND
+
+
+class InvalidResourcePath(CatalogError):
+    """The path leaves the skill's folder, passes a link that does, or is not a path (S4-22)."""
+
+    code = ErrorCode.INVALID_RESOURCE_PATH
+
+
+class ScriptError(SkillsError):
+    """A script cannot be started as asked."""
+
+
+class InvalidArguments(ScriptError):
+    """The arguments of a call have the wrong type or form (S0-32, S0-33, S0-36)."""
+
+    code = ErrorCode.INVALID_ARGUMENTS
+
+
+class ScriptNotFound(ScriptError, _WithSuggestions):
+    """The skill has no such script; ``suggestions`` are the nearest ones, best first (S0-29)."""
+
+    code = ErrorCode.SCRIPT_NOT_FOUND
+
+
+class UnsupportedScriptType(ScriptError):
+    """No interpreter is configured for that kind of file (S0-7, S0-8, S0-31)."""
+
+    code = ErrorCode.UNSUPPORTED_SCRIPT_TYPE
+
+
+class ConfigError(SkillsError):
+    """A setting given by the owner cannot be used."""
+
+    code = ErrorCode.CONFIG_ERROR
+
+
+class SandboxError(SkillsError):
+    """The sandbox itself did not work. Never shown as the script's own failure or output."""
+
+    code = ErrorCode.SANDBOX_ERROR
+
+
+class SandboxUnavailable(SandboxError):
+    """No isolation level that works here reaches the policy's ``min_isolation``; ``reasons`` says why, level by level."""
+
+    code = ErrorCode.SANDBOX_UNAVAILABLE
+
+    def __init__(self, message: str, reasons: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.reasons: tuple[str, ...] = tuple(reasons)

@@ -1,0 +1,301 @@
+"""The contract of every sandbox: run ONE command safely; request in, result out.
+
+A backend is a subclass of :class:`Sandbox`. It knows nothing of skills or of google-adk. The conformance suite in
+``tests/sandbox/conformance`` runs against every backend; a backend that does not pass it does not ship.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+
+_NO_ENV: Mapping[str, str] = MappingProxyType({})
+
+SKILL_DIR = PurePosixPath("/skill")
+"""Where a skill's files are, as the script and the model see it."""
+WORK_DIR = PurePosixPath("/work")
+"""The writable workspace and working directory, as the script and the model see it."""
+
+
+class IsolationLevel(StrEnum):
+    """How a run is contained, strongest first. ``process`` is no isolation from the host's files or network."""
+
+    CGROUP = "cgroup"
+    NAMESPACES = "namespaces"
+    LANDLOCK = "landlock"
+    SECCOMP = "seccomp"
+    PROCESS = "process"
+
+    @property
+    def strength(self) -> int:
+        """4 for cgroup down to 0 for process."""
+        return len(IsolationLevel) - 1 - list(IsolationLevel).index(self)
+
+
+class Status(StrEnum):
+    """How a run ended. Facts, never deduced from an exit code or from text of the script."""
+
+    OK = "ok"  # exit code 0
+    ERROR = "error"  # another exit code, or a signal the script did not get from us
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "oom"
+    OUTPUT_LIMIT = "output_limit"
+    DISK_LIMIT = "disk_limit"
+    CANCELLED = "cancelled"
+    SANDBOX_ERROR = "sandbox_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a run may reach: ``none`` (default), ``loopback``, ``allow`` (hosts and ports) or ``host`` (opt-in)."""
+
+    mode: str = "none"
+    hosts: tuple[str, ...] = ()
+    ports: tuple[int, ...] = (443,)
+
+    @classmethod
+    def none(cls) -> Network:
+        """No network at all."""
+        return cls("none")
+
+    @classmethod
+    def loopback(cls) -> Network:
+        """A loopback interface of its own."""
+        return cls("loopback")
+
+    @classmethod
+    def allow(cls, *hosts: str, ports: tuple[int, ...] = (443,)) -> Network:
+        """Only these host names, through a checking proxy."""
+        return cls("allow", hosts, ports)
+
+    @classmethod
+    def host(cls) -> Network:
+        """The host's network, unrestricted. Only ever by explicit choice."""
+        return cls("host")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxPolicy:
+    """Every limit of a run (SANDBOX.md 4.2). ``None`` means unlimited; 0 is legal where it makes sense.
+
+    Attributes:
+        isolation: ``auto`` takes the strongest level that works here; a level's name demands that one.
+        min_isolation: Below this level a run is refused with the reasons (fail closed).
+        wall_seconds: Deadline, in seconds of wall time from the start of the command.
+        term_grace_seconds: Seconds between SIGTERM and SIGKILL at the deadline; 0 kills at once.
+        drain_seconds: How long output is still read after the command itself has ended.
+        cpu_seconds: CPU seconds per process; None means the deadline, rounded up.
+        memory_bytes: Memory of the run, in bytes.
+        pids: Processes and threads of the run.
+        open_files: File descriptors per process.
+        file_bytes: Largest single file the run may write.
+        workspace_bytes: Everything in the workspace together.
+        workspace_inodes: Files and directories in the workspace together.
+        tmp_bytes: Size of the private /tmp, where the level has one.
+        shm_bytes: Size of the private /dev/shm, where the level has one.
+        output_bytes: Bytes kept per stream: three quarters from its start, one quarter from its end.
+        output_flood_bytes: Bytes per stream at which the run is killed; also the bound of a spill file.
+        max_files: Output files collected.
+        max_file_bytes: Largest output file collected.
+        max_total_file_bytes: Output files collected, together.
+        network: See :class:`Network`.
+        env: Variables granted to the script.
+        inherit_env: Names of host variables passed on; names that look secret are refused unless ``allow_secrets``.
+        allow_secrets: Permit secret-looking names in ``inherit_env``.
+        python: Interpreter for Python; None is the one running the agent.
+        extra_ro: Host paths readable besides the system, at the same path.
+        run_as: Numeric user id for the run when the agent is root; None takes the backend's default.
+    """
+
+    isolation: str = "auto"
+    min_isolation: str = IsolationLevel.LANDLOCK.value
+    wall_seconds: float | None = 30.0
+    term_grace_seconds: float = 1.0
+    drain_seconds: float = 0.5
+    cpu_seconds: int | None = None
+    memory_bytes: int | None = 512 << 20
+    pids: int | None = 64
+    open_files: int | None = 256
+    file_bytes: int | None = 64 << 20
+    workspace_bytes: int | None = 256 << 20
+    workspace_inodes: int | None = 20_000
+    tmp_bytes: int | None = 64 << 20
+    shm_bytes: int | None = 16 << 20
+    output_bytes: int = 256 << 10
+    output_flood_bytes: int | None = 64 << 20
+    max_files: int = 50
+    max_file_bytes: int = 5 << 20
+    max_total_file_bytes: int = 16 << 20
+    network: Network = field(default_factory=Network.none)
+    env: Mapping[str, str] = field(default_factory=lambda: _NO_ENV)
+    inherit_env: tuple[str, ...] = ()
+    allow_secrets: bool = False
+    python: str | None = None
+    extra_ro: tuple[str, ...] = ()
+    run_as: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnlyMount:
+    """A host folder the run may read at ``target``.
+
+    ``linked`` also makes each of its top-level entries appear in the workspace under the same name (as a symbolic
+    link, when the workspace has nothing of that name), so that the working directory looks like the folder's root
+    (C40, S0-43) while everything new is written to the workspace. Such links are never collected as output.
+    """
+
+    source: Path
+    target: PurePosixPath = SKILL_DIR
+    linked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file put into the workspace before the run. ``path`` is relative to it, with forward slashes."""
+
+    path: str
+    content: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRequest:
+    """One command to run.
+
+    Attributes:
+        argv: The command and its arguments, as separate elements; never a shell string. Paths use the sandbox's
+            view (``/skill/...``, ``/work/...``): a backend without a file system of its own translates elements that
+            are, or start with, a mount's target or the workspace.
+        policy: The limits that hold.
+        env: Variables granted to this run, over ``policy.env``.
+        stdin: Bytes for standard input; None closes it (a read sees end of file at once, C43).
+        mounts: Read-only folders.
+        input_files: Files written into the workspace first.
+        workspace: A host folder that lasts over several runs: its files are copied in before the run and what the run
+            added or changed is copied back after it. None starts from an empty workspace.
+        cwd: Working directory, in the sandbox's view; under ``/work`` or ``/skill``.
+        on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives, for streaming to a
+            terminal. Never sees more than the output limits keep.
+        spill_dir: Host folder for the full text of a stream that outgrew ``output_bytes``; None keeps none.
+        label: What this is, for logs; no secrets.
+    """
+
+    argv: tuple[str, ...]
+    policy: SandboxPolicy = field(default_factory=SandboxPolicy)
+    env: Mapping[str, str] = field(default_factory=lambda: _NO_ENV)
+    stdin: bytes | None = None
+    mounts: tuple[ReadOnlyMount, ...] = ()
+    input_files: tuple[InputFile, ...] = ()
+    workspace: Path | None = None
+    cwd: PurePosixPath = WORK_DIR
+    on_output: Callable[[str, bytes], None] | None = None
+    spill_dir: Path | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A regular file the run added to or changed in the workspace. ``path`` is relative and sanitised."""
+
+    path: str
+    content: bytes
+    mime_type: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of content."""
+        return len(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationReport:
+    """Who enforced what, for one run.
+
+    Attributes:
+        level: The level that ran it.
+        enforced: Concern (``files network processes memory pids disk kernel``) to the mechanism that enforces it, or
+            ``none``; e.g. ``{"memory": "rlimit", "files": "none"}``.
+        degraded: One sentence per policy limit that is not, or only partly, enforced here.
+        reasons: Why stronger levels were not used.
+    """
+
+    level: IsolationLevel
+    enforced: Mapping[str, str]
+    degraded: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """What one run did. Always returned: a script's failure is a result, not an exception.
+
+    ``exit_code`` is None exactly when a signal ended the command (``signal`` is set) or it never started.
+    ``signal_inferred`` marks a signal deduced from a backend's 128+n convention. ``stdout``/``stderr`` are what was
+    kept (head and tail); ``*_total`` count what was written. ``processes_killed`` counts what was still alive at the
+    end; ``survivors`` what could not be killed (only possible at the ``process`` level, best effort).
+    """
+
+    status: Status
+    exit_code: int | None
+    isolation: IsolationReport
+    signal: int | None = None
+    signal_inferred: bool = False
+    timed_out: bool = False
+    oom_killed: bool = False
+    interrupted: bool = False
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_total: int = 0
+    stderr_total: int = 0
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    stdout_spill: Path | None = None
+    stderr_spill: Path | None = None
+    wall_ms: float = 0.0
+    setup_ms: float = 0.0
+    cpu_ms: float | None = None
+    max_rss_bytes: int | None = None
+    processes_killed: int = 0
+    survivors: int = 0
+    files: tuple[OutputFile, ...] = ()
+    skipped_files: tuple[tuple[str, str], ...] = ()
+    session_id: str | None = None
+    session_reset: bool = False
+
+
+class Sandbox(ABC):
+    """Runs commands under a policy.
+
+    What every implementation guarantees:
+
+    - ``run`` returns an :class:`ExecutionResult` for everything the command can do, and raises only
+      :class:`~adk_skills_agent.errors.SandboxUnavailable` (the policy cannot be met here),
+      :class:`~adk_skills_agent.errors.SandboxError` (the sandbox itself failed; never a script's failure),
+      ``ValueError`` for a request that cannot be expressed (NUL byte in an argument) and ``CancelledError``.
+    - The command gets a fixed small environment plus what was granted, closed stdin, no terminal, no descriptor but
+      0, 1 and 2, and its own session.
+    - Whatever ends the run (exit, deadline, output flood, cancellation) ends its processes and removes its temporary
+      files before ``run`` returns; at the ``process`` level a process that left the session may survive and is
+      counted in ``survivors`` when it can be seen.
+    - A process that keeps the pipes open after the command has ended delays the result by at most ``drain_seconds``.
+    - Agent memory does not grow with the script's output.
+    - Nothing of the caller's environment, files or descriptors is used implicitly.
+    - The event loop is never blocked, and no thread is used per run.
+    """
+
+    name: str
+
+    @abstractmethod
+    async def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one command to its end."""
+
+    @abstractmethod
+    async def probe(self) -> IsolationReport:
+        """What this backend can enforce here, found by really running it; cached per process."""
+
+    async def close(self) -> None:  # noqa: B027 - most backends hold nothing
+        """Release what the backend holds. Safe to call twice."""
