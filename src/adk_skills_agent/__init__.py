@@ -1,0 +1,1 @@
+"""The runtime for Agent Skills on Google's Agent Development Kit."""

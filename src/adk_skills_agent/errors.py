@@ -139,7 +139,7 @@ class SandboxError(SkillsError):
 
 
 class SandboxUnavailable(SandboxError):
-    """No isolation level that works here reaches the policy's ``min_isolation``; ``reasons`` says why, level by level."""
+    """No isolation level that works here reaches the policy's ``min_isolation``; ``reasons`` has one per level."""
 
     code = ErrorCode.SANDBOX_UNAVAILABLE
 
