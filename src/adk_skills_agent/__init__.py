@@ -1,1 +1,126 @@
-"""The runtime for Agent Skills on Google's Agent Development Kit."""
+"""The runtime for Agent Skills on Google's Agent Development Kit.
+
+Everything public is here; each name is imported on first use, so ``import adk_skills_agent`` costs nothing and does
+not import google-adk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adk_skills_agent.adk import (
+        SkillTools,
+        create_read_reference_tool,
+        create_run_script_tool,
+        create_search_skills_tool,
+        create_use_skill_tool,
+        with_skills,
+    )
+    from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
+    from adk_skills_agent.errors import ErrorCode, SandboxError, SandboxUnavailable, SkillNotFound, SkillsError
+    from adk_skills_agent.format import (
+        Diagnostic,
+        Severity,
+        SkillMetadata,
+        ValidationResult,
+        create_skill_template,
+        read_properties,
+        to_available_skills_xml,
+        to_prompt,
+        validate_skill,
+    )
+    from adk_skills_agent.sandbox.contract import (
+        ExecutionRequest,
+        ExecutionResult,
+        IsolationReport,
+        Network,
+        Sandbox,
+        SandboxPolicy,
+    )
+    from adk_skills_agent.sandbox.local import local_sandbox
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "adk": (
+        "SkillTools",
+        "create_read_reference_tool",
+        "create_run_script_tool",
+        "create_search_skills_tool",
+        "create_use_skill_tool",
+        "with_skills",
+    ),
+    "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
+    "errors": ("ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
+    "format": (
+        "Diagnostic",
+        "Severity",
+        "SkillMetadata",
+        "ValidationResult",
+        "create_skill_template",
+        "read_properties",
+        "to_available_skills_xml",
+        "to_prompt",
+        "validate_skill",
+    ),
+    "sandbox.contract": (
+        "ExecutionRequest",
+        "ExecutionResult",
+        "IsolationReport",
+        "Network",
+        "Sandbox",
+        "SandboxPolicy",
+    ),
+    "sandbox.local": ("local_sandbox",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "Diagnostic",
+    "ErrorCode",
+    "ExecutionRequest",
+    "ExecutionResult",
+    "IsolationReport",
+    "Network",
+    "RegistryConfig",
+    "Sandbox",
+    "SandboxError",
+    "SandboxPolicy",
+    "SandboxUnavailable",
+    "Severity",
+    "Skill",
+    "SkillMetadata",
+    "SkillNotFound",
+    "SkillTools",
+    "SkillsError",
+    "SkillsRegistry",
+    "SkillsView",
+    "ValidationResult",
+    "create_read_reference_tool",
+    "create_run_script_tool",
+    "create_search_skills_tool",
+    "create_skill_template",
+    "create_use_skill_tool",
+    "local_sandbox",
+    "read_properties",
+    "to_available_skills_xml",
+    "to_prompt",
+    "validate_skill",
+    "with_skills",
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -17,6 +17,9 @@
         └── SandboxUnavailable   no isolation level here is strong enough (``.reasons``)
 
 A script that fails, times out or is killed is a *result*, not an exception.
+
+    UserWarning
+    └── SecurityWarning          said once per process: scripts run with less isolation than a sandbox should give
 """
 
 from __future__ import annotations
@@ -146,3 +149,7 @@ class SandboxUnavailable(SandboxError):
     def __init__(self, message: str, reasons: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.reasons: tuple[str, ...] = tuple(reasons)
+
+
+class SecurityWarning(UserWarning):
+    """Scripts run with less isolation than a sandbox should give; said once per process."""

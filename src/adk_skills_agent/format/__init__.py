@@ -1,1 +1,70 @@
-"""format"""
+"""The file format: text in, values out. Reading, validation (strict and lenient), prompt XML, the template.
+
+Loading is lenient (``parse_head``, ``parse_file``, ``parse_text``); ``validate_skill``, ``read_properties`` and
+``to_prompt`` are strict and say what skills-ref 0.1.1 says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+from adk_skills_agent.format.models import ParsedSkill, SkillMetadata, YamlValue
+from adk_skills_agent.format.names import normalise_name
+from adk_skills_agent.format.parser import parse_file, parse_head, parse_read, parse_text
+from adk_skills_agent.format.reading import MAX_SKILL_BYTES, SkillFileText, read_head, read_text
+from adk_skills_agent.format.skill_file import find_skill_md
+
+if TYPE_CHECKING:
+    from adk_skills_agent.format.prompt import to_available_skills_xml, to_prompt
+    from adk_skills_agent.format.properties import SkillProperties, read_properties
+    from adk_skills_agent.format.template import create_skill_template
+    from adk_skills_agent.format.validator import ValidationResult, validate_metadata, validate_skill
+
+__all__ = [
+    "MAX_SKILL_BYTES",
+    "Diagnostic",
+    "ParsedSkill",
+    "Severity",
+    "SkillFileText",
+    "SkillMetadata",
+    "SkillProperties",
+    "ValidationResult",
+    "YamlValue",
+    "create_skill_template",
+    "find_skill_md",
+    "normalise_name",
+    "parse_file",
+    "parse_head",
+    "parse_read",
+    "parse_text",
+    "read_head",
+    "read_properties",
+    "read_text",
+    "to_available_skills_xml",
+    "to_prompt",
+    "validate_metadata",
+    "validate_skill",
+]
+
+_LATER = {
+    "SkillProperties": "properties",
+    "ValidationResult": "validator",
+    "create_skill_template": "template",
+    "read_properties": "properties",
+    "to_available_skills_xml": "prompt",
+    "to_prompt": "prompt",
+    "validate_metadata": "validator",
+    "validate_skill": "validator",
+}
+
+
+def __getattr__(name: str) -> object:
+    # A process that only loads skills pays for nothing else.
+    if name in _LATER:
+        from importlib import import_module
+
+        value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -176,10 +176,11 @@ class ExecutionRequest:
         mounts: Read-only folders.
         input_files: Files written into the workspace first.
         workspace: A host folder that lasts over several runs: its files are copied in before the run and what the run
-            added or changed is copied back after it. None starts from an empty workspace.
+            added or changed is copied back after it (what it removed is removed), also when the run was stopped by a
+            limit. The caller lets runs that share one take turns. None starts from an empty workspace.
         cwd: Working directory, in the sandbox's view; under ``/work`` or ``/skill``.
         on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives, for streaming to a
-            terminal. Never sees more than the output limits keep.
+            terminal. Gets at most the first ``output_bytes`` of each stream.
         spill_dir: Host folder for the full text of a stream that outgrew ``output_bytes``; None keeps none.
         label: What this is, for logs; no secrets.
     """
@@ -235,8 +236,11 @@ class ExecutionResult:
 
     ``exit_code`` is None exactly when a signal ended the command (``signal`` is set) or it never started.
     ``signal_inferred`` marks a signal deduced from a backend's 128+n convention. ``stdout``/``stderr`` are what was
-    kept (head and tail); ``*_total`` count what was written. ``processes_killed`` counts what was still alive at the
-    end; ``survivors`` what could not be killed (only possible at the ``process`` level, best effort).
+    kept (head and tail); ``*_total`` count what was written; ``*_cut_at`` is the offset in the kept bytes at which
+    bytes are missing, None when nothing is. ``processes_killed`` counts what was still alive at the end; ``survivors``
+    what could not be killed (only possible at the ``process`` level, best effort). ``cpu_ms`` is the command's and its
+    waited-for children's. ``notes`` has a sentence for everything the run asked for and did not get, and everything
+    that was cut, renamed or left out without a field of its own.
     """
 
     status: Status
@@ -265,6 +269,9 @@ class ExecutionResult:
     skipped_files: tuple[tuple[str, str], ...] = ()
     session_id: str | None = None
     session_reset: bool = False
+    stdout_cut_at: int | None = None
+    stderr_cut_at: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Sandbox(ABC):
@@ -274,8 +281,11 @@ class Sandbox(ABC):
 
     - ``run`` returns an :class:`ExecutionResult` for everything the command can do, and raises only
       :class:`~adk_skills_agent.errors.SandboxUnavailable` (the policy cannot be met here),
-      :class:`~adk_skills_agent.errors.SandboxError` (the sandbox itself failed; never a script's failure),
-      ``ValueError`` for a request that cannot be expressed (NUL byte in an argument) and ``CancelledError``.
+      :class:`~adk_skills_agent.errors.SandboxError` (the sandbox itself failed, or ``argv[0]`` cannot be started here:
+      there is no such command, it is not executable, its ``#!`` interpreter is missing; never a script's failure),
+      :class:`~adk_skills_agent.errors.ConfigError` (a policy with impossible values), ``ValueError`` for a request
+      that cannot be expressed (a NUL byte in an argument, arguments too large for the system) and ``CancelledError``.
+      What ``on_output`` raises ends the run and comes out as it is.
     - The command gets a fixed small environment plus what was granted, closed stdin, no terminal, no descriptor but
       0, 1 and 2, and its own session.
     - Whatever ends the run (exit, deadline, output flood, cancellation) ends its processes and removes its temporary

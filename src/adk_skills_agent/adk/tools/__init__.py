@@ -1,1 +1,1 @@
-"""adk/tools"""
+"""One file per tool a model can call."""

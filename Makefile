@@ -1,0 +1,42 @@
+# Every target does its own set-up; the first one takes a minute, later ones nothing.
+SHELL := /bin/bash
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow test-adk-matrix check bench docs clean
+
+help:  ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
+
+setup:  ## Make .venv with the locked dependencies
+	@tools/setup
+
+demo: setup  ## Show the whole job: discover, activate, read, run a script, get the file (rehearsed model, no key)
+	@$(BIN)/adk-skills demo
+
+test: setup  ## Run the tests
+	@$(PYTEST) -n auto -m "not slow"
+
+test-slow: setup  ## Run the slow tests: fuzzing, the wheel in an empty directory, long floods
+	@tools/setup --group slow
+	@$(PYTEST) -n auto -m slow
+
+test-adk-matrix: setup  ## Run the google-adk tests on its lowest supported and its newest version
+	@tools/test-adk-matrix
+
+check: setup  ## Lint, format, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup  ## Measure against google-adk, interleaved, as ratios
+	@$(BIN)/python benchmarks/run.py
+
+docs: setup  ## Build the documentation into site/
+	@tools/setup --extra docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+clean:  ## Remove everything that was made
+	rm -rf .venv .venv-adk-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output

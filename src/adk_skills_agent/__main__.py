@@ -1,0 +1,5 @@
+"""``python -m adk_skills_agent`` is ``adk-skills``."""
+
+from adk_skills_agent.cli.main import main
+
+main()

@@ -1,0 +1,43 @@
+"""What a tool answers when it cannot do what was asked: a code, a sentence and the nearest names."""
+
+from __future__ import annotations
+
+import logging
+
+from adk_skills_agent.errors import (
+    FormatError,
+    InvalidArguments,
+    ResourceNotFound,
+    ScriptNotFound,
+    SkillNotFound,
+    SkillsError,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def failure(error: SkillsError) -> dict[str, object]:
+    """The tool response for an error of this package; it names no path of the host."""
+    message = error.message
+    if isinstance(error, FormatError):
+        # Its sentence is for the owner and names the file on the host.
+        logger.warning("a skill cannot be read: %s", message)
+        message = "The skill's instructions cannot be read right now. Go on without it and tell the user."
+    answer: dict[str, object] = {"error": message, "error_code": error.code.value}
+    if isinstance(error, (SkillNotFound, ResourceNotFound, ScriptNotFound)) and error.suggestions:
+        answer["suggestions"] = list(error.suggestions)
+    return answer
+
+
+def required_text(args: dict[str, object], name: str) -> str:
+    """A required string argument of a tool call.
+
+    Raises:
+        InvalidArguments: It is missing, empty or not a string.
+    """
+    value = args.get(name)
+    if value is None or value == "":
+        raise InvalidArguments(f"Argument '{name}' is required.")
+    if not isinstance(value, str):
+        raise InvalidArguments(f"Argument '{name}' must be a string, got {type(value).__name__}.")
+    return value

@@ -1,0 +1,116 @@
+"""Giving an agent skills in one line (S4-11, S4-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.adk.listing import SkillListing
+from adk_skills_agent.adk.tools.read_reference import ReadReferenceTool
+from adk_skills_agent.adk.tools.run_script import RunScriptTool
+from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
+from adk_skills_agent.adk.tools.use_skill import UseSkillTool
+from adk_skills_agent.adk.toolset import SkillTools
+from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.scripts import Interpreters, RunSettings, SessionWorkspaces
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from google.adk.agents import LlmAgent
+
+    from adk_skills_agent.format import SkillMetadata
+    from adk_skills_agent.sandbox.contract import Sandbox
+
+
+def with_skills(
+    agent: LlmAgent,
+    skills: Iterable[str | Path] | CatalogReader,
+    *,
+    policy: SandboxPolicy | None = None,
+    sandbox: Sandbox | None = None,
+    interpreters: Mapping[str, Sequence[str]] | None = None,
+    env: Mapping[str, str] | None = None,
+    allow: Sequence[str] = (),
+    deny: Sequence[str] = (),
+    predicate: Callable[[SkillMetadata], bool] | None = None,
+    budget_tokens: int | None = None,
+) -> LlmAgent:
+    """A copy of ``agent`` that can find, load and use skills; the agent given is not changed.
+
+    Args:
+        agent: Any google-adk LLM agent.
+        skills: Folders to search, or a registry (agents may share one), or a view of one.
+        policy: Limits of the scripts it runs.
+        sandbox: Where they run; None takes this machine.
+        interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
+        env: Variables granted to every script.
+        allow: Only skills whose names match one of these patterns (``"db-*"``); empty allows all.
+        deny: No skill whose name matches one of these patterns.
+        predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
+        budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
+
+    Raises:
+        ConfigError: ``interpreters`` or ``skills`` is malformed.
+    """
+    if isinstance(skills, str):
+        raise ConfigError(f"with_skills takes a list of folders; write [{skills!r}].")
+    if not isinstance(skills, CatalogReader):
+        registry = SkillsRegistry()
+        registry.discover(skills)
+        skills = registry
+    view = skills.view(allow, deny, predicate)
+    model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
+    tools = SkillTools(
+        view,
+        sandbox=sandbox,
+        settings=_settings(policy, interpreters),
+        env=env,
+        budget_tokens=budget_tokens,
+        model=model,
+    )
+    return agent.clone(update={"tools": [*agent.tools, tools]})
+
+
+def create_use_skill_tool(
+    skills: CatalogReader, *, budget_tokens: int | None = None, model: str | None = None
+) -> UseSkillTool:
+    """The tool that activates a skill; the catalogue is in its description."""
+    return UseSkillTool(SkillListing(skills.view(), budget_tokens=budget_tokens, model=model))
+
+
+def create_run_script_tool(
+    skills: CatalogReader,
+    *,
+    policy: SandboxPolicy | None = None,
+    sandbox: Sandbox | None = None,
+    interpreters: Mapping[str, Sequence[str]] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> RunScriptTool:
+    """The tool that runs a skill's scripts."""
+    return RunScriptTool(
+        SkillListing(skills.view()),
+        sandbox or local_sandbox(),
+        settings=_settings(policy, interpreters),
+        workspaces=SessionWorkspaces(),
+        env=env,
+    )
+
+
+def create_read_reference_tool(skills: CatalogReader) -> ReadReferenceTool:
+    """The tool that reads a skill's files."""
+    return ReadReferenceTool(SkillListing(skills.view()))
+
+
+def create_search_skills_tool(
+    skills: CatalogReader, *, budget_tokens: int | None = None, model: str | None = None
+) -> SearchSkillsTool:
+    """The tool that finds skills the catalogue has no room for; give it the budget of the ``use_skill`` tool."""
+    return SearchSkillsTool(SkillListing(skills.view(), budget_tokens=budget_tokens, model=model))
+
+
+def _settings(policy: SandboxPolicy | None, interpreters: Mapping[str, Sequence[str]] | None) -> RunSettings:
+    return RunSettings(policy or SandboxPolicy(), Interpreters(interpreters))

@@ -1,0 +1,184 @@
+"""``run_script``: run a script of a skill in the sandbox (S4-6, S4-18 to S4-20, S0-1 to S0-10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from google.adk.tools.base_tool import BaseTool
+from google.genai import types
+from opentelemetry import trace
+
+from adk_skills_agent.adk.answers import failure, required_text
+from adk_skills_agent.adk.artifacts import load_inputs, save_outputs
+from adk_skills_agent.adk.declarations import skill_name_schema
+from adk_skills_agent.errors import SandboxError, SkillsError
+from adk_skills_agent.scripts import (
+    RunSettings,
+    ScriptArguments,
+    ScriptOutcome,
+    ScriptPlan,
+    SessionWorkspaces,
+    execution_id,
+    plan_script,
+    script_outcome,
+    workspace_key,
+)
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+
+if TYPE_CHECKING:
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.listing import SkillListing
+    from adk_skills_agent.sandbox.contract import InputFile, Sandbox
+
+logger = logging.getLogger(__name__)
+tracer = trace.get_tracer("adk_skills_agent")
+
+NAME = "run_script"
+
+
+class RunScriptTool(BaseTool):
+    """Runs one script of a skill. A failing script is an answer with ``status: error``, never an exception."""
+
+    def __init__(
+        self,
+        listing: SkillListing,
+        sandbox: Sandbox,
+        *,
+        settings: RunSettings,
+        workspaces: SessionWorkspaces,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            name=NAME,
+            description=(
+                "Run a script from a skill's scripts/ folder and get its output. Load the skill first; its "
+                "instructions say which script to run and how. The script starts in a working directory where the "
+                "skill's files can be read by their relative paths; files it writes there are kept for the session. "
+                "If a script is not found, do not guess other paths."
+            ),
+        )
+        self._listing = listing
+        self._sandbox = sandbox
+        self._settings = settings
+        self._workspaces = workspaces
+        self._env = dict(env or {})
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        return types.FunctionDeclaration(
+            name=self.name,
+            description=self.description,
+            parameters_json_schema={
+                "type": "object",
+                "properties": {
+                    "skill": skill_name_schema(self._listing.names),
+                    "script": {"type": "string", "description": "The script's path, such as 'scripts/run.py'."},
+                    "args": {
+                        "anyOf": [
+                            {"type": "object"},
+                            {"type": "array", "items": {"type": "string"}},
+                            {"type": "string"},
+                        ],
+                        "description": (
+                            "Arguments. An object becomes long options ({'top': 3} is --top 3, true is a bare flag, "
+                            "a list repeats the option, '_positional' lists positional arguments); an array is the "
+                            "complete argument list; a string is split like a command line."
+                        ),
+                    },
+                    "files": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Names of artifacts of this session to put into the working directory first.",
+                    },
+                },
+                "required": ["skill", "script"],
+            },
+        )
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+        """Declare the tool when there are skills (C27)."""
+        if not self._listing.empty:
+            await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+        """Run the script and return what it did."""
+        try:
+            name = required_text(args, "skill")
+            script = required_text(args, "script")
+            inputs = await load_inputs(tool_context, args.get("files"))
+            arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
+            return await self._run(name, script, arguments, inputs, tool_context)
+        except SandboxError as error:
+            logger.exception("the sandbox failed for script %r of skill %r", args.get("script"), args.get("skill"))
+            return failure(error)
+        except SkillsError as error:
+            return failure(error)
+
+    async def _run(
+        self,
+        name: str,
+        script: str,
+        arguments: ScriptArguments,
+        inputs: tuple[InputFile, ...],
+        tool_context: ToolContext,
+    ) -> dict[str, object]:
+        session = tool_context.session
+        key = workspace_key(session.app_name, session.user_id, session.id)
+        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
+            async with self._workspaces.use(key) as workspace:
+                plan = await asyncio.to_thread(self._plan, name, script, arguments, inputs, workspace, Path(spill))
+                outcome = await self._execute(plan, execution_id(name, session.id, tool_context.agent_name))
+            artifacts = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
+        return outcome.to_model(artifacts=artifacts)
+
+    def _plan(
+        self,
+        name: str,
+        script: str,
+        arguments: ScriptArguments,
+        inputs: tuple[InputFile, ...],
+        workspace: Path,
+        spill: Path,
+    ) -> ScriptPlan:
+        skill = self._listing.skills.load_skill(name)
+        return plan_script(
+            skill,
+            script,
+            arguments,
+            settings=self._settings,
+            env=self._env,
+            workspace=workspace,
+            input_files=inputs,
+            spill_dir=spill,
+        )
+
+    async def _execute(self, plan: ScriptPlan, run_id: str) -> ScriptOutcome:
+        with tracer.start_as_current_span("run_skill_script") as span:
+            span.set_attributes({"skill.name": plan.skill_name, "skill.script": plan.path, "execution.id": run_id})
+            result = await self._sandbox.run(plan.request)
+            outcome = script_outcome(plan, result)
+            span.set_attributes(
+                {
+                    "script.status": outcome.status.value,
+                    "script.return_code": outcome.return_code,
+                    "sandbox.level": result.isolation.level.value,
+                    "script.wall_ms": result.wall_ms,
+                }
+            )
+        logger.info(
+            "script %s of skill %s: %s%s, return code %d, %.0f ms, isolation %s",
+            plan.path,
+            plan.skill_name,
+            outcome.status.value,
+            f" ({outcome.reason})" if outcome.reason else "",
+            outcome.return_code,
+            result.wall_ms,
+            result.isolation.level.value,
+        )
+        return outcome

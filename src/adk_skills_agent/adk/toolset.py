@@ -1,0 +1,93 @@
+"""All skill tools of one agent, behind google-adk's toolset interface."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from google.adk.tools.base_toolset import BaseToolset
+
+from adk_skills_agent.adk.listing import SkillListing
+from adk_skills_agent.adk.tools.read_reference import ReadReferenceTool
+from adk_skills_agent.adk.tools.run_script import RunScriptTool
+from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
+from adk_skills_agent.adk.tools.use_skill import UseSkillTool
+from adk_skills_agent.sandbox.contract import IsolationLevel, Sandbox
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.scripts import RunSettings, SessionWorkspaces
+
+if TYPE_CHECKING:
+    from google.adk.agents.readonly_context import ReadonlyContext
+    from google.adk.tools.base_tool import BaseTool
+
+    from adk_skills_agent.catalog import SkillsView
+
+logger = logging.getLogger(__name__)
+
+
+class SkillTools(BaseToolset):
+    """``use_skill``, ``read_reference``, ``run_script`` and, when the catalogue is cut, ``search_skills``.
+
+    Args:
+        skills: The skills this agent may see.
+        sandbox: Where scripts run; None takes this machine.
+        settings: Limits and interpreters.
+        env: Variables granted to every script of this agent.
+        budget_tokens: Most tokens of the catalogue; None takes 2 % of the model's context.
+        model: The agent's model, for the default budget.
+    """
+
+    def __init__(
+        self,
+        skills: SkillsView,
+        *,
+        sandbox: Sandbox | None = None,
+        settings: RunSettings | None = None,
+        env: Mapping[str, str] | None = None,
+        budget_tokens: int | None = None,
+        model: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.listing = SkillListing(skills, budget_tokens=budget_tokens, model=model)
+        self._settings = settings or RunSettings()
+        self._sandbox = sandbox or local_sandbox()
+        self._workspaces = SessionWorkspaces()
+        self._warned = False
+        self._use = UseSkillTool(self.listing)
+        self._read = ReadReferenceTool(self.listing)
+        self._search = SearchSkillsTool(self.listing)
+        self._run = RunScriptTool(
+            self.listing, self._sandbox, settings=self._settings, workspaces=self._workspaces, env=env
+        )
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        """The tools that can work now: none without skills (C27), no ``run_script`` where nothing may run (S0-14)."""
+        await self.listing.skills.refresh_if_due()
+        if self.listing.empty:
+            return []
+        tools: list[BaseTool] = [self._use, self._read]
+        if await self._scripts_can_run():
+            tools.append(self._run)
+        tools.append(self._search)  # declares itself only when the catalogue is cut, which may change between requests
+        return tools
+
+    async def close(self) -> None:
+        """Delete the sessions' workspaces and release the sandbox."""
+        self._workspaces.close()
+        await self._sandbox.close()
+
+    async def _scripts_can_run(self) -> bool:
+        report = await self._sandbox.probe()
+        wanted = IsolationLevel(self._settings.policy.min_isolation)
+        if report.level.strength >= wanted.strength:
+            return True
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "run_script is not offered: this machine isolates scripts at level '%s', the policy asks for '%s'. %s",
+                report.level.value,
+                wanted.value,
+                " ".join(report.reasons),
+            )
+        return False

@@ -1,0 +1,435 @@
+"""Walks one folder of skills: what is there, with bounds, and re-reading only what changed (C4 to C7).
+
+An unchanged folder costs one stat, an unchanged skill two. The order of the result is the order of the walk: upper
+folders before lower ones, by name within a folder; then what is nested in a skill; then what is reached by a link.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from adk_skills_agent.catalog.ignore import NOT_SCANNED, RESOURCE_FOLDERS, VIRTUAL_ENVIRONMENT_MARK
+from adk_skills_agent.catalog.indexed import IndexedSkill
+from adk_skills_agent.catalog.scopes import ScanRoot
+from adk_skills_agent.catalog.spelling import is_inside, shown
+from adk_skills_agent.catalog.stamp import NO_STAMP, is_settled, stamp_of
+from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.format import parse_head
+from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+
+SKILL_FILE = "SKILL.md"
+
+
+class Folder:
+    """What a scan keeps of one folder, so that the next one need not list it again.
+
+    Attributes:
+        path: Absolute path, by the way it was reached.
+        stamp: Its stamp when it was listed.
+        settled: Whether that stamp can be believed.
+        children: Names of the subfolders to visit, sorted.
+        links: Names of the links that do not lead to a file, sorted; where they lead is looked at every time.
+        skill_file: The name of its SKILL.md, empty when it has none.
+        skill: The skill, when it could be read.
+        problems: What listing it left.
+    """
+
+    __slots__ = ("children", "links", "path", "problems", "settled", "skill", "skill_file", "stamp")
+
+    def __init__(
+        self,
+        path: str,
+        stamp: int,
+        settled: bool,
+        children: tuple[str, ...],
+        links: tuple[str, ...],
+        skill_file: str,
+        problems: tuple[Diagnostic, ...] = (),
+        skill: IndexedSkill | None = None,
+    ) -> None:
+        self.path = path
+        self.stamp = stamp
+        self.settled = settled
+        self.children = children
+        self.links = links
+        self.skill_file = skill_file
+        self.problems = problems
+        self.skill = skill
+
+
+class Scan:
+    """The result of walking one root.
+
+    Attributes:
+        folders: Every folder visited, by path; give it to the next scan of the same root.
+        skills: The skills found, in the order of the walk.
+        problems: What was repaired, refused, skipped or cut.
+        learned: Whether something was read that the index on disk does not know yet.
+    """
+
+    __slots__ = ("folders", "learned", "problems", "skills")
+
+    def __init__(self) -> None:
+        self.folders: dict[str, Folder] = {}
+        self.skills: list[IndexedSkill] = []
+        self.problems: list[Diagnostic] = []
+        self.learned = False
+
+
+def scan(root: ScanRoot, known: Mapping[str, Folder]) -> Scan:
+    """Walk a root and read the head of every SKILL.md that is new or changed.
+
+    Args:
+        root: The folder, its bounds and how far links may lead.
+        known: The folders of an earlier scan of this root, or an empty mapping.
+
+    Returns:
+        The skills and everything an owner should know. Bad input never raises: it becomes a diagnostic.
+    """
+    return _Walk(root, known).run()
+
+
+class _Place:
+    """A folder to visit: how it is reached, and where it really is."""
+
+    __slots__ = ("depth", "is_link", "owner", "path", "real")
+
+    def __init__(self, path: str, real: str, depth: int, owner: str, is_link: bool) -> None:
+        self.path = path
+        self.real = real
+        self.depth = depth
+        self.owner = owner  # the folder of the skill it is nested in, or ""
+        self.is_link = is_link
+
+
+class _Walk:
+    def __init__(self, root: ScanRoot, known: Mapping[str, Folder]) -> None:
+        self.root = root
+        self.known = known
+        self.started_ns = time.time_ns()
+        self.result = Scan()
+        self.root_real = os.path.realpath(root.path)
+        self.seen: dict[tuple[int, int], str] = {}
+        self.plain: deque[_Place] = deque()
+        self.nested: deque[_Place] = deque()
+        self.linked: deque[_Place] = deque()
+        self.too_deep: list[str] = []
+        self.ignored: Callable[[str, str], bool] | None = None
+        if root.respect_gitignore:
+            from adk_skills_agent.catalog.gitignore import GitIgnore
+
+            self.ignored = GitIgnore(root.path).excludes_folder
+
+    def run(self) -> Scan:
+        if not self._root_is_allowed():
+            return self.result
+        self.plain.append(_Place(self.root.path, self.root_real, 0, "", is_link=False))
+        visited = 0
+        while self.plain or self.nested or self.linked:
+            if self.root.max_folders is not None and visited >= self.root.max_folders:
+                self._say_folders_cut()
+                break
+            queue = self.plain or self.nested or self.linked
+            visited += self._visit(queue.popleft())
+        self._say_too_deep()
+        if len(self.result.folders) != len(self.known):
+            self.result.learned = True
+        return self.result
+
+    def _root_is_allowed(self) -> bool:
+        place = _Place(self.root.path, self.root_real, 0, "", is_link=True)
+        if self.root.boundary is not None and not self._link_is_allowed(place):
+            return False
+        allowed = self.root.trusted_roots
+        if allowed is None or any(is_inside(self.root_real, one) or is_inside(one, self.root_real) for one in allowed):
+            return True
+        self._say(
+            "outside-trusted-roots",
+            Severity.WARNING,
+            f"The folder {shown(self.root_real)} is in none of the trusted roots, so its skills are not loaded. "
+            "Add it to trusted_roots to load them.",
+            self.root.path,
+        )
+        return False
+
+    def _visit(self, place: _Place) -> int:
+        """Visit one folder; return 1 when it counts as visited."""
+        path = place.path
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            self._say_unreadable(place, error)
+            return 0
+        if place.is_link and not self._link_is_allowed(place):
+            return 0
+        if not stat.S_ISDIR(status.st_mode):
+            self._say("not-a-folder", Severity.ERROR, f"{shown(path)} is not a folder. Name a folder of skills.", path)
+            return 0
+        identity = (status.st_dev, status.st_ino)
+        earlier = self.seen.get(identity)
+        if earlier is not None:
+            self._say(
+                "same-folder",
+                Severity.INFO,
+                f"{shown(path)} is the same folder as {shown(earlier)}, which was already read.",
+                path,
+            )
+            return 0
+        self.seen[identity] = path
+
+        stamp = stamp_of(status)
+        old = self.known.get(path)
+        if old is not None and old.settled and old.stamp == stamp and self.ignored is None:
+            folder = old
+        else:
+            listed = self._list(place, status)
+            if listed is None:
+                return 1
+            folder = listed
+            self.result.learned |= folder.settled or old is None
+        self.result.folders[path] = folder
+        self.result.problems.extend(folder.problems)
+        if folder.skill_file:
+            folder.skill = self._read_skill(place, folder, old.skill if old is not None else None)
+            if folder.skill is not None:
+                self.result.skills.append(folder.skill)
+                self.result.problems.extend(folder.skill.problems)
+        self._queue_children(place, folder)
+        return 1
+
+    def _list(self, place: _Place, status: os.stat_result) -> Folder | None:
+        path = place.path
+        stamp = stamp_of(status)
+        settled = is_settled(status, self.started_ns)
+        problems: list[Diagnostic] = []
+        children: list[str] = []
+        links: list[str] = []
+        skill_files: list[str] = []
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name.lower() == "skill.md":
+                        if _is_folder(entry):
+                            problems.append(_skill_file_is_folder(entry.path))
+                        else:
+                            skill_files.append(name)
+                    elif name == VIRTUAL_ENVIRONMENT_MARK and path != self.root.path:
+                        return Folder(path, stamp, settled, (), (), "")
+                    elif entry.is_symlink():
+                        if name not in NOT_SCANNED and not _leads_to_file(entry):
+                            links.append(name)
+                    elif name not in NOT_SCANNED and entry.is_dir(follow_symlinks=False):
+                        children.append(name)
+        except OSError as error:
+            self._say_unreadable(place, error)
+            return None
+        skill_file = ""
+        if skill_files:
+            skill_files.sort()  # SKILL.md is first: upper case sorts before lower case
+            skill_file = skill_files[0]
+            if skill_file != SKILL_FILE:
+                problems.append(_wrong_spelling(path, skill_file))
+            children = [name for name in children if name not in RESOURCE_FOLDERS]
+        for names in (children, links):
+            names.sort()
+            names[:] = [name for name in names if self._can_be_spelled(path, name, problems)]
+        if self.ignored is not None:
+            children = [name for name in children if not self.ignored(path, name)]
+        return Folder(path, stamp, settled, tuple(children), tuple(links), skill_file, problems=tuple(problems))
+
+    @staticmethod
+    def _can_be_spelled(path: str, name: str, problems: list[Diagnostic]) -> bool:
+        if name.isascii() or name.encode("utf-8", "replace").decode() == name:
+            return True
+        place = shown(os.path.join(path, name))
+        message = f"The name of the folder {place} is not UTF-8, so it is not searched for skills. Rename it."
+        problems.append(Diagnostic("undecodable-name", Severity.WARNING, message, place))
+        return False
+
+    def _queue_children(self, place: _Place, folder: Folder) -> None:
+        if not folder.children and not folder.links:
+            return
+        if self.root.only_this_folder:
+            return
+        base = place.path if place.path.endswith("/") else place.path + "/"
+        real_base = place.real if place.real.endswith("/") else place.real + "/"
+        depth = place.depth + 1
+        owner = place.path if folder.skill_file else place.owner
+        if self.root.max_depth is not None and depth > self.root.max_depth:
+            if not owner:
+                self.too_deep.append(place.path)
+            return
+        queue = self.nested if owner else self.plain
+        for name in folder.children:
+            queue.append(_Place(base + name, real_base + name, depth, owner, is_link=False))
+        if owner:
+            return  # a link inside a skill is one of its files, and Skill.files() reports on it
+        for name in folder.links:
+            self.linked.append(_Place(base + name, os.path.realpath(base + name), depth, "", is_link=True))
+
+    def _link_is_allowed(self, place: _Place) -> bool:
+        boundary = self.root.boundary
+        if boundary is not None and not is_inside(place.real, boundary):
+            self._say(
+                "link-leaves-scope",
+                Severity.WARNING,
+                f"{shown(place.path)} is a link to {shown(place.real)}, outside {shown(boundary)}, so it is not "
+                "followed. Copy the skill into the project, or name its folder explicitly.",
+                place.path,
+            )
+            return False
+        if not is_inside(place.real, self.root_real):
+            self._say(
+                "linked-folder",
+                Severity.INFO,
+                f"{shown(place.path)} is a link to {shown(place.real)}.",
+                place.path,
+            )
+        return True
+
+    def _read_skill(self, place: _Place, folder: Folder, old: IndexedSkill | None) -> IndexedSkill | None:
+        location = f"{folder.path}/{folder.skill_file}" if folder.path != "/" else f"/{folder.skill_file}"
+        allowed = self.root.trusted_roots
+        if allowed is not None and not any(is_inside(place.real, one) for one in allowed):
+            self._say(
+                "outside-trusted-roots",
+                Severity.WARNING,
+                f"The skill in {shown(place.real)} is in none of the trusted roots, so it is not loaded.",
+                location,
+            )
+            return None
+        try:
+            status = os.lstat(location)
+        except OSError as error:
+            self._say("unreadable-skill", Severity.ERROR, f"{shown(location)} cannot be read: {_why(error)}.", location)
+            return None
+        is_link = stat.S_ISLNK(status.st_mode)
+        if is_link:
+            target = os.path.realpath(location)
+            if not is_inside(target, place.real):
+                self._say(
+                    "link-leaves-skill",
+                    Severity.ERROR,
+                    f"{shown(location)} is a link to {shown(target)}, outside its skill, so it is not read. "
+                    "Put a copy in its place.",
+                    location,
+                )
+                return None
+        stamp = NO_STAMP if is_link else stamp_of(status)
+        if place.owner:
+            self._say(
+                "nested-skill",
+                Severity.INFO,
+                f"The skill in {shown(folder.path)} is inside the folder of the skill in {shown(place.owner)}; "
+                "both are loaded.",
+                location,
+            )
+        if old is not None and old.settled and old.stamp == stamp and old.location == location:
+            return old
+        skill = self._parse(location, status, is_link=is_link)
+        if skill is None:
+            return None
+        if old is not None and skill.settled == old.settled and skill.says_the_same(old):
+            return old
+        self.result.learned = True
+        return skill
+
+    def _parse(self, location: str, status: os.stat_result, *, is_link: bool) -> IndexedSkill | None:
+        try:
+            parsed = parse_head(Path(location))
+            after = stamp_of(os.lstat(location))
+        except (SkillsError, OSError, ValueError, RecursionError) as error:
+            reason = error.message if isinstance(error, SkillsError) else f"{shown(location)} cannot be read: {error}."
+            self._say("unreadable-skill", Severity.ERROR, reason, location)
+            return None
+        if not parsed.metadata.name:
+            self._say(
+                "no-name",
+                Severity.ERROR,
+                f"{shown(location)} has no usable name and neither has its folder. Give it a name.",
+                location,
+            )
+            return None
+        stamp = stamp_of(status)
+        settled = not is_link and after == stamp and is_settled(status, self.started_ns)
+        return IndexedSkill.from_metadata(location, stamp, settled, parsed.metadata, parsed.diagnostics)
+
+    def _say(self, code: str, severity: Severity, message: str, file: str) -> None:
+        self.result.problems.append(Diagnostic(code, severity, message, shown(file)))
+
+    def _say_unreadable(self, place: _Place, error: OSError) -> None:
+        path = place.path
+        if isinstance(error, FileNotFoundError):
+            if place.is_link:
+                target = shown(place.real)
+                message = f"{shown(path)} is a link to {target}, which does not exist. Remove or repair the link."
+                self._say("broken-link", Severity.WARNING, message, path)
+            elif path == self.root.path:
+                if self.root.must_exist:
+                    self._say("no-such-folder", Severity.ERROR, f"There is no folder {shown(path)}. Check it.", path)
+            else:
+                self._say("vanished", Severity.INFO, f"{shown(path)} went away during the scan.", path)
+            return
+        self._say(
+            "unreadable-folder",
+            Severity.ERROR,
+            f"The folder {shown(path)} cannot be read: {_why(error)}. The skills in it, if any, are not loaded.",
+            path,
+        )
+
+    def _say_folders_cut(self) -> None:
+        waiting = len(self.plain) + len(self.nested) + len(self.linked)
+        first = (self.plain or self.nested or self.linked)[0].path
+        self._say(
+            "too-many-folders",
+            Severity.WARNING,
+            f"The scan of {shown(self.root.path)} stopped after {self.root.max_folders} folders; at least {waiting} "
+            f"were not visited, the first is {shown(first)}. Raise max_folders, or name the folder explicitly.",
+            self.root.path,
+        )
+
+    def _say_too_deep(self) -> None:
+        if self.too_deep:
+            self._say(
+                "too-deep",
+                Severity.WARNING,
+                f"{len(self.too_deep)} folder(s) below {shown(self.root.path)} have subfolders deeper than "
+                f"{self.root.max_depth} levels, which were not visited; the first is {shown(self.too_deep[0])}. "
+                "Raise max_depth, or name the folder explicitly.",
+                self.root.path,
+            )
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a loop of links: reading it says so
+
+
+def _leads_to_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False  # a loop of links, or no permission: looked at, and reported, when it is visited
+
+
+def _wrong_spelling(path: str, skill_file: str) -> Diagnostic:
+    location = os.path.join(path, skill_file)
+    message = f"{shown(location)} is not called exactly {SKILL_FILE}; other clients will not find it. Rename it."
+    return Diagnostic("skill-file-name", Severity.WARNING, message, location)
+
+
+def _skill_file_is_folder(location: str) -> Diagnostic:
+    message = f"{shown(location)} is a folder, not a file, so it is not a skill. Rename it, or make it a file."
+    return Diagnostic("not-a-file", Severity.ERROR, message, shown(location))
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or type(error).__name__

@@ -1,0 +1,166 @@
+"""Which files a skill has: every one of them, wherever in its folder it lies (S2), and what is not counted as one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+from adk_skills_agent.catalog.ignore import NOT_LISTED
+from adk_skills_agent.catalog.spelling import is_inside, shown
+from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+
+MAX_FILES = 10_000  # the largest of 2,066 real skills has 400
+MAX_DEPTH = 20  # the deepest real file is 7 folders down
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFile:
+    """One file of a skill.
+
+    Attributes:
+        path: Relative to the skill's folder, with ``/``.
+        size: In bytes; of what a link leads to.
+        executable: Whether its owner may execute it.
+    """
+
+    path: str
+    size: int
+    executable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileListing:
+    """The files of a skill, sorted by path, and what was refused, skipped or cut."""
+
+    files: tuple[SkillFile, ...]
+    problems: tuple[Diagnostic, ...]
+
+
+def list_files(folder: str, skill_file: str, *, max_files: int = MAX_FILES, max_depth: int = MAX_DEPTH) -> FileListing:
+    """Walk a skill's folder.
+
+    Args:
+        folder: Absolute path of the skill's folder.
+        skill_file: The name of its SKILL.md, which is not listed.
+        max_files: How many files at most.
+        max_depth: How many folders down at most.
+
+    Returns:
+        Regular files and links to regular files inside the skill. Links that leave it, broken links, special files,
+        unreadable folders and version control data are reported, never listed.
+    """
+    return _Listing(folder, skill_file, max_files, max_depth).run()
+
+
+class _Listing:
+    def __init__(self, folder: str, skill_file: str, max_files: int, max_depth: int) -> None:
+        self.folder = folder
+        self.real = os.path.realpath(folder)
+        self.skill_file = skill_file
+        self.max_files = max_files
+        self.max_depth = max_depth
+        self.files: list[SkillFile] = []
+        self.problems: list[Diagnostic] = []
+
+    def run(self) -> FileListing:
+        level = [""]
+        depth = 0
+        while level:  # level by level, so that a cut takes the deepest files
+            if depth > self.max_depth:
+                message = f"Folders deeper than {self.max_depth} levels are not listed; the first is {{}}."
+                self._say("too-deep", Severity.WARNING, level[0], message)
+                break
+            below: list[str] = []
+            for prefix in level:
+                for entry in self._entries(prefix):
+                    if len(self.files) >= self.max_files:
+                        message = (
+                            f"The skill has more than {self.max_files} files; {{}} and what follows is not listed."
+                        )
+                        self._say("too-many-files", Severity.WARNING, prefix + entry.name, message)
+                        return self._listing()
+                    self._take(prefix, entry, below)
+            level = below
+            depth += 1
+        return self._listing()
+
+    def _listing(self) -> FileListing:
+        self.files.sort(key=lambda file: file.path)
+        self.problems.sort(key=lambda problem: (problem.file or "", problem.code))
+        return FileListing(tuple(self.files), tuple(self.problems))
+
+    def _entries(self, prefix: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(f"{self.folder}/{prefix}") as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            self._say("unreadable-folder", Severity.ERROR, prefix, f"{{}} cannot be listed: {why}.")
+            return []
+
+    def _take(self, prefix: str, entry: os.DirEntry[str], below: list[str]) -> None:
+        path = prefix + entry.name
+        if not _is_printable(entry.name):
+            message = "The name of {} has control characters or is not UTF-8, so it is not listed. Rename it."
+            self._say("unprintable-name", Severity.WARNING, path, message)
+            return
+        try:
+            if entry.is_symlink():
+                self._take_link(path)
+                return
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name in NOT_LISTED:
+                    self._say("skipped-folder", Severity.INFO, path, "The files in {} are not listed.")
+                else:
+                    below.append(path + "/")
+                return
+            status = entry.stat(follow_symlinks=False)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            self._say("unreadable-file", Severity.WARNING, path, f"{{}} cannot be looked at: {why}.")
+            return
+        if not stat.S_ISREG(status.st_mode):
+            message = "{} is a pipe, a socket or a device, so it is not listed. Remove it."
+            self._say("special-file", Severity.WARNING, path, message)
+        elif path != self.skill_file:
+            self.files.append(_skill_file(path, status))
+
+    def _take_link(self, path: str) -> None:
+        full = f"{self.folder}/{path}"
+        target = os.path.realpath(full)
+        if not is_inside(target, self.real):
+            message = (
+                f"{{}} is a link to {shown(target)}, outside the skill, so it is refused. Put a copy in its place."
+            )
+            self._say("link-leaves-skill", Severity.ERROR, path, message)
+            return
+        try:
+            status = os.stat(full)
+        except OSError:
+            message = "{} is a link that leads nowhere. Remove or repair it."
+            self._say("broken-link", Severity.WARNING, path, message)
+            return
+        inner = target[len(self.real) + 1 :].split("/")
+        if not NOT_LISTED.isdisjoint(inner):
+            self._say("skipped-link", Severity.INFO, path, "{} is a link into a folder that is not listed.")
+        elif stat.S_ISDIR(status.st_mode):
+            message = f"{{}} is a link to the folder {shown(target)}; its files are listed there."
+            self._say("linked-folder", Severity.INFO, path, message)
+        elif stat.S_ISREG(status.st_mode):
+            self.files.append(_skill_file(path, status))
+        else:
+            message = "{} is a link to a pipe, a socket or a device, so it is not listed. Remove it."
+            self._say("special-file", Severity.WARNING, path, message)
+
+    def _say(self, code: str, severity: Severity, path: str, message: str) -> None:
+        place = shown(f"{self.folder}/{path}".rstrip("/"))
+        self.problems.append(Diagnostic(code, severity, message.replace("{}", place, 1), place))
+
+
+def _skill_file(path: str, status: os.stat_result) -> SkillFile:
+    return SkillFile(path, status.st_size, bool(status.st_mode & stat.S_IXUSR))
+
+
+def _is_printable(name: str) -> bool:
+    return name.isprintable() or not any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) < 0xE000 for c in name)

@@ -1,0 +1,244 @@
+"""The index on disk: what a scan learned, so that the next process need not read an unchanged folder again.
+
+One file for each scanned root, in the user's cache folder. A line says the version, the length and the checksum of
+what follows; anything that does not fit is thrown away and made again. It is written aside and renamed, so that
+processes at the same time see one whole file or the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Mapping
+
+from adk_skills_agent.catalog.discovery import Folder
+from adk_skills_agent.catalog.indexed import IndexedSkill
+from adk_skills_agent.catalog.spelling import shown
+from adk_skills_agent.catalog.stamp import NO_STAMP
+from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+
+_MAGIC = "adk-skills-index 1"
+_MAX_BYTES = 256 << 20  # far more than a hundred thousand skills need
+_MAX_FILES = 64  # roots that were scanned once and never again must not pile up
+_SMALLEST_WORTH_KEEPING = 8  # fewer skills are read again sooner than an index is opened
+
+
+class IndexCache:
+    """The cache folder of one user.
+
+    Args:
+        folder: Where the indexes are, or None when there is no place for them.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._reader = ""
+        self.problems: list[Diagnostic] = []
+
+    def load(self, root: str) -> dict[str, Folder]:
+        """The folders known of a root; empty when nothing is known or what is there cannot be used."""
+        if self._folder is None:
+            return {}
+        path = self._path(root)
+        try:
+            data = self._read(path)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self._say(f"The index {shown(path)} cannot be read: {error.strerror or error}.", path)
+            return {}
+        if data is None:
+            return {}
+        try:
+            return _decode(root, self._fingerprint(), data)
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+            self._say(f"The index {shown(path)} is damaged and is made again.", path)
+            return {}
+
+    def save(self, root: str, folders: Mapping[str, Folder]) -> None:
+        """Keep what a scan learned. A failure costs time the next time, nothing else, and leaves a diagnostic."""
+        if self._folder is None or sum(folder.skill is not None for folder in folders.values()) < (
+            _SMALLEST_WORTH_KEEPING
+        ):
+            return
+        path = self._path(root)
+        aside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+        try:
+            if not self._prepare_folder():
+                return
+            data = _encode(root, self._fingerprint(), folders)
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                os.replace(aside, path)
+            except BaseException:
+                os.unlink(aside)
+                raise
+            self._remove_oldest()
+        except OSError as error:
+            self._say(f"The index {shown(path)} cannot be written: {error.strerror or error}.", path)
+
+    def _path(self, root: str) -> str:
+        key = os.fsencode(root)
+        assert self._folder is not None  # noqa: S101 - both callers return early without a folder
+        return os.path.join(self._folder, f"index-{zlib.crc32(key):08x}{zlib.adler32(key):08x}.json")
+
+    def _read(self, path: str) -> bytes | None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            status = os.fstat(descriptor)
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or status.st_uid != os.geteuid()
+                or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+                or status.st_size > _MAX_BYTES
+                or not self._folder_is_own()
+            ):
+                self._say(f"The index {shown(path)} is not used: others can write it, or it is not a file.", path)
+                return None
+            return file.readall()
+
+    def _folder_is_own(self) -> bool:
+        assert self._folder is not None  # noqa: S101
+        status = os.lstat(self._folder)
+        return (
+            stat.S_ISDIR(status.st_mode)
+            and status.st_uid == os.geteuid()
+            and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        )
+
+    def _prepare_folder(self) -> bool:
+        assert self._folder is not None  # noqa: S101
+        try:
+            os.mkdir(self._folder, 0o700)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(self._folder), 0o700, exist_ok=True)
+            os.mkdir(self._folder, 0o700)
+        except FileExistsError:
+            pass
+        if self._folder_is_own():
+            return True
+        self._say(
+            f"The cache folder {shown(self._folder)} is not used: it is a link, belongs to another user, or others "
+            "can write it. Give it to yourself with mode 0700.",
+            self._folder,
+        )
+        return False
+
+    def _remove_oldest(self) -> None:
+        assert self._folder is not None  # noqa: S101
+        with os.scandir(self._folder) as entries:
+            paths = [entry.path for entry in entries if entry.name.startswith("index-")]
+        if len(paths) <= _MAX_FILES:
+            return
+        ages: list[tuple[float, str]] = []
+        for path in paths:
+            try:
+                ages.append((os.lstat(path).st_mtime, path))
+            except FileNotFoundError:
+                continue  # another process did the same
+        for _, path in sorted(ages)[:-_MAX_FILES]:
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                continue
+
+    def _fingerprint(self) -> str:
+        """What read the heads: a repaired parser must not be shadowed by what the old one read."""
+        if not self._reader:
+            from adk_skills_agent import format as format_package
+
+            files: list[str] = []
+            for folder in format_package.__path__:
+                with os.scandir(folder) as entries:
+                    files.extend(
+                        f"{entry.name} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
+                        for entry in entries
+                        if entry.name.endswith(".py")
+                    )
+            files.append(sys.version)  # a stamp is a hash, which another Python may compute in another way
+            self._reader = f"{zlib.crc32(' '.join(sorted(files)).encode()):08x}"
+        return self._reader
+
+    def _say(self, message: str, file: str) -> None:
+        problem = Diagnostic("index-cache", Severity.INFO, message, shown(file))
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def _encode(root: str, reader: str, folders: Mapping[str, Folder]) -> bytes:
+    base = root.rstrip("/")
+    rows = [_row(base, folder) for folder in folders.values()]
+    payload = json.dumps([root, reader, rows], separators=(",", ":"), check_circular=False).encode("ascii")
+    return f"{_MAGIC} {len(payload)} {zlib.crc32(payload):08x}\n".encode("ascii") + payload
+
+
+def _decode(root: str, reader: str, data: bytes) -> dict[str, Folder]:
+    header, _, payload = data.partition(b"\n")
+    if header.decode("ascii") != f"{_MAGIC} {len(payload)} {zlib.crc32(payload):08x}":
+        raise ValueError("not an index of this version, or cut, or changed")
+    of_root, read_by, rows = json.loads(payload)
+    if of_root != root or read_by != reader:
+        return {}
+    folders: dict[str, Folder] = {}
+    base = root.rstrip("/")
+    for row in rows:
+        relative, stamp, children, links, skill_file, problems, skill_row = row
+        path = base + relative or root
+        skill = None
+        if skill_row:
+            skill_stamp, name, values, skill_problems = skill_row
+            skill = IndexedSkill(
+                f"{base}{relative}/{skill_file}",
+                skill_stamp,
+                skill_stamp != NO_STAMP,
+                name,
+                values,
+                _problems(skill_problems) if skill_problems else (),
+            )
+        folders[path] = Folder(
+            path,
+            stamp,
+            stamp != NO_STAMP,
+            tuple(children) if children else (),
+            tuple(links) if links else (),
+            skill_file,
+            _problems(problems) if problems else (),
+            skill,
+        )
+    return folders
+
+
+def _row(base: str, folder: Folder) -> list[object]:
+    skill = folder.skill
+    return [
+        folder.path[len(base) :] if base != folder.path else "",
+        folder.stamp if folder.settled else NO_STAMP,
+        folder.children or 0,
+        folder.links or 0,
+        folder.skill_file,
+        [_plain(problem) for problem in folder.problems] or 0,
+        [
+            skill.stamp if skill.settled else NO_STAMP,
+            skill.name,
+            skill.values,
+            [_plain(problem) for problem in skill.problems] or 0,
+        ]
+        if skill is not None
+        else 0,
+    ]
+
+
+def _plain(problem: Diagnostic) -> list[str | int | None]:
+    return [problem.code, problem.severity.value, problem.message, problem.file, problem.line]
+
+
+def _problems(rows: list[list[str]]) -> tuple[Diagnostic, ...]:
+    return tuple(
+        Diagnostic(code, Severity(severity), message, file, None if line is None else int(line))
+        for code, severity, message, file, line in rows
+    )

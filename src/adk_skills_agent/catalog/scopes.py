@@ -1,0 +1,177 @@
+"""The places where skills are looked for, in the order of their precedence (C1 to C3, C8, C12).
+
+Explicit folders come first, then the project, its ancestors up to the git root (nearer ones first), the user, the
+administrator of the machine, and installed packages. Here a scope is only named; ``discovery`` reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from adk_skills_agent.catalog.config import RegistryConfig
+from adk_skills_agent.catalog.spelling import shown
+from adk_skills_agent.catalog.user_folders import home_folder, settings_folder
+from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+
+CLIENT_FOLDERS = (".adk/skills", ".agents/skills", ".claude/skills")
+"""Where clients keep skills below a project or a home, in the order of their precedence (C2, C3)."""
+
+
+class Scope(StrEnum):
+    """Who put a skill where it was found; in the order of precedence."""
+
+    EXPLICIT = "explicit"
+    PROJECT = "project"
+    ANCESTOR = "ancestor"
+    USER = "user"
+    ADMIN = "admin"
+    PACKAGE = "package"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRoot:
+    """One folder to look for skills in.
+
+    Attributes:
+        path: Absolute path of the folder.
+        scope: Who put it there.
+        max_depth: How many folders below it a skill may be; None for no bound.
+        max_folders: How many folders are visited; None for no bound.
+        boundary: Links must not lead out of this real path; None when they may.
+        trusted_roots: Real paths; when given, skills outside all of them are not loaded (S4-23).
+        only_this_folder: Whether subfolders are left alone (a SKILL.md was named).
+        must_exist: Whether its absence is worth an error.
+        respect_gitignore: Whether folders excluded by a ``.gitignore`` are passed over (C6).
+    """
+
+    path: str
+    scope: Scope
+    max_depth: int | None = None
+    max_folders: int | None = None
+    boundary: str | None = None
+    trusted_roots: tuple[str, ...] | None = None
+    only_this_folder: bool = False
+    must_exist: bool = False
+    respect_gitignore: bool = False
+
+
+def explicit_root(folder: str | os.PathLike[str], config: RegistryConfig) -> ScanRoot | Diagnostic:
+    """The root for a folder, or a SKILL.md, that the owner named; ``~`` is the user's home.
+
+    Returns:
+        The root, or a diagnostic when what was given is no path at all.
+    """
+    given = os.fspath(folder)
+    if not given or "\0" in given or not _encodes(given):
+        message = f"{given!r} is not a path. Name a folder of skills, a skill's folder, or a SKILL.md."
+        return Diagnostic("no-such-folder", Severity.ERROR, message)
+    path = given
+    if given == "~" or given.startswith("~/"):
+        home = home_folder(config)
+        if home is not None:
+            path = home + given[1:]
+    elif given.startswith("~"):
+        path = os.path.expanduser(given)
+    # ".." after a link means the parent of where the link leads, which abspath would get wrong
+    path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
+    only_this_folder = os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path)
+    return ScanRoot(
+        path=os.path.dirname(path) if only_this_folder else path,
+        scope=Scope.EXPLICIT,
+        max_depth=config.explicit_max_depth,
+        max_folders=config.explicit_max_folders,
+        trusted_roots=_real_roots(config),
+        only_this_folder=only_this_folder,
+        must_exist=True,
+        respect_gitignore=config.respect_gitignore,
+    )
+
+
+def scope_roots(cwd: str, config: RegistryConfig) -> list[ScanRoot]:
+    """The folders of the project, ancestor, user and admin scopes, existing or not, in the order of precedence.
+
+    Args:
+        cwd: Absolute path of the folder the agent works in.
+        config: Bounds and places.
+    """
+    user = list(_user_folders(config))
+    found: dict[str, ScanRoot] = {}
+    top = os.path.realpath(project_root(cwd))
+    folder = cwd
+    scope = Scope.PROJECT
+    while True:
+        for name in CLIENT_FOLDERS:
+            path = os.path.join(folder, name)
+            if path not in user:  # working in the home itself: what is there is the user's, and needs no trust
+                found.setdefault(path, _scanned(path, scope, top, config))
+        if os.path.realpath(folder) == top or os.path.dirname(folder) == folder:
+            break
+        folder = os.path.dirname(folder)
+        scope = Scope.ANCESTOR
+    for path in user:
+        found.setdefault(path, _scanned(path, Scope.USER, None, config))
+    for admin_folder in config.admin_folders:
+        path = os.path.abspath(admin_folder)
+        found.setdefault(path, _scanned(path, Scope.ADMIN, None, config))
+    return list(found.values())
+
+
+def package_root(path: str, config: RegistryConfig) -> ScanRoot:
+    """The root for a folder that an installed package offers."""
+    return _scanned(path, Scope.PACKAGE, os.path.realpath(path), config)
+
+
+def project_root(cwd: str) -> str:
+    """The nearest folder, from cwd upwards, with a ``.git``; cwd itself when there is none."""
+    folder = cwd
+    while True:
+        if os.path.lexists(os.path.join(folder, ".git")):  # a folder, or a file in a worktree or submodule
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return cwd
+        folder = parent
+
+
+def place_name(root: ScanRoot) -> str:
+    """A root as a person would call it."""
+    return f"{root.scope.value} scope {shown(root.path)}"
+
+
+def _user_folders(config: RegistryConfig) -> Iterator[str]:
+    home = home_folder(config)
+    if home is not None:
+        for name in CLIENT_FOLDERS:
+            yield os.path.join(home, name)
+    settings = settings_folder(config)
+    if settings is not None:
+        yield os.path.join(settings, "skills")
+
+
+def _scanned(path: str, scope: Scope, boundary: str | None, config: RegistryConfig) -> ScanRoot:
+    return ScanRoot(
+        path=path,
+        scope=scope,
+        max_depth=config.max_depth,
+        max_folders=config.max_folders,
+        boundary=boundary,
+        trusted_roots=_real_roots(config),
+        respect_gitignore=config.respect_gitignore,
+    )
+
+
+def _real_roots(config: RegistryConfig) -> tuple[str, ...] | None:
+    if config.trusted_roots is None:
+        return None
+    return tuple(os.path.realpath(os.path.expanduser(root)) for root in config.trusted_roots)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,240 @@
+"""One skill, lazily: its instructions and files are read when they are asked for, and again when they changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from adk_skills_agent.catalog.files import FileListing, SkillFile, list_files
+from adk_skills_agent.catalog.ignore import RESOURCE_FOLDERS
+from adk_skills_agent.catalog.paths import clean_path, locate, read_inside
+from adk_skills_agent.catalog.spelling import is_inside, shown
+from adk_skills_agent.catalog.stamp import NO_STAMP, is_settled, stamp_of
+from adk_skills_agent.catalog.suggestions import nearest
+from adk_skills_agent.errors import ParseError, ResourceNotFound
+from adk_skills_agent.format import parse_file
+from adk_skills_agent.format.diagnostic import Diagnostic
+from adk_skills_agent.format.models import ParsedSkill, SkillMetadata
+
+
+class Skill:
+    """A skill on disk (S4-8, S4-9). Nothing but level 1 is read until it is asked for.
+
+    The object stays good while its files change: each use looks whether they did. It may be used by several threads.
+
+    Args:
+        metadata: Level 1, as the catalog has it; with a location.
+        diagnostics: What reading level 1 left.
+    """
+
+    def __init__(self, metadata: SkillMetadata, diagnostics: Sequence[Diagnostic] = ()) -> None:
+        if metadata.location is None:
+            raise ValueError("a Skill needs the location of its SKILL.md")
+        self._metadata = metadata
+        self._location = str(metadata.location)
+        self._folder, self._skill_file = os.path.split(self._location)
+        self._diagnostics = tuple(diagnostics)
+        self._parsed: ParsedSkill | None = None
+        self._stamp: int = NO_STAMP
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Skill(name={self.name!r}, skill_dir={self._folder!r})"
+
+    @property
+    def name(self) -> str:
+        """The name the catalog uses."""
+        return self._metadata.name
+
+    @property
+    def description(self) -> str:
+        """What the skill does and when to use it, as of the last look at the file."""
+        return self.metadata.description
+
+    @property
+    def metadata(self) -> SkillMetadata:
+        """Level 1; of the newest text once the instructions were read."""
+        parsed = self._parsed
+        return self._metadata if parsed is None else parsed.metadata
+
+    @property
+    def location(self) -> Path:
+        """Absolute path of the SKILL.md."""
+        return Path(self._location)
+
+    @property
+    def skill_dir(self) -> Path:
+        """Absolute path of the skill's folder."""
+        return Path(self._folder)
+
+    @property
+    def instructions(self) -> str:
+        """Level 2: the body. Read again when the file changed (C21).
+
+        Raises:
+            ParseError: The file cannot be read any more.
+        """
+        return self._current().body
+
+    @property
+    def body_line(self) -> int:
+        """1-based line of the SKILL.md where the instructions start."""
+        return self._current().body_line
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What reading the SKILL.md left: of the whole file once it was read, else of its head."""
+        parsed = self._parsed
+        return self._diagnostics if parsed is None else parsed.diagnostics
+
+    @property
+    def scripts_dir(self) -> Path | None:
+        """The folder ``scripts``, None when there is none."""
+        return self._conventional("scripts")
+
+    @property
+    def references_dir(self) -> Path | None:
+        """The folder ``references``, None when there is none."""
+        return self._conventional("references")
+
+    @property
+    def assets_dir(self) -> Path | None:
+        """The folder ``assets``, None when there is none."""
+        return self._conventional("assets")
+
+    @property
+    def has_scripts(self) -> bool:
+        """Whether there is a file in ``scripts``."""
+        return self._has_file_in("scripts")
+
+    @property
+    def has_references(self) -> bool:
+        """Whether there is a file in ``references``."""
+        return self._has_file_in("references")
+
+    def files(self) -> tuple[SkillFile, ...]:
+        """Every regular file of the skill but its SKILL.md, sorted by path (S2, C34); looked up anew each time."""
+        return self.listing().files
+
+    def file_diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What is not listed as a file, and why: links that leave the skill, special files, bounds reached."""
+        return self.listing().problems
+
+    def listing(self) -> FileListing:
+        """Files and diagnostics in one walk."""
+        return list_files(self._folder, self._skill_file)
+
+    def resolve(self, path: str) -> Path:
+        """The absolute path of a file of the skill; links inside the skill are followed.
+
+        Args:
+            path: Relative to the skill's folder, with ``/``.
+
+        Raises:
+            InvalidResourcePath: The path is absolute, has ``..`` or backslashes, or passes a link that leaves (S4-22).
+            ResourceNotFound: There is no such regular file; ``suggestions`` has the nearest.
+        """
+        return Path(self._folder, self._locate(path))
+
+    def find(self, path: str, prefixes: Sequence[str] = ()) -> str:
+        """The relative path of a file that may be named without its folder (S0-9, S4-7).
+
+        Args:
+            path: As :meth:`resolve`; ``guide.md`` also finds ``references/guide.md`` when that is a prefix.
+            prefixes: Folders to try after the path as it is written, best first: ``("references",)``. A bare name
+                that only one file of the skill has is accepted too.
+
+        Returns:
+            The path of the file, relative to the skill's folder, without links.
+
+        Raises:
+            InvalidResourcePath: As :meth:`resolve`.
+            ResourceNotFound: As :meth:`resolve`.
+        """
+        cleaned = clean_path(path)
+        for candidate in (cleaned, *(f"{prefix.strip('/')}/{cleaned}" for prefix in prefixes)):
+            found = locate(self._folder, candidate)
+            if found is not None:
+                return found
+        if prefixes and "/" not in cleaned:
+            same_name = [file.path for file in self.files() if file.path.rpartition("/")[2] == cleaned]
+            if len(same_name) == 1:
+                return same_name[0]
+        raise self._not_found(cleaned)
+
+    def read_bytes(self, path: str, limit: int | None = None) -> bytes:
+        """The content of a file of the skill.
+
+        Args:
+            path: As :meth:`resolve`.
+            limit: How many bytes at most; None for all of them.
+
+        Raises:
+            InvalidResourcePath: As :meth:`resolve`.
+            ResourceNotFound: As :meth:`resolve`.
+            CatalogError: It cannot be read, or is larger than 64 MiB and no limit was given.
+        """
+        return read_inside(self._folder, self._locate(path), limit)
+
+    def read_text(self, path: str) -> str:
+        """The content of a text file of the skill, as UTF-8 or, with its mark, UTF-16.
+
+        Bytes that are not valid become U+FFFD, so that a text in another encoding can still be read for its ASCII part.
+
+        Raises:
+            InvalidResourcePath: As :meth:`resolve`.
+            ResourceNotFound: As :meth:`resolve`.
+            CatalogError: As :meth:`read_bytes`.
+        """
+        data = self.read_bytes(path)
+        encoding = "utf-16" if data[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
+        return data.decode(encoding, "replace")
+
+    def _locate(self, path: str) -> str:
+        cleaned = clean_path(path)
+        found = locate(self._folder, cleaned)
+        if found is None:
+            raise self._not_found(cleaned)
+        return found
+
+    def _not_found(self, path: str) -> ResourceNotFound:
+        files = [file.path for file in self.files()]
+        if os.path.isdir(os.path.join(self._folder, path)):
+            below = tuple(file for file in files if file.startswith(path + "/"))[:3]
+            message = f"{path!r} in skill {self.name!r} is a folder. Name a file in it."
+            return ResourceNotFound(message, below)
+        suggestions = nearest(path, files)
+        hint = f" Did you mean {', '.join(map(repr, suggestions))}?" if suggestions else ""
+        return ResourceNotFound(f"Skill {self.name!r} has no file {path!r}.{hint}", suggestions)
+
+    def _conventional(self, name: str) -> Path | None:
+        path = os.path.join(self._folder, name)
+        if not os.path.isdir(path) or not is_inside(os.path.realpath(path), os.path.realpath(self._folder)):
+            return None
+        return Path(path)
+
+    def _has_file_in(self, name: str) -> bool:
+        if name not in RESOURCE_FOLDERS or self._conventional(name) is None:
+            return False
+        return any(file.path.startswith(name + "/") for file in self.files())
+
+    def _current(self) -> ParsedSkill:
+        with self._lock:
+            read_at = time.time_ns()
+            try:
+                status = os.lstat(self._location)
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                raise ParseError(f"{shown(self._location)} cannot be read any more: {why}.") from error
+            is_link = stat.S_ISLNK(status.st_mode)
+            if is_link and not is_inside(os.path.realpath(self._location), os.path.realpath(self._folder)):
+                raise ParseError(f"{shown(self._location)} is a link that leaves its skill, so it is not read.")
+            stamp = NO_STAMP if is_link else stamp_of(status)
+            if self._parsed is None or self._stamp == NO_STAMP or self._stamp != stamp:
+                self._parsed = parse_file(Path(self._location))
+                self._stamp = stamp if is_settled(status, read_at) else NO_STAMP
+            return self._parsed

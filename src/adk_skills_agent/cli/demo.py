@@ -1,0 +1,118 @@
+"""``adk-skills demo``: the whole job once, on this machine, without a key."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from adk_skills_agent.cli.files import write_files
+from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.sources import JSON_OPTION
+
+if TYPE_CHECKING:
+    from google.adk.models import BaseLlm
+
+    from adk_skills_agent.cli.demo_agent import DemoRun, DemoStep
+
+NAME = "demo"
+HELP = "Show an agent that discovers a skill, loads it, reads a reference, runs a script and produces a file."
+EPILOG = "Examples: adk-skills demo · adk-skills demo --model gemini-2.5-flash · adk-skills demo --json"
+
+
+def command(
+    model: str = typer.Option(
+        "rehearsed", "--model", help="'rehearsed' (no key, no network), a Gemini model, or a LiteLLM provider/model."
+    ),
+    question: str = typer.Option(None, "--question", help="Ask something else (real models).", show_default=False),
+    output: Path = typer.Option(Path("demo-output"), "--output", "-o", help="Where the produced files are put."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Run the demonstration and print each step."""
+    import asyncio
+    import warnings
+
+    from adk_skills_agent.cli.demo_agent import REHEARSED, DemoRun, demo_model
+    from adk_skills_agent.errors import ConfigError
+
+    if question is not None and model == REHEARSED:
+        raise ConfigError("The rehearsed model knows one question only. Give --question together with --model.")
+    # google-adk announces each of its experimental features; that is not what this command is about.
+    warnings.filterwarnings("ignore", category=UserWarning, message=r"\[EXPERIMENTAL\]")
+    run = DemoRun()
+    steps: list[DemoStep] = []
+    if not json:
+        _introduce(rehearsed=model == REHEARSED, model=model)
+    with demo_model(model) as chosen:
+        asyncio.run(_collect(chosen, run, steps, question, show=not json))
+    written = write_files(output, {Path(name).name: content for name, content in run.files.items()})
+    failed = any(step.kind == "error" for step in steps)
+    if json:
+        print_json(
+            {
+                "model": model,
+                "skills": run.skills,
+                "catalog_tokens": run.catalog_tokens,
+                "prompt_tokens": run.prompt_tokens,
+                "steps": [{"kind": step.kind, "name": step.name, "content": step.content} for step in steps],
+                "files": written,
+            }
+        )
+    else:
+        _conclude(run, written)
+    if failed:
+        raise typer.Exit(1)
+
+
+async def _collect(
+    model: BaseLlm | str, run: DemoRun, steps: list[DemoStep], question: str | None, *, show: bool
+) -> None:
+    from adk_skills_agent.cli.demo_agent import QUESTION, run_demo
+
+    asked = question or QUESTION
+    if show:
+        print(f"\nyou        {asked}")
+    async for step in run_demo(model, run, asked):
+        steps.append(step)
+        if show:
+            _show(step)
+
+
+def _introduce(*, rehearsed: bool, model: str) -> None:
+    if rehearsed:
+        print("The model in this demo is REHEARSED: its turns are written in a file, and a loopback server that speaks")
+        print(
+            "Gemini's protocol plays them. All else is real: google-adk's Runner, the google-genai client, the"
+        )
+        print("skills, the script and the file it writes. --model gemini-2.5-flash (with a key) takes a real model.")
+    else:
+        print(f"Model: {model}")
+
+
+def _show(step: DemoStep) -> None:
+    if step.kind == "call":
+        print(f"\nmodel      calls {step.name}({_brief(step.content, 160)})")
+    elif step.kind == "result":
+        print(f"tool       {_brief(step.content, 400)}")
+    elif step.kind == "error":
+        print(f"error      {step.name}: {safe(str(step.content))}", file=sys.stderr)
+    else:
+        print(f"\nmodel      {step.content}")
+    sys.stdout.flush()
+
+
+def _brief(value: object, limit: int) -> str:
+    import json as encoder
+
+    text = safe(encoder.dumps(value, ensure_ascii=False, default=str))
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def _conclude(run: DemoRun, written: list[str]) -> None:
+    print()
+    for path in written:
+        print(f"file       {path}")
+    print(f"catalogue  {run.skills} skills in {run.catalog_tokens} tokens of each request")
+    print("isolation  level 'process', chosen for our own examples; see adk-skills doctor for what this machine can do")

@@ -1,0 +1,128 @@
+"""The agent of ``adk-skills demo``: example skills, a real google-adk Runner, a rehearsed or a real model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from google.adk.events import Event
+    from google.adk.models import BaseLlm
+
+QUESTION = "Summarise the sample sales by region and write a report; then tell me what the parts of the report mean."
+REHEARSED = "rehearsed"
+
+
+@dataclass(slots=True)
+class DemoStep:
+    """One thing that happened: ``call``, ``result`` or ``text``."""
+
+    kind: str
+    name: str
+    content: object
+
+
+@dataclass(slots=True)
+class DemoRun:
+    """What the demo showed, filled while it runs."""
+
+    skills: int = 0
+    catalog_tokens: int = 0
+    files: dict[str, bytes] = field(default_factory=dict)
+    prompt_tokens: int = 0
+
+
+def examples_folder() -> Path:
+    """The example skills: inside the installed package, or beside the sources in a checkout.
+
+    Raises:
+        ConfigError: Neither is there.
+    """
+    packaged = Path(str(files("adk_skills_agent"))) / "_examples" / "skills"
+    checkout = Path(__file__).resolve().parents[3] / "examples" / "skills"
+    for folder in (packaged, checkout):
+        if folder.is_dir():
+            return folder
+    raise ConfigError("The example skills are missing from this installation. Install adk-skills-agent again.")
+
+
+@contextlib.contextmanager
+def demo_model(name: str) -> Iterator[BaseLlm | str]:
+    """The model behind ``--model``: rehearsed on a loopback server, Gemini by name, or LiteLLM by ``provider/model``.
+
+    Raises:
+        ConfigError: The extra for LiteLLM is not installed.
+    """
+    if name == REHEARSED:
+        from adk_skills_agent.testing import GeminiServer, load_conversation
+
+        with GeminiServer(load_conversation(_conversation())) as server:
+            yield server.model()
+    elif "/" in name:
+        try:
+            from google.adk.models.lite_llm import LiteLlm
+        except ImportError as error:
+            raise ConfigError(
+                f"The model {name!r} needs LiteLLM. Install it: pip install 'adk-skills-agent[litellm]'"
+            ) from error
+        yield LiteLlm(model=name)
+    else:
+        yield name
+
+
+async def run_demo(model: BaseLlm | str, run: DemoRun, question: str = QUESTION) -> AsyncIterator[DemoStep]:
+    """Ask one question and yield what happens, as it happens."""
+    from google.adk.agents import LlmAgent
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types
+
+    from adk_skills_agent.adk import SkillTools, with_skills
+    from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
+
+    agent = with_skills(
+        LlmAgent(name="assistant", model=model, instruction="Answer briefly. Use a skill when one fits the task."),
+        [examples_folder()],
+        # The examples are our own, so the demo also works where nothing stronger is available.
+        policy=SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),
+    )
+    listing = next(tool for tool in agent.tools if isinstance(tool, SkillTools)).listing
+    run.skills, run.catalog_tokens = len(listing.skills), listing.text.tokens
+    runner = InMemoryRunner(agent=agent, app_name="adk-skills-demo")
+    try:
+        session = await runner.session_service.create_session(app_name=runner.app_name, user_id="you")
+        message = types.Content(role="user", parts=[types.Part(text=question)])
+        async for event in runner.run_async(user_id="you", session_id=session.id, new_message=message):
+            run.prompt_tokens += (event.usage_metadata and event.usage_metadata.prompt_token_count) or 0
+            for step in _steps(event):
+                yield step
+        artifacts = runner.artifact_service
+        if artifacts is not None:
+            app, user = runner.app_name, session.user_id
+            for name in await artifacts.list_artifact_keys(app_name=app, user_id=user, session_id=session.id):
+                part = await artifacts.load_artifact(app_name=app, user_id=user, session_id=session.id, filename=name)
+                if part is not None and part.inline_data is not None and part.inline_data.data is not None:
+                    run.files[name] = part.inline_data.data
+    finally:
+        await runner.close()
+
+
+def _steps(event: Event) -> Iterator[DemoStep]:
+    if event.error_code or event.error_message:
+        yield DemoStep("error", str(event.error_code), event.error_message or "")
+    for part in (event.content.parts if event.content else None) or ():
+        if part.function_call is not None:
+            yield DemoStep("call", part.function_call.name or "", part.function_call.args or {})
+        elif part.function_response is not None:
+            yield DemoStep("result", part.function_response.name or "", part.function_response.response or {})
+        elif part.text:
+            yield DemoStep("text", event.author, part.text)
+
+
+def _conversation() -> Path:
+    return Path(str(files("adk_skills_agent.testing"))) / "conversations" / "demo.yaml"

@@ -1,0 +1,62 @@
+"""Where the commands look for skills: the folders given, else the scopes of the current directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from adk_skills_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from adk_skills_agent.catalog import Skill, SkillsRegistry
+
+DIRS_OPTION = typer.Option(
+    None,
+    "--dir",
+    "-d",
+    help="Folder to search (repeatable). Without it: the project, user, admin and package scopes.",
+    show_default=False,
+)
+JSON_OPTION = typer.Option(False, "--json", help="Print JSON on stdout.")
+TRUST_OPTION = typer.Option(
+    False, "--trust-project", help="Also read skills of the current project although it is not on the trusted list."
+)
+
+
+def open_registry(dirs: list[Path] | None, *, trust_project: bool = False) -> SkillsRegistry:
+    """The registry a command works on.
+
+    Raises:
+        ConfigError: A folder that was named does not exist.
+    """
+    from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
+
+    registry = SkillsRegistry(RegistryConfig(trust=True) if trust_project else None)
+    if dirs:
+        for folder in dirs:
+            if not folder.expanduser().exists():
+                raise ConfigError(f"No such folder: {folder}. Give the folder that holds your skills.")
+        registry.discover(dirs)
+    else:
+        registry.discover_scopes(Path.cwd())
+    return registry
+
+
+def open_skill(name: str, dirs: list[Path] | None, *, trust_project: bool = False) -> Skill:
+    """The skill a command is about: a path to its folder (or SKILL.md), or a name from the registry.
+
+    Raises:
+        SkillNotFound: Nothing of that name; the sentence has the nearest names.
+    """
+    from adk_skills_agent.format import find_skill_md
+
+    path = Path(name).expanduser()
+    folder = path.parent if path.name.lower() == "skill.md" and path.is_file() else path
+    if ("/" in name or not dirs) and folder.is_dir() and find_skill_md(folder) is not None:
+        registry = open_registry([folder])
+        names = list(registry)
+        if names:
+            return registry.load_skill(names[0])
+    return open_registry(dirs, trust_project=trust_project).load_skill(name)

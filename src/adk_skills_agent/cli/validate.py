@@ -1,0 +1,71 @@
+"""``adk-skills validate``: the specification's rules, with the reference library's messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.sources import JSON_OPTION
+
+if TYPE_CHECKING:
+    from adk_skills_agent.format import ValidationResult
+
+NAME = "validate"
+HELP = "Check skills against the Agent Skills specification (strict; exit code 1 when one is not valid)."
+EPILOG = "Examples: adk-skills validate ./skills/csv-report · adk-skills validate ./skills --lint --json"
+
+
+def command(
+    paths: list[Path] = typer.Argument(help="Skill folders, SKILL.md files, or folders full of skills."),
+    json: bool = JSON_OPTION,
+    lint: bool = typer.Option(False, "--lint", help="Also print advice that is no rule (length, deep references)."),
+) -> None:
+    """Validate every skill named, and every skill in a folder of skills."""
+    import sys
+
+    from adk_skills_agent.format import validate_skill
+
+    results = [validate_skill(skill) for path in paths for skill in _skills_at(path)]
+    failed = [result for result in results if result.errors]
+    if json:
+        print_json([_as_json(result) for result in results])
+    else:
+        for result in results:
+            if result.errors:
+                print(f"Validation failed for {result.path}:", file=sys.stderr)
+                for error in result.errors:
+                    print(f"  - {safe(error)}", file=sys.stderr)
+            else:
+                print(f"Valid skill: {result.path}")
+            for advice in result.lints if lint else ():
+                print(f"  {safe(str(advice))}", file=sys.stderr)
+        if len(results) > 1:
+            print(f"{len(results) - len(failed)} of {len(results)} skills are valid.", file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _skills_at(path: Path) -> list[Path]:
+    """The path itself when it is, or may be meant as, one skill; else every skill below it."""
+    from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
+    from adk_skills_agent.format import find_skill_md
+
+    if not path.is_dir() or find_skill_md(path) is not None:
+        return [path]
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.discover([path])
+    found = [item.location.parent for item in registry.list_metadata() if item.location is not None]
+    return sorted(found) or [path]
+
+
+def _as_json(result: ValidationResult) -> dict[str, object]:
+    return {
+        "path": str(result.path),
+        "valid": not result.errors,
+        "errors": list(result.errors),
+        "diagnostics": [diagnostic.to_dict() for diagnostic in result.diagnostics],
+        "lints": [advice.to_dict() for advice in result.lints],
+    }

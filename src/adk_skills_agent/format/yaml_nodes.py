@@ -1,0 +1,250 @@
+"""YAML text to plain values that keep their spelling, with the line of each field. Bounded against hostile input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from adk_skills_agent.format.models import YamlValue
+
+MAX_DEPTH = 50
+"""Deepest nesting of a frontmatter. Unbounded, libyaml's composer overflows the C stack and ends the process."""
+MAX_NODES = 10_000
+"""Most values of a frontmatter, aliases counted each time they are used (a "YAML bomb" has billions)."""
+TOO_COMPLEX = "yaml-too-complex"
+_ANCHOR = re.compile(r"(?:^|[\s\[{,])&[^\s&]", re.MULTILINE)  # what may be an anchor; "a &b" in prose looks the same
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+
+
+class YamlProblem(Exception):
+    """The text gives no fields.
+
+    Attributes:
+        code: ``invalid-yaml``, ``yaml-too-complex`` (deeper or larger than is read) or ``frontmatter-not-mapping``.
+        message: Why, as the end of a sentence.
+        line: 0-based in the text, if known.
+    """
+
+    def __init__(self, code: str, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.line = line
+
+
+@dataclass(slots=True)
+class YamlFields:
+    """The top-level mapping of a frontmatter.
+
+    Attributes:
+        values: Field name to value, in the order of the file.
+        lines: Field name to its 0-based line in the text.
+        duplicates: Field name and 0-based line of every repetition; the last one counts.
+        features: YAML features that skills-ref refuses (``flow-style``, ``yaml-tag``, ``yaml-alias``, ``complex-key``,
+            ``uneven-mappings``) to the 0-based line of their first use.
+    """
+
+    values: dict[str, YamlValue] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    duplicates: list[tuple[str, int]] = field(default_factory=list)
+    features: dict[str, int] = field(default_factory=dict)
+
+
+def load_fields(text: str, *, libyaml: bool = True) -> YamlFields:
+    """Read the YAML of a frontmatter.
+
+    Args:
+        text: The text between the fences.
+        libyaml: Use libyaml where PyYAML was built with it; the pure Python parser otherwise.
+
+    Returns:
+        The fields.
+
+    Raises:
+        YamlProblem: Not YAML, not a mapping, nested deeper than ``MAX_DEPTH`` or more than ``MAX_NODES`` values.
+    """
+    loader_class, yaml_error = _loader(libyaml)
+    try:
+        loader = loader_class(text)
+        try:
+            root = loader.get_single_node()
+        finally:
+            loader.dispose()
+    except yaml_error as error:
+        raise _invalid(error) from error
+    if root is None:
+        raise YamlProblem("frontmatter-not-mapping", "there is nothing between the `---` lines")
+    if root.id != "mapping":
+        raise YamlProblem("frontmatter-not-mapping", f"it is a {root.id}", root.start_mark.line)
+    fields = _Conversion().fields(root)
+    if "&" in text and _ANCHOR.search(text):
+        for event in parse_events(text, libyaml=libyaml):
+            if getattr(event, "anchor", None) is not None:
+                fields.features["yaml-alias"] = event.start_mark.line
+                break
+    return fields
+
+
+def parse_events(text: str, *, libyaml: bool = True) -> Iterator[Any]:
+    """The YAML events of a text.
+
+    Args:
+        text: YAML.
+        libyaml: As for ``load_fields``.
+
+    Yields:
+        PyYAML events.
+
+    Raises:
+        YamlProblem: Not YAML.
+    """
+    loader_class, yaml_error = _loader(libyaml)
+    try:
+        loader = loader_class(text)
+        while loader.check_event():
+            yield loader.get_event()
+    except yaml_error as error:
+        raise _invalid(error) from error
+
+
+def _invalid(error: Exception) -> YamlProblem:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    return YamlProblem("invalid-yaml", str(problem), mark.line if mark else None)
+
+
+@cache
+def _loader(libyaml: bool) -> tuple[Any, type[Exception]]:
+    # Here and not at the top of the module: importing yaml takes longer than anything else in this layer, and a
+    # process that finds everything in the index cache never needs it.
+    import yaml
+
+    base: Any = yaml.cyaml.CParser if libyaml and yaml.__with_libyaml__ else _python_parser(yaml)  # type: ignore[attr-defined]
+
+    class BoundedLoader(base):  # type: ignore[misc]
+        """Composes nodes without resolving types, so that scalars keep their spelling; bounded in depth and number."""
+
+        depth = 0
+        count = 0
+
+        def __init__(self, stream: str) -> None:
+            base.__init__(self, stream)
+
+        def resolve(self, *_: object) -> str:
+            return ""
+
+        def descend_resolver(self, *_: object) -> None:
+            # Called for every node before it is composed: the place to stop a document before it exists.
+            self.depth += 1
+            self.count += 1
+            if self.depth > MAX_DEPTH:
+                raise YamlProblem(TOO_COMPLEX, f"it is nested more than {MAX_DEPTH} levels deep")
+            if self.count > MAX_NODES:
+                raise YamlProblem(TOO_COMPLEX, f"it has more than {MAX_NODES} values")
+
+        def ascend_resolver(self) -> None:
+            self.depth -= 1
+
+    return BoundedLoader, yaml.YAMLError
+
+
+def _python_parser(yaml: Any) -> Any:
+    class PythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer):  # type: ignore[misc]
+        def __init__(self, stream: str) -> None:
+            yaml.reader.Reader.__init__(self, stream)
+            yaml.scanner.Scanner.__init__(self)
+            yaml.parser.Parser.__init__(self)
+            yaml.composer.Composer.__init__(self)
+
+    return PythonParser
+
+
+class _Conversion:
+    """Nodes to values, once; counts every value, aliased ones again."""
+
+    __slots__ = ("left", "result")
+
+    def __init__(self) -> None:
+        self.left = MAX_NODES
+        self.result = YamlFields()
+
+    def fields(self, root: Any) -> YamlFields:
+        values, lines = self.result.values, self.result.lines
+        if root.flow_style or root.tag:
+            self._note(root)
+        column: int | None = None
+        for key_node, value_node in root.value:
+            key = self._key(key_node)
+            line = key_node.start_mark.line
+            if key in values:
+                self.result.duplicates.append((key, line))
+            lines[key] = line
+            if value_node.id == "scalar" and not value_node.tag:
+                text = value_node.value
+                values[key] = None if text in _NULLS and not value_node.style else text
+            else:
+                column = self._same_column(value_node, column)
+                values[key] = self.value(value_node, 1)
+        return self.result
+
+    def value(self, node: Any, depth: int) -> YamlValue:
+        self.left -= 1
+        if self.left < 0:
+            raise YamlProblem(TOO_COMPLEX, f"it has more than {MAX_NODES} values, aliases expanded")
+        if depth > MAX_DEPTH:
+            raise YamlProblem(TOO_COMPLEX, f"it is nested more than {MAX_DEPTH} levels deep", node.start_mark.line)
+        if node.tag:
+            self._note(node)
+        if node.id == "scalar":
+            return None if node.value in _NULLS and not node.style else str(node.value)
+        if node.flow_style:
+            self._note(node)
+        if node.id == "sequence":
+            return [self.value(item, depth + 1) for item in node.value]
+        result: dict[str, YamlValue] = {}
+        column: int | None = None
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            if key in result:
+                self.result.duplicates.append((key, key_node.start_mark.line))
+            column = self._same_column(value_node, column)
+            result[key] = self.value(value_node, depth + 1)
+        return result
+
+    def _key(self, node: Any) -> str:
+        if node.id == "scalar":
+            if node.tag:
+                self._note(node)
+            return str(node.value)
+        self.result.features.setdefault("complex-key", node.start_mark.line)
+        return as_text(self.value(node, 1))
+
+    def _same_column(self, node: Any, column: int | None) -> int | None:
+        """Notes a mapping that is indented differently from its neighbours; the column they share."""
+        if node.id != "mapping":
+            return column
+        own: int = node.start_mark.column
+        if column is not None and own != column:
+            self.result.features.setdefault("uneven-mappings", node.start_mark.line)
+        return own if column is None else column
+
+    def _note(self, node: Any) -> None:
+        line = node.start_mark.line
+        if node.tag:
+            self.result.features.setdefault("yaml-tag", line)
+        if node.id != "scalar" and node.flow_style:
+            self.result.features.setdefault("flow-style", line)
+
+
+def as_text(value: YamlValue) -> str:
+    """A value as one line of text: items joined by ``, ``, entries written ``key: value`` and joined by ``; ``."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return "; ".join(key if item is None else f"{key}: {as_text(item)}" for key, item in value.items())
+    return ", ".join(as_text(item) for item in value)

@@ -1,0 +1,162 @@
+"""Collect what a run left in its workspace: new and changed regular files, inside every bound (attack rows 10, 11, 39-42).
+
+Runs after everything of the run is dead. Folders are entered through descriptors, links are never followed, a file is
+opened without blocking and looked at again before it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass, field
+
+from adk_skills_agent.sandbox.contract import OutputFile, SandboxPolicy
+from adk_skills_agent.sandbox.local.mime_types import mime_type
+from adk_skills_agent.sandbox.local.output_names import distinct, readable, safe_name
+from adk_skills_agent.sandbox.local.tree import Entry, Walk, open_folder
+from adk_skills_agent.sandbox.local.workspace import Workspace, stamp
+
+_DEFAULT_ENTRIES = 100_000
+_MAX_SKIPPED = 100
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_KINDS = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISCHR, "a device"),
+)
+
+
+@dataclass(slots=True)
+class Collected:
+    """What came out of a workspace.
+
+    Attributes:
+        files: The output files, sorted by path.
+        skipped: ``(path, reason)`` of what is there and was not taken.
+        changed: Relative host paths of all new or changed regular files, taken or not, for a persistent workspace.
+        folders: Relative host paths of all folders seen.
+        present: Given files that are still there, changed or not.
+        complete: Whether the whole workspace was looked at.
+        notes: One sentence per renamed file, and one when skipped files are not all listed.
+    """
+
+    files: list[OutputFile] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    present: set[str] = field(default_factory=set)
+    complete: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
+    """Read the output files of a finished run.
+
+    Raises:
+        OSError: The workspace itself cannot be opened.
+    """
+    result = Collected()
+    most = policy.workspace_inodes if policy.workspace_inodes is not None else _DEFAULT_ENTRIES
+    walk = Walk(most + len(workspace.given) + len(workspace.given_folders) + len(workspace.links))
+    taken: set[str] = set()
+    left_out = 0
+    budget = policy.max_total_file_bytes
+    try:
+        top = open_folder(workspace.work)
+    except FileNotFoundError:
+        result.notes.append("The script removed its workspace; there are no output files.")
+        return result
+    except NotADirectoryError:
+        result.notes.append("The script replaced its workspace by something else; there are no output files.")
+        return result
+    try:
+        if stat.S_IMODE(os.fstat(top).st_mode) & 0o700 != 0o700:
+            os.fchmod(top, 0o700)
+        with contextlib.closing(walk.entries(top)) as entries:
+            for entry in entries:
+                if entry.is_folder:
+                    result.folders.append(entry.path)
+                    continue
+                if workspace.links.get(entry.path) == entry.info.st_ino and stat.S_ISLNK(entry.info.st_mode):
+                    continue
+                if entry.path in workspace.given:
+                    result.present.add(entry.path)
+                    if workspace.given[entry.path] == stamp(entry.info):
+                        continue
+                reason = _why_not(entry)
+                if reason is None:
+                    result.changed.append(entry.path)
+                    reason = _take(entry, policy, budget, taken, result)
+                if reason is None:
+                    budget -= result.files[-1].size
+                elif len(result.skipped) < _MAX_SKIPPED:
+                    result.skipped.append((readable(entry.path), reason))
+                else:
+                    left_out += 1
+    finally:
+        os.close(top)
+    result.complete = walk.complete
+    result.skipped.extend((readable(path), reason) for path, reason in walk.skipped[:_MAX_SKIPPED])
+    if walk.stopped:
+        result.notes.append(f"Not all of the workspace was looked at for output files: {walk.stopped}.")
+    if left_out:
+        result.notes.append(f"{left_out:,} more files were not collected.")
+    return result
+
+
+def _why_not(entry: Entry) -> str | None:
+    for test, kind in _KINDS:
+        if test(entry.info.st_mode):
+            return f"is {kind}"
+    if not stat.S_ISREG(entry.info.st_mode):
+        return "is no regular file"
+    # A hard link could make a file from elsewhere on the disk look like output.
+    return "has several hard links" if entry.info.st_nlink != 1 else None
+
+
+def _take(entry: Entry, policy: SandboxPolicy, budget: int, taken: set[str], result: Collected) -> str | None:
+    """Read one file into ``result.files``; why not, if not."""
+    if len(result.files) >= policy.max_files:
+        return f"more than max_files={policy.max_files} output files"
+    too_large = f"larger than max_file_bytes={policy.max_file_bytes:,}"
+    if entry.info.st_size > policy.max_file_bytes:
+        return too_large
+    if entry.info.st_size > budget:
+        return f"the output files together are larger than max_total_file_bytes={policy.max_total_file_bytes:,}"
+    name = safe_name(entry.path)
+    if name is None:
+        return "its path is too long"
+    try:
+        content = _read(entry, min(policy.max_file_bytes, budget))
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if content is None:
+        return "it changed while it was read"
+    final = distinct(name, taken)
+    if final != entry.path:
+        result.notes.append(f"Output file {readable(entry.path)!r} is called {final!r}.")
+    result.files.append(OutputFile(final, content, mime_type(final)))
+    return None
+
+
+def _read(entry: Entry, limit: int) -> bytes | None:
+    try:
+        descriptor = os.open(entry.name, _READ, dir_fd=entry.folder)
+    except PermissionError:
+        os.chmod(entry.name, 0o600, dir_fd=entry.folder)  # noqa: PTH101  # the script took our right to read its file
+        descriptor = os.open(entry.name, _READ, dir_fd=entry.folder)
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_ino != entry.info.st_ino or info.st_size > limit:
+            return None
+        chunks: list[bytes] = []
+        left = limit + 1
+        while left > 0 and (chunk := os.read(descriptor, min(left, 1 << 20))):
+            chunks.append(chunk)
+            left -= len(chunk)
+        return b"".join(chunks) if left > 0 else None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,124 @@
+"""Remove a tree a hostile script made: any depth, any names, folders without permission, in constant descriptors.
+
+``shutil.rmtree`` recurses (a thousand nested folders break it) and holds a descriptor per level. Here every folder found
+is first moved up to the top, so the tree is never deeper than one level while it is taken apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOVED = ".adk-skills-removing-"
+
+
+def remove_tree(path: str) -> str | None:
+    """Delete a folder and everything in it; symbolic links are deleted, never followed.
+
+    Returns:
+        None, or one sentence on what is left behind and why.
+    """
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)  # noqa: PTH108
+            return None
+        top = _open(path, None)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{path} could not be removed: {error.strerror}"
+    problem: OSError | None = None
+    try:
+        problem = _empty(top)
+    finally:
+        os.close(top)
+    try:
+        os.rmdir(path)  # noqa: PTH106
+    except OSError as error:
+        return f"{path} could not be removed: {(problem or error).strerror}"
+    return None
+
+
+def _empty(top: int) -> OSError | None:
+    """Delete what is in a folder. Returns the first failure; what failed is left where it is."""
+    problem: OSError | None = None
+    counter = 0
+    pending: list[str] = []
+    with os.scandir(top) as entries:
+        for entry in entries:
+            error = _unlink(entry, top, pending)
+            problem = problem or error
+    while pending:
+        name = pending.pop()
+        found: list[str] = []
+        try:
+            descriptor = _open(name, top)
+        except OSError as error:
+            problem = problem or error
+            continue
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    error_ = _unlink(entry, descriptor, found)
+                    problem = problem or error_
+            for child in found:
+                counter += 1
+                moved = f"{_MOVED}{counter}"
+                error_ = _move_up(child, descriptor, moved, top)
+                if error_ is None:
+                    pending.append(moved)
+                problem = problem or error_
+        except OSError as error:
+            problem = problem or error
+        finally:
+            os.close(descriptor)
+        try:
+            os.rmdir(name, dir_fd=top)
+        except OSError as error:
+            problem = problem or error
+    return problem
+
+
+def _unlink(entry: os.DirEntry[str], parent: int, folders: list[str]) -> OSError | None:
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            folders.append(entry.name)
+        else:
+            os.unlink(entry.name, dir_fd=parent)
+    except OSError as error:
+        return error
+    return None
+
+
+def _move_up(name: str, parent: int, moved: str, top: int) -> OSError | None:
+    for attempt in (1, 2):
+        try:
+            os.rename(name, moved, src_dir_fd=parent, dst_dir_fd=top)
+        except OSError as error:
+            if attempt == 2 or error.errno not in {errno.EACCES, errno.EPERM}:
+                return error
+            # Moving a folder changes its "..": it has to be writable itself.
+            try:
+                os.chmod(name, 0o700, dir_fd=parent)  # noqa: PTH101
+            except OSError as denied:
+                return denied
+        else:
+            return None
+    return None
+
+
+def _open(name: str, parent: int | None) -> int:
+    """A descriptor of a folder that can be read and written, if need be after giving ourselves the permission."""
+    try:
+        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+    except PermissionError:
+        # Nothing of the run is alive any more, so the folder cannot be swapped for a link in between.
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):  # noqa: PTH116
+            raise
+        os.chmod(name, 0o700, dir_fd=parent)  # noqa: PTH101
+        return os.open(name, _DIRECTORY, dir_fd=parent)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o700 != 0o700:
+        os.fchmod(descriptor, 0o700)
+    return descriptor

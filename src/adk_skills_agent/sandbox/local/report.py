@@ -1,0 +1,70 @@
+"""What the process level enforces here, said honestly."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport, SandboxPolicy
+from adk_skills_agent.sandbox.local import limits, watchdog
+
+NO_STRONGER_LEVEL = (
+    "cgroup, namespaces, landlock, seccomp: only the process level exists in this version; choose it with "
+    "min_isolation='process'",
+)
+
+
+def process_report(policy: SandboxPolicy) -> IsolationReport:
+    """Who enforces what for a run under ``policy`` at the process level."""
+    watched = watchdog.works_here()
+    memory = "+".join(["rlimit"] * limits.enforces_memory() + ["watchdog"] * watched) or "none"
+    enforced = {
+        "files": "none",
+        "network": "none",
+        "processes": "session+group-kill",
+        "memory": memory,
+        "pids": "rlimit" if limits.enforces_pids() else "watchdog" if watched else "none",
+        "disk": "rlimit+watchdog" if watched else "rlimit",
+        "kernel": "none",
+    }
+    return IsolationReport(
+        IsolationLevel.PROCESS, MappingProxyType(enforced), tuple(_degraded(policy, watched)), NO_STRONGER_LEVEL
+    )
+
+
+def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
+    sentences = ["files: the script can read and write whatever the agent's user can, the skill's folder included."]
+    if policy.network.mode != "host":
+        sentences.append(f"network: {policy.network.mode!r} cannot be enforced; the script has the host's network.")
+    sentences.append(
+        "processes: the script can signal the agent's processes; one that leaves its session is looked for and killed, "
+        "best effort."
+        if watched
+        else "processes: a process that leaves its session is not found and survives."
+    )
+    if policy.memory_bytes is not None:
+        if not watched:
+            sentences.append("memory: memory_bytes holds for no process here.")
+        else:
+            sentences.append(
+                "memory: memory_bytes holds at once for each process; for all together it is checked ten times a second."
+            )
+    if policy.pids is not None and not limits.enforces_pids():
+        sentences.append(
+            f"pids: not limited for root; a run with more than {watchdog.PIDS_FACTOR} x pids processes is stopped."
+            if watched
+            else "pids: the number of processes is not limited."
+        )
+    elif policy.pids is not None:
+        sentences.append("pids: the limit counts all processes of the agent's user, so it is approximate.")
+    if policy.workspace_bytes is not None or policy.workspace_inodes is not None:
+        sentences.append(
+            "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second, other "
+            "folders are not."
+            if watched
+            else "disk: only file_bytes holds; the size of the workspace is not limited."
+        )
+    if policy.shm_bytes is not None:
+        sentences.append("disk: there is no private /dev/shm, so shm_bytes does not hold.")
+    if policy.run_as is not None:
+        sentences.append(f"run_as: the script runs as the agent's user, not as {policy.run_as}.")
+    return sentences

@@ -1,0 +1,316 @@
+"""What one run holds on the host, and its two blocking halves: everything before the command, everything after it.
+
+Both are called in a worker thread. Each leaves nothing behind when it fails.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import signal
+import threading
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local.collection import Collected, collect
+from adk_skills_agent.sandbox.local.command import find_command
+from adk_skills_agent.sandbox.local.environment import build_environment
+from adk_skills_agent.sandbox.local.exit_watch import wait_until_ended
+from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
+from adk_skills_agent.sandbox.local.persistence import persist
+from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted, signal_group
+from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
+from adk_skills_agent.sandbox.local.view import PathView
+from adk_skills_agent.sandbox.local.workspace import Workspace, create_workspace, fill_workspace
+
+TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # the name in the sandbox's view, not a folder of the host
+_KILL_SECONDS = 2.0
+_LAST_READ_BYTES = 1 << 20  # what a pipe can hold at most when a script enlarged it
+
+
+@dataclass(slots=True)
+class Aftermath:
+    """What is known once everything of a run is gone.
+
+    Attributes:
+        status: What ``wait`` gave; None when it cannot be known.
+        cpu_seconds: Of the command and the children it waited for.
+        max_rss: Largest resident memory of one of them, in bytes, where the kernel's number is about them.
+        killed: Processes that were still alive.
+        survivors: Processes that could not be killed.
+        rest: What was still in the two pipes.
+        not_started: The launcher says that the command never ran.
+        collected: Output files; None when they were not wanted.
+        notes: Sentences about what is left behind or was not kept.
+    """
+
+    status: int | None = None
+    cpu_seconds: float | None = None
+    max_rss: int | None = None
+    killed: int = 0
+    survivors: int = 0
+    rest: tuple[bytes, bytes] = (b"", b"")
+    not_started: bool = False
+    collected: Collected | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class LocalRun:
+    """The workspace, the process and the descriptors of one run.
+
+    Args:
+        request: What to run.
+        policy: Its checked policy.
+    """
+
+    def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
+        self.run_id = secrets.token_hex(8)
+        self.view: PathView
+        self.child: Child
+        self.marks: RunMarks
+        self._request = request
+        self._policy = policy
+        self._workspace: Workspace | None = None
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._started = False
+        self._abandoned = False
+        self._over = False
+
+    @property
+    def folders(self) -> tuple[str, str]:
+        """Host paths of the workspace and of the folder for temporary files."""
+        assert self._workspace is not None  # noqa: S101  # only called after start()
+        return self._workspace.work, self._workspace.tmp
+
+    def start(self) -> None:
+        """Make the workspace and start the command.
+
+        Raises:
+            SandboxError: It could not be started; the sentence says why.
+            ConfigError: The policy grants a variable it must not.
+            ValueError: The request cannot be expressed.
+        """
+        _live.add(self)
+        try:
+            self._prepare_and_spawn()
+        except OSError as error:
+            self._drop_workspace()
+            raise SandboxError(f"The sandbox could not be set up: {error.strerror or error}.") from error
+        except BaseException:
+            self._drop_workspace()
+            raise
+        with self._lock:
+            self._started = True
+            abandoned = self._abandoned
+        if abandoned:  # nobody is there any more to end it
+            self.finish(wanted=False)
+
+    def finish(self, *, wanted: bool = True) -> Aftermath:
+        """Kill what is left, take the status, collect the output files, delete the workspace.
+
+        Args:
+            wanted: Whether anybody wants the output files.
+
+        Raises:
+            SandboxError: The files could not be collected, or the command's status was taken by somebody else.
+        """
+        result = Aftermath()
+        with self._lock:
+            if self._over:
+                return result
+            self._over = True
+        problem: Exception | None = None
+        try:
+            self._end_processes(result)
+            if wanted and self._workspace is not None:
+                result.not_started = self._never_started(result)
+                try:
+                    self._collect(result)
+                except OSError as error:
+                    problem = SandboxError(f"The output files could not be collected: {error.strerror or error}.")
+        finally:
+            self._close()
+            left = self._drop_workspace()
+        if left:
+            result.notes.append(left)
+        if problem is not None:
+            raise problem
+        if wanted and result.status is None and not result.survivors:
+            raise SandboxError(
+                "The exit status of the command was taken by other code in this process (a wait for any child); it is "
+                "not known how the command ended."
+            )
+        return result
+
+    def abandon(self) -> None:
+        """End the run at once from any thread, also without its event loop. Does nothing in a forked child."""
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            if not self._started or self._over:
+                self._abandoned = True
+                return
+        self.finish(wanted=False)
+
+    def _prepare_and_spawn(self) -> None:
+        request, policy = self._request, self._policy
+        self._workspace = workspace = create_workspace(self.run_id)
+        fill_workspace(
+            workspace,
+            policy,
+            persistent=request.workspace,
+            input_files=request.input_files,
+            mounts=request.mounts,
+        )
+        pairs = [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
+        self.view = PathView([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)])
+        environment = build_environment(
+            policy, request.env, workspace=workspace.work, tmp=workspace.tmp, run_id=self.run_id
+        )
+        cwd = self.view.directory(request.cwd)
+        if not os.path.isdir(cwd):  # noqa: PTH112
+            raise ValueError(f"cwd {str(request.cwd)!r} does not exist in the sandbox.")
+        marker = f"{workspace.root}/not-started-{secrets.token_hex(8)}"
+        self._marker = marker
+        launch = Launch(
+            argv=tuple(_encode(part) for part in self._command_line(environment["PATH"], cwd, marker)),
+            env={_encode(name): _encode(value) for name, value in environment.items()},
+            cwd=cwd,
+        )
+        if request.stdin is None:
+            self.child = spawner().spawn(launch)
+        else:
+            stdin = _stdin_file(request.stdin, workspace.root)
+            try:
+                self.child = spawner().spawn(Launch(launch.argv, launch.env, launch.cwd, stdin))
+            finally:
+                os.close(stdin)
+        pipes = frozenset(os.fstat(descriptor).st_ino for descriptor in (self.child.stdout, self.child.stderr))
+        self.marks = RunMarks(self.child.pid, self.run_id, workspace.root, pipes, self.child.started)
+
+    def _command_line(self, path: str, cwd: str, marker: str) -> list[str]:
+        argv = self._request.argv
+        if not argv or not all(isinstance(part, str) for part in argv):
+            raise ValueError("argv must be at least one string: the command and its arguments.")
+        for position, part in enumerate(argv):
+            if "\0" in part:
+                raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
+        command = find_command(self.view.argument(argv[0]), path=path, cwd=cwd, shown=argv[0])
+        return launcher(self._policy, marker, [command, *(self.view.argument(part) for part in argv[1:])])
+
+    def _end_processes(self, result: Aftermath) -> None:
+        child = self.child
+        if child.waited is None:
+            result.killed, result.survivors = end_run(self.marks)
+            if not wait_until_ended(child, _KILL_SECONDS):
+                result.survivors += 1  # it hangs inside the kernel; nothing can be done about it
+        else:
+            signal_group(child.pid, signal.SIGKILL)
+        result.rest = (_drain(child.stdout), _drain(child.stderr))
+        if child.waited is None and not result.survivors:
+            with contextlib.suppress(ChildProcessError):
+                _, status, usage = os.wait4(child.pid, 0)
+                child.waited = (status, usage)
+        elif child.waited is None:
+            with contextlib.suppress(ChildProcessError):
+                pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+                child.waited = (status, usage) if pid else None
+        reap_adopted(child.pid)
+        if child.waited is not None:
+            status, usage = child.waited
+            result.status = status
+            result.cpu_seconds = usage.ru_utime + usage.ru_stime
+            peak = usage.ru_maxrss if _RSS_IN_BYTES else usage.ru_maxrss * 1024
+            # Right after a vfork the child's memory is the agent's, and the kernel remembers that as its peak. Only a
+            # larger number says anything about the command.
+            result.max_rss = peak if peak > child.starter_rss else None
+
+    def _never_started(self, result: Aftermath) -> bool:
+        status = result.status
+        return (
+            status is not None
+            and os.WIFEXITED(status)
+            and os.WEXITSTATUS(status) in NOT_STARTED_CODES
+            and os.path.lexists(self._marker)
+        )
+
+    def _collect(self, result: Aftermath) -> None:
+        assert self._workspace is not None  # noqa: S101  # checked by the caller
+        result.notes.extend(self._workspace.notes)
+        result.collected = collected = collect(self._workspace, self._policy)
+        if self._request.workspace is not None:
+            result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
+
+    def _close(self) -> None:
+        for descriptor in (self.child.stdout, self.child.stderr, self.child.pidfd):
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _drop_workspace(self) -> str | None:
+        _live.discard(self)
+        workspace, self._workspace = self._workspace, None
+        return None if workspace is None else workspace.remove()
+
+
+def _encode(text: str) -> bytes:
+    """Text as the bytes a process gets, the same in every locale (row 54)."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        shown = text if len(text) <= 80 else f"{text[:80]}..."
+        raise ValueError(f"{shown!r} is no valid text: it contains a lone surrogate.") from None
+
+
+def _stdin_file(data: bytes, root: str) -> int:
+    """Standard input as a file: no writer that could block, no pipe that could break. In memory where possible."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    else:
+        path = f"{root}/stdin"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.unlink(path)  # noqa: PTH108
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _drain(descriptor: int) -> bytes:
+    """What is in a pipe now, without waiting for more."""
+    chunks: list[bytes] = []
+    left = _LAST_READ_BYTES
+    with contextlib.suppress(BlockingIOError):
+        while left > 0 and (chunk := os.read(descriptor, left)):
+            chunks.append(chunk)
+            left -= len(chunk)
+    return b"".join(chunks)
+
+
+def _rss_in_bytes() -> bool:
+    import sys
+
+    return sys.platform == "darwin"
+
+
+_RSS_IN_BYTES = _rss_in_bytes()
+_live: set[LocalRun] = set()
+
+
+def _end_all() -> None:
+    """The interpreter ends while runs are going on, in a daemon thread's loop perhaps: leave nothing behind."""
+    for run in tuple(_live):
+        run.abandon()
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_live.clear)

@@ -1,0 +1,187 @@
+"""The one thread that starts every process, for the life of the agent.
+
+A permanent thread, because what a kernel ties to the starting thread (``PR_SET_PDEATHSIG``, bubblewrap's
+``--die-with-parent``) would otherwise fire when a worker thread ends. Only what lets :mod:`subprocess` use ``vfork`` is
+passed: no ``preexec_fn``, no ``user``; with a large agent a real fork costs tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import queue
+import subprocess
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.errors import SandboxError
+
+if TYPE_CHECKING:
+    import resource
+
+_UMASK = 0o077
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to start.
+
+    Attributes:
+        argv: The command line, its first element an absolute path.
+        env: The whole environment.
+        cwd: Working directory on the host.
+        stdin: Descriptor of standard input, or None for ``/dev/null``.
+    """
+
+    argv: tuple[bytes, ...]
+    env: dict[bytes, bytes]
+    cwd: str
+    stdin: int | None = None
+
+
+@dataclass(slots=True)
+class Child:
+    """A started process: leader of its own session, not waited for yet; its descriptors are the owner's to close.
+
+    Attributes:
+        pid: Its id, also of its session and group.
+        pidfd: Becomes readable when it ends; None where the system has no such descriptors.
+        stdout: Reading end, non-blocking.
+        stderr: Reading end, non-blocking.
+        started: ``time.monotonic()`` right after the start.
+        starter_rss: Bytes the agent had used at most by then: a lower bound of what the kernel reports for the child.
+        waited: What ``wait4`` gave, once the child has been waited for; its id may be another process's from then on.
+    """
+
+    pid: int
+    pidfd: int | None
+    stdout: int
+    stderr: int
+    started: float
+    starter_rss: int
+    waited: tuple[int, resource.struct_rusage] | None = None
+
+
+class Spawner:
+    """The thread and its queue."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Launch, Future[Child]]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="adk-skills-spawner", daemon=True).start()
+
+    def spawn(self, launch: Launch) -> Child:
+        """Start a process and wait until it is started (milliseconds). Call it from a worker thread.
+
+        Raises:
+            SandboxError: The system refused: no descriptors, memory or processes left, no ``/bin/sh``.
+            ValueError: The arguments and environment are larger than the system allows.
+        """
+        done: Future[Child] = Future()
+        self._jobs.put((launch, done))
+        return done.result()
+
+    def _work(self) -> None:
+        while True:
+            launch, done = self._jobs.get()
+            try:
+                done.set_result(start(launch))
+            except BaseException as error:  # noqa: BLE001  # it belongs to the caller, who re-raises it
+                done.set_exception(error)
+            del launch, done
+
+
+def start(launch: Launch) -> Child:
+    """Start a process in this thread; see :meth:`Spawner.spawn`."""
+    with contextlib.ExitStack() as undo:
+        try:
+            out_read, out_write = _pipe(undo)
+            err_read, err_write = _pipe(undo)
+            process = subprocess.Popen(  # noqa: S603
+                launch.argv,
+                stdin=subprocess.DEVNULL if launch.stdin is None else launch.stdin,
+                stdout=out_write,
+                stderr=err_write,
+                cwd=launch.cwd,
+                env=launch.env,
+                start_new_session=True,
+                close_fds=True,
+                umask=_UMASK,
+            )
+        except OSError as error:
+            raise _refusal(error, launch) from error
+        started = time.monotonic()
+        # The exit status is taken with wait4, for its resource usage; Popen must not wait, nor complain.
+        process.returncode = 0
+        undo.pop_all()
+    os.close(out_write)
+    os.close(err_write)
+    os.set_blocking(out_read, False)
+    os.set_blocking(err_read, False)
+    return Child(process.pid, _pidfd(process.pid), out_read, err_read, started, _own_peak())
+
+
+def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    undo.callback(os.close, read)
+    undo.callback(os.close, write)
+    return read, write
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # macOS, an old kernel or gVisor, or no descriptor left: the exit is polled for
+        return None
+
+
+def _own_peak() -> int:
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _refusal(error: OSError, launch: Launch) -> Exception:
+    if error.errno == errno.E2BIG:
+        size = sum(len(part) + 1 for part in launch.argv)
+        longest = max(len(part) for part in launch.argv)
+        return ValueError(
+            f"The arguments are too large for this system: {size:,} bytes in {len(launch.argv):,} arguments, the "
+            f"longest {longest:,} bytes (Linux allows 131,071 for one). Pass the data as an input file or on stdin."
+        )
+    reason = {
+        errno.EMFILE: "this process has no file descriptor left (raise its limit: ulimit -n)",
+        errno.ENFILE: "the system has no file descriptor left",
+        errno.ENOMEM: "the system has no memory left",
+        errno.EAGAIN: "the limit of processes is reached (ulimit -u, or the container's pids limit)",
+        errno.ENOENT: f"{os.fsdecode(error.filename or launch.argv[0])} does not exist",
+        errno.EACCES: f"{os.fsdecode(error.filename or launch.argv[0])} may not be used",
+    }.get(error.errno or 0, error.strerror or str(error))
+    return SandboxError(f"The sandbox could not start a process: {reason}.")
+
+
+_spawner: Spawner | None = None
+_lock = threading.Lock()
+
+
+def spawner() -> Spawner:
+    """This process's spawner, started at the first use; a forked child gets one of its own."""
+    global _spawner  # noqa: PLW0603  # one thread per process is the point
+    with _lock:
+        if _spawner is None:
+            _spawner = Spawner()
+        return _spawner
+
+
+def _forget() -> None:
+    global _spawner, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
+    _spawner = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

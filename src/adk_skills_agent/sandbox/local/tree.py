@@ -1,0 +1,114 @@
+"""Walk a folder a hostile script wrote, through descriptors, inside bounds of entries, depth and time."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+
+MAX_DEPTH = 32
+MAX_SECONDS = 2.0
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something found. ``folder`` is a descriptor of the folder it is in, valid until the walk goes on."""
+
+    path: str
+    name: str
+    folder: int
+    info: os.stat_result
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a directory."""
+        return stat.S_ISDIR(self.info.st_mode)
+
+
+class Walk:
+    """One bounded walk, depth first, sorted by name in every folder; links are entries, never followed.
+
+    Args:
+        max_entries: Entries looked at.
+        max_depth: Folders inside folders.
+        max_seconds: Wall time.
+
+    Attributes:
+        skipped: Folders not entered: ``(path, reason)``.
+        stopped: Why the walk ended early, or None when it saw everything.
+    """
+
+    def __init__(self, max_entries: int, *, max_depth: int = MAX_DEPTH, max_seconds: float = MAX_SECONDS) -> None:
+        self._left = max_entries
+        self._max_depth = max_depth
+        self._deadline = time.monotonic() + max_seconds
+        self._reasons = (f"more than {max_entries:,} files", f"looking took more than {max_seconds:g} s")
+        self.skipped: list[tuple[str, str]] = []
+        self.stopped: str | None = None
+
+    def entries(self, folder: int) -> Generator[Entry, None, None]:
+        """Everything under ``folder``, a descriptor that stays the caller's; close the generator when not done."""
+        yield from self._visit(folder, "", 0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was seen."""
+        return self.stopped is None and not self.skipped
+
+    def _visit(self, folder: int, prefix: str, depth: int) -> Generator[Entry, None, None]:
+        with os.scandir(folder) as scan:
+            found = list(itertools.islice(scan, self._left + 1))
+        for item in sorted(found, key=lambda entry: entry.name):
+            if self._left <= 0 or time.monotonic() > self._deadline:
+                self.stopped = self.stopped or self._reasons[0 if self._left <= 0 else 1]
+                return
+            self._left -= 1
+            path = prefix + item.name
+            try:
+                info = item.stat(follow_symlinks=False)
+            except OSError as error:
+                self.skipped.append((path, f"cannot be looked at: {error.strerror}"))
+                continue
+            entry = Entry(path, item.name, folder, info)
+            yield entry
+            if not entry.is_folder:
+                continue
+            if depth + 1 >= self._max_depth:
+                self.skipped.append((path, f"nested deeper than {self._max_depth} folders"))
+                continue
+            try:
+                below = os.open(item.name, _DIRECTORY, dir_fd=folder)
+            except OSError as error:
+                self.skipped.append((path, f"cannot be opened: {error.strerror}"))
+                continue
+            try:
+                yield from self._visit(below, f"{path}/", depth + 1)
+            finally:
+                os.close(below)
+            if self.stopped:
+                return
+
+
+def open_folder(path: str) -> int:
+    """A descriptor of a folder that is not a link."""
+    return os.open(path, _DIRECTORY)
+
+
+def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, int]:
+    """Bytes on disk (not sparse holes) and entries of a tree, counted up to the bounds."""
+    walk = Walk(max_entries, max_seconds=max_seconds)
+    used = count = 0
+    folder = open_folder(path)
+    try:
+        with contextlib.closing(walk.entries(folder)) as entries:
+            for entry in entries:
+                count += 1
+                used += entry.info.st_blocks * 512
+    finally:
+        os.close(folder)
+    return used, count

@@ -1,0 +1,88 @@
+"""A bounded number of places, handed out first come first served, over all event loops of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+
+MAX_RUNNING = 64
+"""Runs at the same time in one agent process: each holds three descriptors and at least one process."""
+
+
+class _Waiter:
+    __slots__ = ("future", "granted", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.granted = False
+
+
+class Turns:
+    """``async with turns.place():`` waits for one of ``places`` (an asyncio semaphore belongs to a single loop)."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._free = self._places
+        self._waiting: deque[_Waiter] = deque()
+
+    @property
+    def free(self) -> int:
+        """Places nobody has."""
+        return self._free
+
+    @contextlib.asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Hold one place."""
+        await self._take()
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    async def _take(self) -> None:
+        with self._lock:
+            if self._free > 0 and not self._waiting:
+                self._free -= 1
+                return
+            waiter = _Waiter(asyncio.get_running_loop())
+            self._waiting.append(waiter)
+        try:
+            await waiter.future
+        except BaseException:
+            with self._lock:
+                granted = waiter.granted
+                if not granted:
+                    self._waiting.remove(waiter)
+            if granted:  # the place was ours already when the wait was cancelled
+                self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._free += 1
+            while self._free > 0 and self._waiting:
+                waiter = self._waiting.popleft()
+                waiter.granted = True
+                self._free -= 1
+                try:
+                    waiter.loop.call_soon_threadsafe(_wake, waiter.future)
+                except RuntimeError:  # its loop is closed; nobody waits any more
+                    self._free += 1
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+RUNNING = Turns(MAX_RUNNING)
+os.register_at_fork(after_in_child=RUNNING._reset)  # noqa: SLF001  # what the parent runs is not the child's

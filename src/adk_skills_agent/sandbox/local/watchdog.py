@@ -1,0 +1,212 @@
+"""Limits no rlimit covers at this level: memory and number of processes of the whole run, and its disk space.
+
+One thread per agent looks at all runs at once, a tenth of a second after their start and from then on, and never uses
+more than a tenth of a processor. It needs ``/proc``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
+from adk_skills_agent.sandbox.local.processes import PROC, ProcessInfo, RunMarks, all_processes
+from adk_skills_agent.sandbox.local.tree import disk_usage
+
+INTERVAL_SECONDS = 0.1
+PIDS_FACTOR = 4
+"""At how many times ``pids`` a run is stopped. A script that goes a little over the number of processes would only be
+refused another one elsewhere, so stopping it is kept for what can only be a fork bomb."""
+_DISK_INTERVAL_SECONDS = 0.25
+_SHARE = 10  # of the time, at most one in so many is spent looking
+_LOOK_SECONDS = 0.2
+_MANY_ENTRIES = 200_000
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """One run under watch.
+
+    Attributes:
+        marks: The run.
+        memory_bytes: Of all its processes together; None for no limit.
+        pids: See :data:`PIDS_FACTOR`; None for no limit.
+        disk: ``(folder, bytes, entries)`` for each limited folder.
+        breach: Called in the watchdog's thread, at most once, with the status and a sentence.
+        peak_rss: Largest sum of resident memory seen, in bytes.
+    """
+
+    marks: RunMarks
+    memory_bytes: int | None
+    pids: int | None
+    disk: tuple[tuple[str, int | None, int | None], ...]
+    breach: Callable[[Status, str], None]
+    peak_rss: int = 0
+    _next_disk: float = field(default=0.0)
+    _over: bool = field(default=False)
+
+
+class Watchdog:
+    """The thread; started with the first run that lives long enough to be watched."""
+
+    def __init__(self) -> None:
+        self._runs: set[Watched] = set()
+        self._changed = threading.Condition()
+        self._owners: dict[tuple[int, int], str] = {}
+        threading.Thread(target=self._work, name="adk-skills-watchdog", daemon=True).start()
+
+    def add(self, run: Watched) -> None:
+        """Begin to watch."""
+        with self._changed:
+            self._runs.add(run)
+            self._changed.notify()
+
+    def remove(self, run: Watched) -> None:
+        """Stop watching."""
+        with self._changed:
+            self._runs.discard(run)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._runs:
+                    self._owners.clear()
+                    self._changed.wait()
+                runs = list(self._runs)
+            began = time.monotonic()
+            self._look(runs)
+            time.sleep(max(INTERVAL_SECONDS, (time.monotonic() - began) * _SHARE))
+
+    def _look(self, runs: list[Watched]) -> None:
+        members = self._members(runs)
+        for run in runs:
+            if run._over:
+                continue
+            problem = _processes_problem(run, members[run.marks.run_id]) or _disk_problem(run)
+            if problem is not None:
+                run._over = True
+                run.breach(*problem)
+
+    def _members(self, runs: list[Watched]) -> dict[str, list[ProcessInfo]]:
+        """The live processes of every run, its command included, in one pass over the system."""
+        by_session = {run.marks.pid: run.marks.run_id for run in runs}
+        ids = set(by_session.values())
+        members: dict[str, list[ProcessInfo]] = {run_id: [] for run_id in ids}
+        owners: dict[tuple[int, int], str] = {}
+        owner_of: dict[int, str] = {}
+        for info in sorted(all_processes(), key=lambda process: process.start):
+            if not info.alive or info.pid == os.getpid():
+                continue
+            run_id = by_session.get(info.session) or owner_of.get(info.parent)
+            if run_id is None:
+                key = (info.pid, info.start)
+                run_id = self._owners.get(key)
+                # What has no mark is remembered too: an environment is read once per process.
+                if run_id is None or (run_id and run_id not in ids):
+                    run_id = _mark_of(info.pid)
+                owners[key] = run_id
+            if run_id in members:
+                owner_of[info.pid] = run_id
+                members[run_id].append(info)
+        self._owners = owners
+        return members
+
+
+def _processes_problem(run: Watched, members: list[ProcessInfo]) -> tuple[Status, str] | None:
+    rss = sum(info.rss_pages for info in members) * _PAGE
+    run.peak_rss = max(run.peak_rss, rss)
+    if run.memory_bytes is not None and rss > run.memory_bytes:
+        # Resident memory counts what processes share once for each of them; the exact sum is dearer to get.
+        used = sum(_proportional(info) for info in members)
+        if used > run.memory_bytes:
+            return (
+                Status.OUT_OF_MEMORY,
+                f"Stopped: its {len(members)} processes used {used >> 20} MiB of memory together; memory_bytes is "
+                f"{run.memory_bytes >> 20} MiB.",
+            )
+    if run.pids is not None:
+        threads = sum(info.threads for info in members)
+        if threads > run.pids * PIDS_FACTOR:
+            return Status.ERROR, f"Stopped: it had {threads} processes and threads; pids is {run.pids}."
+    return None
+
+
+def _disk_problem(run: Watched) -> tuple[Status, str] | None:
+    now = time.monotonic()
+    if now < run._next_disk:
+        return None
+    problem = None
+    for folder, most_bytes, most_entries in run.disk:
+        if most_bytes is None and most_entries is None:
+            continue
+        ceiling = _MANY_ENTRIES if most_entries is None else most_entries + 1
+        try:
+            used, entries = disk_usage(folder, ceiling, _LOOK_SECONDS)
+        except OSError:  # removed or renamed by the script; the next look may find it again
+            continue
+        if most_bytes is not None and used > most_bytes:
+            problem = f"Stopped: it wrote {used >> 20} MiB to disk; {most_bytes >> 20} MiB are allowed."
+        elif most_entries is not None and entries > most_entries:
+            problem = f"Stopped: it made more than {most_entries:,} files."
+    took = time.monotonic() - now
+    run._next_disk = now + max(_DISK_INTERVAL_SECONDS, took * _SHARE)
+    return None if problem is None else (Status.DISK_LIMIT, problem)
+
+
+def _proportional(info: ProcessInfo) -> int:
+    """Memory of a process with shared pages divided among those that share them, in bytes."""
+    try:
+        with open(f"{PROC}/{info.pid}/smaps_rollup", "rb") as stream:  # noqa: PTH123
+            for line in stream:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:  # it ended, or the system does not say
+        return info.rss_pages * _PAGE if os.path.exists(f"{PROC}/{info.pid}/stat") else 0  # noqa: PTH110
+    return info.rss_pages * _PAGE
+
+
+def _mark_of(pid: int) -> str:
+    """The run a process says it belongs to, by its environment; empty for none."""
+    try:
+        with open(f"{PROC}/{pid}/environ", "rb") as stream:  # noqa: PTH123
+            environment = stream.read(1 << 20)
+    except OSError:
+        return ""
+    needle = f"{RUN_ID_VARIABLE}=".encode()
+    for variable in environment.split(b"\0"):
+        if variable.startswith(needle):
+            return variable[len(needle) :].decode("ascii", "replace")
+    return ""
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_watchdog: Watchdog | None = None
+_lock = threading.Lock()
+
+
+def watchdog() -> Watchdog:
+    """This process's watchdog; a forked child gets one of its own."""
+    global _watchdog  # noqa: PLW0603  # one thread per process is the point
+    with _lock:
+        if _watchdog is None:
+            _watchdog = Watchdog()
+        return _watchdog
+
+
+def works_here() -> bool:
+    """Whether the system shows what a watchdog needs."""
+    return os.path.exists(f"{PROC}/self/stat")  # noqa: PTH110
+
+
+def _forget() -> None:
+    global _watchdog, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
+    _watchdog = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

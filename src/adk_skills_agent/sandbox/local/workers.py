@@ -1,0 +1,50 @@
+"""A few permanent threads for the file work of runs, so that it neither blocks an event loop nor takes a thread each.
+
+Their number is also the bound of runs that are being started at the same time. asyncio's own pool is left alone: an
+agent's other work must not wait behind scripts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from adk_skills_agent.errors import SandboxError
+
+_Result = TypeVar("_Result")
+
+WORKERS = 2 * (os.cpu_count() or 1)
+
+_pool: ThreadPoolExecutor | None = None
+_lock = threading.Lock()
+
+
+def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
+    """Run ``work`` in a worker thread; the future belongs to ``loop``.
+
+    Raises:
+        SandboxError: The interpreter is shutting down, or no thread can be started.
+    """
+    global _pool  # noqa: PLW0603  # one pool per process is the point
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="adk-skills-files")
+        pool = _pool
+    try:
+        future = pool.submit(work)
+    except RuntimeError as error:
+        raise SandboxError(f"The sandbox could not start its work: {error}.") from error
+    return asyncio.wrap_future(future, loop=loop)
+
+
+def _forget() -> None:
+    global _pool, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
+    _pool = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,213 @@
+"""The private folder of one run: made before it, filled with what was given, and remembered so that the rest is output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import InputFile, ReadOnlyMount, SandboxPolicy
+from adk_skills_agent.sandbox.local.removal import remove_tree
+from adk_skills_agent.sandbox.local.tree import Walk, open_folder
+
+PREFIX = "adk-skills-run-"
+_COPY_BYTES = 1 << 20
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# A given file gets this much older a modification time than it has, so that a write within the clock's tick shows.
+_AGE_NS = 1_000_000_007
+_UNBOUNDED = 1 << 62
+_DEFAULT_ENTRIES = 100_000
+
+Stamp = tuple[int, int, int, int]
+
+
+def stamp(info: os.stat_result) -> Stamp:
+    """What changes when a file is written, replaced or changes its mode."""
+    return (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+@dataclass(slots=True)
+class Workspace:
+    """The folders of one run and what was in them at its start.
+
+    Attributes:
+        root: Host folder of mode 0700 that holds the others; deleted at the end.
+        work: The script's ``/work``.
+        tmp: The script's ``/tmp``.
+        given: Files put in, by relative path, and their stamps.
+        given_folders: Folders put in.
+        links: Links to a mount's entries, by name, and their inodes.
+        persistent: Relative paths of files and folders that came from the session's workspace.
+        notes: What could not be put in, one sentence each.
+    """
+
+    root: str
+    work: str
+    tmp: str
+    given: dict[str, Stamp] = field(default_factory=dict)
+    given_folders: set[str] = field(default_factory=set)
+    links: dict[str, int] = field(default_factory=dict)
+    persistent: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    def remove(self) -> str | None:
+        """Delete everything; a sentence when something is left."""
+        return remove_tree(self.root)
+
+
+def create_workspace(run_id: str) -> Workspace:
+    """Make the empty folders, private to this user.
+
+    Raises:
+        OSError: The disk is full, or the folder for temporary files cannot be written.
+    """
+    import tempfile
+
+    root = os.path.join(os.path.realpath(tempfile.gettempdir()), PREFIX + run_id)  # noqa: PTH118
+    workspace = Workspace(root, f"{root}/work", f"{root}/tmp")
+    os.mkdir(root, 0o700)  # noqa: PTH102
+    try:
+        os.mkdir(workspace.work, 0o700)  # noqa: PTH102
+        os.mkdir(workspace.tmp, 0o700)  # noqa: PTH102
+    except OSError:
+        workspace.remove()
+        raise
+    return workspace
+
+
+def fill_workspace(
+    workspace: Workspace,
+    policy: SandboxPolicy,
+    *,
+    persistent: Path | None,
+    input_files: Iterable[InputFile],
+    mounts: Iterable[ReadOnlyMount],
+) -> None:
+    """Put in the session's files, then the input files, then links to the entries of linked mounts.
+
+    Raises:
+        SandboxError: The session's workspace is no folder, or larger than the policy allows; a mount is no folder.
+        ValueError: An input file's path is absolute, leaves the workspace, or is used twice.
+        OSError: The disk is full.
+    """
+    if persistent is not None:
+        _copy_in(workspace, policy, persistent)
+    seen: set[str] = set()
+    for file in input_files:
+        _put(workspace, file, seen)
+    for mount in mounts:
+        if not mount.source.is_dir():
+            raise SandboxError(f"The folder for {mount.target} is not there: {mount.source}.")
+        if mount.linked:
+            _link(workspace, mount)
+
+
+def _put(workspace: Workspace, file: InputFile, seen: set[str]) -> None:
+    parts = file.path.split("/")
+    if not file.path or "\0" in file.path or file.path.startswith("/") or any(p in {"", ".", ".."} for p in parts):
+        raise ValueError(f"Input file path {file.path!r} must be relative, inside the workspace, with forward slashes.")
+    if file.path in seen:
+        raise ValueError(f"Input file {file.path!r} is given twice.")
+    seen.add(file.path)
+    mode = 0o700 if file.executable else 0o600
+    try:
+        _make_folders(workspace, parts[:-1])
+        target = f"{workspace.work}/{file.path}"
+        if file.path in workspace.given:
+            os.unlink(target)  # noqa: PTH108  # it replaces the session's file of that name
+        descriptor = os.open(target, _CREATE, mode)
+    except UnicodeEncodeError:
+        raise ValueError(f"Input file path {file.path!r} is no valid text.") from None
+    except (NotADirectoryError, FileExistsError, IsADirectoryError):
+        raise ValueError(f"Input file {file.path!r} needs a folder where there is a file, or the reverse.") from None
+    try:
+        _write_all(descriptor, file.content)
+        workspace.given[file.path] = _age(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_folders(workspace: Workspace, parts: list[str]) -> None:
+    path = ""
+    for part in parts:
+        path = f"{path}/{part}" if path else part
+        if path not in workspace.given_folders:
+            os.mkdir(f"{workspace.work}/{path}", 0o700)  # noqa: PTH102
+            workspace.given_folders.add(path)
+
+
+def _link(workspace: Workspace, mount: ReadOnlyMount) -> None:
+    source = os.path.abspath(mount.source)  # noqa: PTH100
+    for name in sorted(os.listdir(source)):  # noqa: PTH208
+        target = f"{workspace.work}/{name}"
+        try:
+            os.symlink(f"{source}/{name}", target)  # noqa: PTH211
+        except FileExistsError:
+            continue  # the workspace's own file goes first
+        workspace.links[name] = os.lstat(target).st_ino
+
+
+def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
+    room = _UNBOUNDED if policy.workspace_bytes is None else policy.workspace_bytes
+    most = _DEFAULT_ENTRIES if policy.workspace_inodes is None else policy.workspace_inodes
+    walk = Walk(most, max_seconds=60.0)
+    try:
+        top = open_folder(str(source))
+    except OSError as error:
+        raise SandboxError(f"The workspace {source} cannot be read: {error.strerror}.") from error
+    try:
+        with contextlib.closing(walk.entries(top)) as entries:
+            for entry in entries:
+                target = f"{workspace.work}/{entry.path}"
+                if entry.is_folder:
+                    os.mkdir(target, 0o700)  # noqa: PTH102
+                    workspace.given_folders.add(entry.path)
+                    workspace.persistent.add(entry.path)
+                elif stat.S_ISREG(entry.info.st_mode):
+                    room -= entry.info.st_size
+                    if room < 0:
+                        raise SandboxError(
+                            f"The workspace {source} holds more than workspace_bytes={policy.workspace_bytes:,}. "
+                            "Delete files from it, or raise the limit."
+                        )
+                    workspace.given[entry.path] = _copy_file(entry.folder, entry.name, target, entry.info)
+                    workspace.persistent.add(entry.path)
+                else:
+                    workspace.notes.append(f"{entry.path!r} in the workspace is no regular file; it was not copied in.")
+    finally:
+        os.close(top)
+    if walk.stopped:
+        raise SandboxError(f"The workspace {source} cannot be copied: {walk.stopped}. Delete files from it.")
+    workspace.notes.extend(f"{path!r} in the workspace was not copied in: {reason}." for path, reason in walk.skipped)
+
+
+def _copy_file(folder: int, name: str, target: str, info: os.stat_result) -> Stamp:
+    source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        descriptor = os.open(target, _CREATE, 0o700 if info.st_mode & 0o100 else 0o600)
+        try:
+            left = info.st_size
+            while left > 0 and (chunk := os.read(source, min(left, _COPY_BYTES))):
+                _write_all(descriptor, chunk)
+                left -= len(chunk)
+            return _age(descriptor, info.st_mtime_ns)
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(source)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _age(descriptor: int, modified_ns: int | None = None) -> Stamp:
+    when = (os.fstat(descriptor).st_mtime_ns if modified_ns is None else modified_ns) - _AGE_NS
+    os.utime(descriptor, ns=(when, when))
+    return stamp(os.fstat(descriptor))

@@ -1,0 +1,242 @@
+"""Which limits hold: resolution over the places that can set them, and the check of every value.
+
+A *layer* is a mapping from field names of :class:`SandboxPolicy` to values, the form a config file or keyword arguments
+have. ``None`` in a layer means unlimited (where the field allows it) and 0 is a value like any other; only a missing
+key or :data:`UNSET` leaves the decision to the next layer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from enum import Enum
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Final
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.contract import IsolationLevel, Network, SandboxPolicy
+
+
+class _Unset(Enum):
+    UNSET = "UNSET"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset.UNSET
+"""The value of a setting that was not given; needed because ``None`` means unlimited."""
+
+_NETWORK_MODES = ("none", "loopback", "allow", "host")
+_LEVELS = tuple(level.value for level in IsolationLevel)
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_MEBIBYTE = 1 << 20
+# Smallest value of each number, and whether None (unlimited) is legal. Where 0 would only mean "cannot start at all"
+# the smallest useful value is the bound: a run needs its three descriptors and a spare one, one process, some memory.
+_SECONDS: Mapping[str, bool] = {"wall_seconds": True, "term_grace_seconds": False, "drain_seconds": False}
+_COUNTS: Mapping[str, tuple[int, bool]] = {
+    "cpu_seconds": (0, True),
+    "memory_bytes": (_MEBIBYTE, True),
+    "pids": (1, True),
+    "open_files": (4, True),
+    "file_bytes": (0, True),
+    "workspace_bytes": (0, True),
+    "workspace_inodes": (0, True),
+    "tmp_bytes": (0, True),
+    "shm_bytes": (0, True),
+    "output_bytes": (0, False),
+    "output_flood_bytes": (0, True),
+    "max_files": (0, False),
+    "max_file_bytes": (0, False),
+    "max_total_file_bytes": (0, False),
+    "run_as": (0, True),
+}
+_FIELDS = tuple(field.name for field in fields(SandboxPolicy))
+
+Layer = Mapping[str, object]
+
+
+def resolve_policy(
+    call: Layer | None = None,
+    toolset: Layer | None = None,
+    executor: Layer | None = None,
+    *,
+    default: SandboxPolicy | None = None,
+) -> SandboxPolicy:
+    """The policy of one run: per call, then toolset, then executor, then default (ARCHITECTURE, SANDBOX.md 4.2).
+
+    Args:
+        call: What this call asks for; the strongest.
+        toolset: What the toolset was given.
+        executor: What the executor was given.
+        default: What holds otherwise; None takes ``SandboxPolicy()``.
+
+    Returns:
+        A checked policy. ``env`` is merged name by name over all layers; every other field comes whole from the
+        strongest layer that sets it.
+
+    Raises:
+        ConfigError: An unknown key, or a value its field cannot have; the sentence names the layer.
+    """
+    base = SandboxPolicy() if default is None else default
+    values: dict[str, object] = {name: getattr(base, name) for name in _FIELDS}
+    env = dict(base.env)
+    for where, layer in (("executor", executor), ("toolset", toolset), ("call", call)):
+        if layer is None:
+            continue
+        for key, value in layer.items():
+            if key not in _FIELDS:
+                raise ConfigError(f"Sandbox setting {key!r} ({where}) does not exist. {_nearest(key)}")
+            if value is UNSET:
+                continue
+            if key == "env":
+                env.update(_env(value, where))
+            else:
+                values[key] = _convert(key, value, where)
+    values["env"] = MappingProxyType(env)
+    return check_policy(SandboxPolicy(**values))  # type: ignore[arg-type]  # each value is checked by check_policy
+
+
+def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
+    """The same policy, when every value is possible.
+
+    Raises:
+        ConfigError: The first value that is not, in a sentence.
+    """
+    for name, optional in _SECONDS.items():
+        value = getattr(policy, name)
+        if value is None and optional:
+            continue
+        if not _is_number(value) or not math.isfinite(value) or value < 0:
+            raise ConfigError(f"{name} must be a number of seconds, 0 or more{_or_none(optional)}, not {value!r}.")
+    for name, (least, optional) in _COUNTS.items():
+        value = getattr(policy, name)
+        if value is None and optional:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(f"{name} must be a whole number, {least} or more{_or_none(optional)}, not {value!r}.")
+    _check_choice("isolation", policy.isolation, ("auto", *_LEVELS))
+    _check_choice("min_isolation", policy.min_isolation, _LEVELS)
+    _check_network(policy.network)
+    _env(policy.env, None)
+    for name in ("inherit_env", "extra_ro"):
+        items = getattr(policy, name)
+        if not isinstance(items, tuple) or not all(isinstance(item, str) and item for item in items):
+            raise ConfigError(f"{name} must be a list of non-empty strings, not {items!r}.")
+    for variable in policy.inherit_env:
+        check_env_name(variable)
+    for path in policy.extra_ro:
+        if not PurePath(path).is_absolute() or "\0" in path:
+            raise ConfigError(f"extra_ro must name absolute host paths, not {path!r}.")
+    if not isinstance(policy.allow_secrets, bool):
+        raise ConfigError(f"allow_secrets must be true or false, not {policy.allow_secrets!r}.")
+    if policy.python is not None and (
+        not isinstance(policy.python, str) or not policy.python or "\0" in policy.python
+    ):
+        raise ConfigError(f"python must be the path of an interpreter or None, not {policy.python!r}.")
+    return policy
+
+
+def check_env_name(name: str) -> None:
+    """Refuse what is no portable variable name: a shell would drop it silently.
+
+    Raises:
+        ConfigError: ``name`` is not letters, digits and underscores.
+    """
+    if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of an environment variable: use letters, digits and underscores."
+        )
+
+
+def _env(value: object, where: str | None) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"env{_at(where)} must map names to strings, not {value!r}.")
+    for name, content in value.items():
+        check_env_name(name)
+        if not isinstance(content, str) or "\0" in content:
+            raise ConfigError(f"env{_at(where)}: the value of {name!r} must be a string without NUL.")
+    return dict(value)
+
+
+def _convert(key: str, value: object, where: str) -> object:
+    """Accept the forms a config file has: lists for tuples, a word or a mapping for the network."""
+    converter = _CONVERTERS.get(key)
+    return value if converter is None else converter(key, value, where)
+
+
+def _strings(key: str, value: object, where: str) -> tuple[object, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigError(f"{key}{_at(where)} must be a list of strings, not {value!r}.")
+    return tuple(value)
+
+
+def _network(key: str, value: object, where: str) -> object:
+    if isinstance(value, str):
+        if value == "allow":
+            raise ConfigError(f"{key}{_at(where)}: 'allow' needs hosts; give a mapping with mode, hosts and ports.")
+        return Network(value)
+    if isinstance(value, Mapping):
+        unknown = [name for name in value if name not in {"mode", "hosts", "ports"}]
+        if unknown:
+            raise ConfigError(f"{key}{_at(where)} has no setting {unknown[0]!r}; it has mode, hosts and ports.")
+        ports = value.get("ports", Network().ports)
+        if isinstance(ports, str) or not isinstance(ports, Iterable):
+            raise ConfigError(f"{key}{_at(where)}: ports must be a list of numbers, not {ports!r}.")
+        mode = value.get("mode", "none")
+        return Network(mode, _strings("hosts", value.get("hosts", ()), where), tuple(ports))  # type: ignore[arg-type]
+    return value
+
+
+def _text_path(_key: str, value: object, _where: str) -> object:
+    return str(value) if isinstance(value, PurePath) else value
+
+
+_CONVERTERS: Mapping[str, Callable[[str, object, str], object]] = {
+    "inherit_env": _strings,
+    "extra_ro": _strings,
+    "network": _network,
+    "python": _text_path,
+}
+
+
+def _check_network(network: object) -> None:
+    if not isinstance(network, Network):
+        raise ConfigError(f"network must be none, loopback, allow or host, not {network!r}.")
+    _check_choice("network", network.mode, _NETWORK_MODES)
+    if network.mode == "allow" and not network.hosts:
+        raise ConfigError("network 'allow' needs at least one host; an empty list would have to mean no network.")
+    for host in network.hosts:
+        if not isinstance(host, str) or not host or not host.isprintable() or any(c.isspace() for c in host):
+            raise ConfigError(f"network: {host!r} is no host name.")
+    for port in network.ports:
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+            raise ConfigError(f"network: {port!r} is no port; use a number from 1 to 65535.")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _or_none(optional: bool) -> str:
+    return ", or None for no limit" if optional else ""
+
+
+def _at(where: str | None) -> str:
+    return f" ({where})" if where else ""
+
+
+def _nearest(key: object) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(str(key), _FIELDS, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known settings: {', '.join(_FIELDS)}."

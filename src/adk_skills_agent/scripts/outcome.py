@@ -1,0 +1,204 @@
+"""From an ExecutionResult to what a model gets and what the owner keeps (S0-61 to S0-70).
+
+Every fact comes from the result's fields. Nothing is deduced from the script's own text, so a script cannot forge it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from adk_skills_agent.errors import ErrorCode
+from adk_skills_agent.sandbox.contract import ExecutionResult, Status
+from adk_skills_agent.scripts.error_text import condense_tracebacks, shorten
+from adk_skills_agent.scripts.plan import ScriptPlan
+
+MODEL_STREAM_CHARS = 20_000
+"""Characters of one stream a model gets at most (C45); the rest is an artifact."""
+ERROR_CHARS = 200
+"""Length of the ``error`` sentence's quoted cause (S0-20)."""
+HEAD_SHARE = 0.75
+
+_REASONS = {
+    Status.TIMEOUT: "timeout",
+    Status.OUT_OF_MEMORY: "out_of_memory",
+    Status.OUTPUT_LIMIT: "output_limit",
+    Status.DISK_LIMIT: "disk_limit",
+    Status.CANCELLED: "cancelled",
+    Status.SANDBOX_ERROR: "sandbox_error",
+}
+
+
+class ScriptStatus(StrEnum):
+    """The three states a model sees (S0-61)."""
+
+    SUCCESS = "success"
+    WARNING = "warning"  # it worked, and it wrote to stderr
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOutcome:
+    """A finished script call.
+
+    Attributes:
+        plan: What was asked.
+        result: What happened, complete, for the owner.
+        status: See :class:`ScriptStatus`.
+        reason: The cause when ``status`` is error: ``timeout``, ``out_of_memory``, ``output_limit``, ``disk_limit``,
+            ``exit_code``, ``signal``, ``cancelled``, ``sandbox_error``; else None.
+        return_code: The exit code; minus the signal when one ended it; -1 after a timeout (S0-57).
+        stdout: Text, whole.
+        stderr: Text, with tracebacks condensed (S0-59).
+        error: One sentence for the model when ``status`` is error; else None.
+    """
+
+    plan: ScriptPlan
+    result: ExecutionResult
+    status: ScriptStatus
+    reason: str | None
+    return_code: int
+    stdout: str
+    stderr: str
+    error: str | None
+
+    def to_model(
+        self,
+        *,
+        artifacts: Mapping[str, str] | None = None,
+        stream_chars: int = MODEL_STREAM_CHARS,
+    ) -> dict[str, object]:
+        """The tool response: short, structured, without a path of the host.
+
+        Args:
+            artifacts: Output path (or ``stdout``/``stderr``) to the name of the artifact that holds it in full.
+            stream_chars: Most characters of each stream.
+        """
+        artifacts = artifacts or {}
+        result = self.result
+        answer: dict[str, object] = {
+            "skill_name": self.plan.skill_name,
+            "file_path": self.plan.path,
+            "status": self.status.value,
+        }
+        if self.reason is not None:
+            answer |= {"reason": self.reason, "error": self.error, "error_code": ErrorCode.EXECUTION_ERROR.value}
+        answer |= {
+            "return_code": self.return_code,
+            "timed_out": result.timed_out,
+            "stdout": cut(
+                self.stdout,
+                stream_chars,
+                missing_bytes=result.stdout_total - len(result.stdout) if result.stdout_truncated else 0,
+                artifact=artifacts.get("stdout"),
+            ),
+            "stderr": cut(
+                self.stderr,
+                stream_chars,
+                missing_bytes=result.stderr_total - len(result.stderr) if result.stderr_truncated else 0,
+                artifact=artifacts.get("stderr"),
+            ),
+        }
+        if result.files:
+            answer["output_files"] = [
+                {"name": file.path, "mime_type": file.mime_type, "size": file.size}
+                | ({"artifact": artifacts[file.path]} if file.path in artifacts else {})
+                for file in result.files
+            ]
+        if result.skipped_files:
+            shown = [{"name": name, "reason": reason} for name, reason in result.skipped_files[:20]]
+            answer["skipped_files"] = shown
+            if len(result.skipped_files) > len(shown):
+                answer["skipped_files_left_out"] = len(result.skipped_files) - len(shown)
+        if self.plan.notes:
+            answer["notes"] = list(self.plan.notes)
+        return answer
+
+
+def script_outcome(
+    plan: ScriptPlan, result: ExecutionResult, *, error_chars: int | None = ERROR_CHARS
+) -> ScriptOutcome:
+    """Interpret a result.
+
+    Args:
+        plan: The call it belongs to.
+        result: What the sandbox returned.
+        error_chars: Longest quoted cause in ``error``; None for no bound (S0-20, S0-21).
+    """
+    stdout, raw_stderr = _text(result.stdout), _text(result.stderr)
+    stderr, exception = condense_tracebacks(raw_stderr)
+    if result.status is Status.OK:
+        status = ScriptStatus.WARNING if stderr.strip() else ScriptStatus.SUCCESS
+        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None)
+    reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
+    cause = str(exception) if exception else _last_line(stderr)
+    error = _sentence(plan, result, reason, shorten(cause, error_chars))
+    if result.timed_out:
+        stderr = _append(stderr, f"Timed out after {_seconds(plan.request.policy.wall_seconds)}")
+    elif not stderr.strip():
+        stderr = f"Signal {result.signal}" if result.signal is not None else f"Exit code {result.exit_code}"
+    return ScriptOutcome(plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error)
+
+
+def cut(text: str, limit: int, *, missing_bytes: int = 0, artifact: str | None = None) -> str:
+    """Keep the start and the end of a long text and say between them what is missing and where it is.
+
+    Args:
+        text: What the sandbox kept: itself a head and a tail when ``missing_bytes`` is not 0.
+        limit: Most characters of the text to keep.
+        missing_bytes: Bytes the sandbox has already left out.
+        artifact: Name of the artifact that holds all of it, if any.
+    """
+    if len(text) <= limit and missing_bytes <= 0:
+        return text
+    room = min(limit, len(text))
+    head = int(room * HEAD_SHARE)
+    tail_from = len(text) - (room - head)
+    left_out = max(missing_bytes, 0) + len(text[head:tail_from].encode("utf-8", "replace"))
+    where = f"; the full text is the artifact '{artifact}'" if artifact else ""
+    return f"{text[:head]}\n[... {left_out:,} bytes left out{where} ...]\n{text[tail_from:]}"
+
+
+def _text(stream: bytes) -> str:
+    """Bytes as text a model can get: undecodable bytes and NUL become U+FFFD (attack row 53)."""
+    return stream.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _return_code(result: ExecutionResult) -> int:
+    if result.timed_out:
+        return -1
+    if result.signal is not None:
+        return -result.signal
+    return result.exit_code if result.exit_code is not None else -1
+
+
+def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str) -> str:
+    policy = plan.request.policy
+    what = {
+        "timeout": f"Script '{plan.path}' was stopped after {_seconds(policy.wall_seconds)}, its time limit. "
+        "What it printed until then is in stdout. Give it less work, or tell the user.",
+        "out_of_memory": f"Script '{plan.path}' was stopped: it needed more than "
+        f"{(policy.memory_bytes or 0) >> 20} MiB of memory. Give it less data.",
+        "output_limit": f"Script '{plan.path}' was stopped: it printed more than "
+        f"{(policy.output_flood_bytes or 0) >> 20} MiB. Make it write to a file instead.",
+        "disk_limit": f"Script '{plan.path}' was stopped: it filled its workspace.",
+        "cancelled": f"Script '{plan.path}' was cancelled.",
+        "sandbox_error": f"Script '{plan.path}' could not be run to its end; this is not the script's fault.",
+        "signal": f"Script '{plan.path}' was ended by signal {result.signal}.",
+        "exit_code": f"Script '{plan.path}' exited with status {result.exit_code}.",
+    }[reason]
+    return f"{what} {cause}" if cause and reason in {"exit_code", "signal"} else what
+
+
+def _seconds(value: float | None) -> str:
+    return f"{value:g}s" if value is not None else "its deadline"
+
+
+def _append(text: str, line: str) -> str:
+    return f"{text.rstrip()}\n{line}" if text.strip() else line
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -1,0 +1,437 @@
+"""A loopback server that speaks Gemini's REST and SSE protocol and answers from rehearsed conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import socket
+import socketserver
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Self
+from urllib.parse import parse_qs, urlsplit
+
+from adk_skills_agent.testing.conversation import Answer, Conversation, Mismatch, Refusal
+from adk_skills_agent.testing.gemini_protocol import (
+    answer_body,
+    count_body,
+    error_body,
+    model_body,
+    parse_request,
+    stream_bodies,
+)
+from adk_skills_agent.testing.invalid_request import InvalidRequest
+from adk_skills_agent.testing.request import JsonObject, ModelRequest
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from google.adk.models import BaseLlm
+    from google.genai import Client
+
+API_KEY = "rehearsed"
+"""The key handed out; the server takes any."""
+MAX_BODY_BYTES = 20 << 20  # Gemini's own limit for a request
+_IDLE_SECONDS = 30.0  # a connection that sends nothing for so long is dropped
+_POLL_SECONDS = 0.02  # how soon close() is noticed
+_PATH = re.compile(r"/v\d\w*/models/(?P<model>[A-Za-z0-9._-]+)(?::(?P<method>\w+))?")
+_METHODS = ("generateContent", "streamGenerateContent", "countTokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request the rehearsal does not expect, or that Gemini itself would refuse.
+
+    Attributes:
+        message: What was expected and what came.
+        request: The request; None when it was not even a valid one.
+    """
+
+    message: str
+    request: ModelRequest | None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class GeminiServer:
+    """Gemini on the loopback interface, with rehearsed answers; the real google-genai client talks to it.
+
+        with GeminiServer(load_conversation("greeting.yaml")) as server:
+            agent = LlmAgent(name="agent", model=server.model())
+            ...
+            server.assert_finished()
+
+    A request that the conversation does not expect is answered with HTTP 400 and a sentence, and kept in
+    ``mismatches``. Works as a context manager and as an asynchronous one; it leaves no thread and no socket behind.
+
+    Args:
+        conversation: What to rehearse. Of several, a request gets the first whose own ``when`` holds.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+    """
+
+    def __init__(
+        self, conversation: Conversation | Sequence[Conversation], *, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        self.conversations = (conversation,) if isinstance(conversation, Conversation) else tuple(conversation)
+        if not self.conversations:
+            raise ValueError("GeminiServer needs at least one conversation")
+        self._address = (host, port)
+        self._lock = threading.Lock()
+        self._requests: list[ModelRequest] = []
+        self._mismatches: list[Refused] = []
+        self._refusals: Counter[tuple[int, int, str]] = Counter()
+        self._answered: Counter[tuple[int, int]] = Counter()
+        self._responses = 0
+        self._listener: _Listener | None = None
+        self._thread: threading.Thread | None = None
+
+    # Life
+
+    def start(self) -> Self:
+        """Listen; ``with`` does it.
+
+        Raises:
+            RuntimeError: It is already running.
+            OSError: The address cannot be used.
+        """
+        if self._listener is not None:
+            raise RuntimeError(f"This GeminiServer already runs at {self.base_url}; use a second one.")
+        self._listener = _Listener(self._address, self)
+        self._thread = threading.Thread(
+            target=self._listener.serve_forever,
+            kwargs={"poll_interval": _POLL_SECONDS},
+            name="GeminiServer",
+            daemon=True,
+        )
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stop listening, drop open connections, end every thread. Safe to call twice."""
+        listener, thread = self._listener, self._thread
+        self._listener = self._thread = None
+        if listener is not None and thread is not None:
+            listener.shutdown()
+            thread.join()
+            listener.drop_connections()
+            listener.server_close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    # For the client
+
+    @property
+    def base_url(self) -> str:
+        """Where it listens, for google-genai's ``HttpOptions(base_url=...)``.
+
+        Raises:
+            RuntimeError: It is not running.
+        """
+        if self._listener is None:
+            raise RuntimeError("This GeminiServer is not running. Use it in a `with` block, or call start().")
+        host, port = self._listener.server_address[:2]
+        name = str(host)
+        return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+    def model(self, name: str = "gemini-2.5-flash") -> BaseLlm:
+        """google-adk's own Gemini model, pointed at this server whatever the environment says. It does not retry."""
+        from google.adk.models import Gemini
+
+        return Gemini(model=name, base_url=self.base_url, client_kwargs=self._client_arguments())
+
+    def client(self) -> Client:
+        """A google-genai client, pointed at this server whatever the environment says. Close it after use."""
+        from google.genai import Client
+        from google.genai.types import HttpOptions
+
+        arguments = self._client_arguments()
+        options = HttpOptions.model_validate({**arguments.pop("http_options"), "base_url": self.base_url})
+        return Client(**arguments, http_options=options)
+
+    def environment(self) -> dict[str, str]:
+        """Variables that point a google-genai client in another process at this server."""
+        unproxied = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or "", str(self._address[0])]
+        no_proxy = ",".join(filter(None, unproxied))
+        return {
+            "GOOGLE_GEMINI_BASE_URL": self.base_url,
+            "GOOGLE_API_KEY": API_KEY,
+            "GOOGLE_GENAI_USE_ENTERPRISE": "false",
+            "GOOGLE_GENAI_USE_VERTEXAI": "false",
+            "NO_PROXY": no_proxy,
+            "no_proxy": no_proxy,
+        }
+
+    @staticmethod
+    def _client_arguments() -> JsonObject:
+        # trust_env: a proxy of the environment must not get requests to the loopback interface.
+        direct = {"client_args": {"trust_env": False}, "async_client_args": {"trust_env": False}}
+        return {"api_key": API_KEY, "vertexai": False, "http_options": direct}
+
+    # For assertions
+
+    @property
+    def requests(self) -> list[ModelRequest]:
+        """Every valid request so far, in the order of arrival; also those that were not expected."""
+        with self._lock:
+            return list(self._requests)
+
+    @property
+    def mismatches(self) -> list[Refused]:
+        """Every request that was not expected, or not valid."""
+        with self._lock:
+            return list(self._mismatches)
+
+    def assert_finished(self) -> None:
+        """Check that every turn of every conversation was answered, and that nothing else was asked.
+
+        Raises:
+            AssertionError: With a line for each thing that is not so.
+        """
+        with self._lock:
+            problems = [f"Not expected: {mismatch}" for mismatch in self._mismatches]
+            for c, conversation in enumerate(self.conversations):
+                problems += [
+                    f"Turn {t + 1} of conversation {conversation.name!r} ({conversation.source}:{turn.line}) "
+                    "was never asked for."
+                    for t, turn in enumerate(conversation.turns)
+                    if not self._answered[c, t]
+                ]
+        if problems:
+            raise AssertionError("\n".join(["The rehearsed conversation did not go as written.", *problems]))
+
+    # For the handler
+
+    def respond(self, request: ModelRequest) -> tuple[Answer | Refusal, str]:
+        """The reply to a valid request, and its response id.
+
+        Raises:
+            Mismatch: No conversation expects it.
+        """
+        with self._lock:
+            self._requests.append(request)
+            self._responses += 1
+            response_id = f"rehearsed-{self._responses}"
+        try:
+            number, conversation = self._conversation_for(request)
+            index, turn = conversation.turn_for(request)
+            refusal = turn.refusal
+            if refusal is not None and (
+                refusal.times is None or self._take_refusal(number, index, request, refusal.times)
+            ):
+                if turn.answer is None:
+                    self._count_answer(number, index)
+                return refusal, response_id
+            answer = conversation.filled(index, request)
+        except Mismatch as mismatch:
+            self.refuse(mismatch.message, request)
+            raise
+        self._count_answer(number, index)
+        return answer, response_id
+
+    def count(self, request: ModelRequest) -> None:
+        """Record a ``countTokens`` request."""
+        with self._lock:
+            self._requests.append(request)
+
+    def refuse(self, message: str, request: ModelRequest | None = None) -> None:
+        """Record a request that was not expected, or not valid."""
+        with self._lock:
+            self._mismatches.append(Refused(message, request))
+
+    def _conversation_for(self, request: ModelRequest) -> tuple[int, Conversation]:
+        objections = []
+        for number, conversation in enumerate(self.conversations):
+            objection = conversation.when.objection(request)
+            if objection is None:
+                return number, conversation
+            objections.append(f"{conversation.name!r} expected {objection}")
+        raise Mismatch(f"No conversation is for this request: {'; '.join(objections)}")
+
+    def _take_refusal(self, number: int, index: int, request: ModelRequest, times: int) -> bool:
+        with self._lock:
+            self._refusals[number, index, request.fingerprint] += 1
+            return self._refusals[number, index, request.fingerprint] <= times
+
+    def _count_answer(self, number: int, index: int) -> None:
+        with self._lock:
+            self._answered[number, index] += 1
+
+
+class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """One thread a connection, all of them ended and joined by ``server_close``."""
+
+    allow_reuse_address = True
+    daemon_threads = False  # the threading mix-in joins only such threads
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], gemini: GeminiServer) -> None:
+        self.gemini = gemini
+        self._open: set[socket.socket] = set()
+        self._open_lock = threading.Lock()
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        if isinstance(request, socket.socket):
+            with self._open_lock:
+                self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        if isinstance(request, socket.socket):
+            with self._open_lock:
+                self._open.discard(request)
+        super().shutdown_request(request)
+
+    def drop_connections(self) -> None:
+        """Wake every thread that still waits for its client."""
+        with self._open_lock:
+            for connection in self._open:
+                with contextlib.suppress(OSError):  # the client was faster
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  (the base class's)
+        """A client that goes away is its own business; anything else is a bug here, and shown in ``mismatches``."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            self.gemini.refuse(f"The rehearsed server itself failed: {error!r}")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request a connection: nothing stays open that a client could forget to close."""
+
+    server: _Listener
+    protocol_version = "HTTP/1.1"
+    server_version = "GeminiServer"
+    sys_version = ""
+    timeout = _IDLE_SECONDS
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        """Answer a call of a method."""
+        gemini = self.server.gemini
+        url = urlsplit(self.path)
+        try:
+            body = self._read_body()
+            self._check_key(url.query)
+            model, method = self._target(url.path)
+            if method not in _METHODS:
+                raise InvalidRequest(f"The method {method!r} of {url.path} is not rehearsed.", 404, "NOT_FOUND")
+            request = parse_request(method, model, body)
+        except InvalidRequest as error:
+            gemini.refuse(f"Gemini refuses this request: {error.message}")
+            self._send(error.code, error_body(error.code, error.status, error.message))
+            return
+        if method == "countTokens":
+            gemini.count(request)
+            self._send(200, count_body(request))
+            return
+        try:
+            reply, response_id = gemini.respond(request)
+        except Mismatch as mismatch:
+            self._send(400, error_body(400, "FAILED_PRECONDITION", mismatch.message))
+            return
+        if isinstance(reply, Refusal):
+            self._send(reply.code, error_body(reply.code, reply.status, reply.message))
+        elif method == "generateContent":
+            self._send(200, answer_body(reply, request, response_id))
+        else:
+            chunks = stream_bodies(reply, request, response_id)
+            if parse_qs(url.query).get("alt") == ["sse"]:
+                self._send_events(chunks)
+            else:
+                self._send(200, list(chunks))
+
+    def do_GET(self) -> None:
+        """Answer a question about a model."""
+        url = urlsplit(self.path)
+        try:
+            self._check_key(url.query)
+            model, method = self._target(url.path)
+            if method:
+                raise InvalidRequest(f"{method} needs POST.", 405, "INVALID_ARGUMENT")
+        except InvalidRequest as error:
+            self.server.gemini.refuse(f"Gemini refuses this request: {error.message}")
+            self._send(error.code, error_body(error.code, error.status, error.message))
+            return
+        self._send(200, model_body(model))
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the name is the base class's)
+        """Say nothing: what happened is in ``requests`` and ``mismatches``."""
+
+    @staticmethod
+    def _target(path: str) -> tuple[str, str]:
+        match = _PATH.fullmatch(path)
+        if match is None:
+            raise InvalidRequest(f"Requested entity was not found: {path}", 404, "NOT_FOUND")
+        return match["model"], match["method"] or ""
+
+    def _check_key(self, query: str) -> None:
+        if not (self.headers.get("x-goog-api-key") or parse_qs(query).get("key")):
+            raise InvalidRequest(
+                "Method doesn't allow unregistered callers (callers without established identity). Please use API "
+                "Key or other form of API consumer identity to call this API.",
+                403,
+                "PERMISSION_DENIED",
+            )
+
+    def _read_body(self) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise InvalidRequest("The request has no usable Content-Length.", 411)
+        size = int(length)
+        if size > MAX_BODY_BYTES:
+            # Read it all the same: a client that is still sending would not see the answer.
+            while size > 0 and (chunk := self.rfile.read(min(size, 1 << 20))):
+                size -= len(chunk)
+            raise InvalidRequest(f"Request payload size exceeds the limit: {MAX_BODY_BYTES} bytes.")
+        body = self.rfile.read(size)
+        if len(body) < size:
+            raise ConnectionError(f"the client sent {len(body)} of {size} bytes")
+        return body
+
+    def _send(self, code: int, body: JsonObject | list[JsonObject]) -> None:
+        data = json.dumps(body).encode()
+        self._head(code, "application/json; charset=UTF-8")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _send_events(self, bodies: Iterable[JsonObject]) -> None:
+        self._head(200, "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for body in bodies:
+            event = b"data: " + json.dumps(body).encode() + b"\r\n\r\n"
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _head(self, code: int, content_type: str) -> None:
+        self.close_connection = True
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Connection", "close")

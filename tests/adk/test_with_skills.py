@@ -1,0 +1,461 @@
+"""An agent with skills in a real Runner: discover, load, read, run, keep the file (S4-1 to S4-7, S4-11, S4-12)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent
+
+from adk_skills_agent import SandboxPolicy, SkillsRegistry, create_run_script_tool, create_use_skill_tool, with_skills
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.testing import GeminiServer
+
+WRITES_A_FILE = """
+import argparse, pathlib, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--title", default="none")
+parser.add_argument("--top", type=int, default=1)
+arguments = parser.parse_args()
+print(f"title={arguments.title} top={arguments.top}")
+print(pathlib.Path("references/guide.md").read_text().strip())
+pathlib.Path("out").mkdir(exist_ok=True)
+pathlib.Path("out/report.md").write_text(f"# {arguments.title}\\n")
+"""
+
+CALL = """
+turns:
+  - call: {{name: {name}, args: {args}}}
+  - text: done
+"""
+
+
+def one_call(name: str, **args: object) -> str:
+    return CALL.format(name=name, args=json.dumps(args))
+
+
+def agent_for(server: GeminiServer, **more: Any) -> LlmAgent:
+    return LlmAgent(name="assistant", model=server.model(), instruction="Help.", **more)
+
+
+@pytest.fixture
+def skills(make_skill: Callable[..., Path]) -> Path:
+    folder = make_skill(
+        "reporter",
+        description="Writes reports. Use it when someone wants a report.",
+        body="# Reporter\n\nRun `scripts/write.py`.\n",
+        files={
+            "scripts/write.py": WRITES_A_FILE,
+            "scripts/warn.py": "import sys; print('ok'); print('careful', file=sys.stderr)",
+            "scripts/fail.py": "import sys\ndef go():\n    raise ValueError('bad input')\ngo()\n",
+            "scripts/code.sh": "echo out; echo err >&2; exit 3\n",
+            "scripts/env.py": "import json, os; print(json.dumps(dict(os.environ)))",
+            "scripts/where.sh": 'pwd; echo "$0"; ls\n',
+            "scripts/long.py": "print('x' * 50_000)",
+            "scripts/cat.py": "import pathlib, sys; print(pathlib.Path(sys.argv[1]).read_text())",
+            "scripts/slow.py": "import time; print('started', flush=True); time.sleep(60)",
+            "scripts/tool.rb": "puts 1",
+            "references/guide.md": "the guide",
+            "references/big.txt": "line\n" * 10_000,
+            "data.bin": b"\0\1\2",
+            "templates/letter.txt": "Dear",
+        },
+    )
+    return folder.parent
+
+
+async def test_the_whole_job_from_catalogue_to_file(skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy) -> None:
+    server = rehearse("""
+turns:
+  - when: {user_contains: report, tools: [use_skill, read_reference, run_script]}
+    call: {name: use_skill, args: {name: reporter}}
+  - when:
+      last_tool: use_skill
+      tool_result: {skill_name: reporter, base_directory: /skill, has_scripts: true, has_references: true}
+      tool_result_contains:
+        - <skill_content name="reporter">
+        - "Skill directory: /skill"
+        - <file>templates/letter.txt</file>
+    call: {name: read_reference, args: {skill: reporter, reference: guide.md}}
+  - when: {last_tool: read_reference, tool_result: {reference: references/guide.md, content: the guide}}
+    call: {name: run_script, args: {skill: reporter, script: write.py, args: {title: "My Report", top: 3}}}
+  - when: {last_tool: run_script, tool_result: {status: success, file_path: scripts/write.py}}
+    text: The report is ready.
+""")
+    answered = await ask(with_skills(agent_for(server), [skills], policy=policy), "Write a report")
+    server.assert_finished()
+    assert answered.text == "The report is ready."
+    result = dict(answered.results)["run_script"]
+    assert result["stdout"] == "title=My Report top=3\nthe guide\n"
+    assert result["return_code"] == 0
+    assert result["timed_out"] is False
+    assert [file["name"] for file in result["output_files"]] == ["out/report.md"]
+    assert await answered.artifact("out/report.md") == b"# My Report\n"
+
+
+async def test_the_catalogue_and_an_enum_of_names_are_in_the_tool_not_in_the_system_prompt(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """S4-4, C22 to C24, C29."""
+    server = rehearse("turns: [{text: hello}]")
+    await ask(with_skills(agent_for(server), [skills], policy=policy), "hi")
+    request = server.requests[0]
+    declaration = request.declaration("use_skill")
+    assert "<available_skills>" in declaration["description"]
+    assert "Writes reports." in declaration["description"]
+    assert "reporter" not in request.system_text
+    for tool, argument in (("use_skill", "name"), ("run_script", "skill"), ("read_reference", "skill")):
+        schema = request.declaration(tool).get("parametersJsonSchema") or request.declaration(tool)["parameters"]
+        assert schema["properties"][argument]["enum"] == ["reporter"]
+
+
+async def test_without_skills_no_tool_is_registered(tmp_path: Path, rehearse: Any, ask: Any) -> None:
+    """C27, GOOGLE_ADK row A1."""
+    (tmp_path / "empty").mkdir()
+    server = rehearse("turns: [{text: hello}]")
+    agent = with_skills(agent_for(server), [tmp_path / "empty"])
+    await ask(agent, "hi")
+    assert server.requests[0].tool_names == []
+    assert await agent.tools[0].get_tools() == []
+
+
+async def test_the_agent_given_is_not_changed_and_keeps_its_tools(skills: Path, rehearse: Any, ask: Any) -> None:
+    def clock() -> str:
+        """The time."""
+        return "noon"
+
+    server = rehearse("turns: [{text: hello}]")
+    before = agent_for(server, tools=[clock])
+    after = with_skills(before, [skills], policy=SandboxPolicy(min_isolation="process"))
+    assert before.tools == [clock]
+    await ask(after, "hi")
+    assert set(server.requests[0].tool_names) == {"clock", "use_skill", "read_reference", "run_script"}
+
+
+async def test_two_agents_of_one_registry_see_different_skills(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """S4-16, C25, C26: what is filtered does not exist for the agent, not even as a suggestion."""
+    make_skill("db-query", files={"scripts/q.py": "print('rows')"})
+    root = make_skill("letter-writer").parent
+    registry = SkillsRegistry()
+    registry.discover([root])
+    server = rehearse("""
+turns:
+  - when: {tools: [transfer_to_agent]}
+    call: {name: transfer_to_agent, args: {agent_name: analyst}}
+  - when: {tools: [use_skill]}
+    call: {name: use_skill, args: {name: letter-writter}}
+  - when: {last_tool: use_skill, tool_result: {error_code: SKILL_NOT_FOUND}}
+    call: {name: run_script, args: {skill: db-query, script: q.py}}
+  - when: {last_tool: run_script, tool_result: {status: success}}
+    text: done
+""")
+    analyst = with_skills(LlmAgent(name="analyst", model=server.model()), registry, allow=["db-*"], policy=policy)
+    writer = with_skills(LlmAgent(name="writer", model=server.model()), registry, deny=["db-*"], policy=policy)
+    answered = await ask(agent_for(server, sub_agents=[analyst, writer]), "query")
+    server.assert_finished()
+    not_found = dict(answered.results)["use_skill"]
+    assert "letter-writer" not in json.dumps({k: v for k, v in not_found.items() if k == "suggestions"})
+    assert "letter-writer" not in json.dumps(server.requests[1].declarations)
+    assert "db-query" in json.dumps(server.requests[1].declarations)
+    assert "use_skill" not in server.requests[0].tool_names
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "code", "near"),
+    [
+        ("use_skill", {"name": "reportr"}, "SKILL_NOT_FOUND", "reporter"),
+        ("use_skill", {}, "INVALID_ARGUMENTS", ""),
+        ("use_skill", {"name": 7}, "INVALID_ARGUMENTS", ""),
+        ("use_skill", {"name": "../../etc"}, "SKILL_NOT_FOUND", ""),
+        ("read_reference", {"skill": "reporter", "reference": "guid.md"}, "RESOURCE_NOT_FOUND", "references/guide.md"),
+        ("read_reference", {"skill": "reporter", "reference": "../x"}, "INVALID_RESOURCE_PATH", ""),
+        ("read_reference", {"skill": "reporter", "reference": "/etc/passwd"}, "INVALID_RESOURCE_PATH", ""),
+        ("read_reference", {"skill": "reporter", "reference": "guide.md", "offset": -1}, "INVALID_ARGUMENTS", ""),
+        ("read_reference", {"skill": "reporter", "reference": "guide.md", "offset": 99}, "INVALID_ARGUMENTS", ""),
+        ("run_script", {"skill": "reporter", "script": "scripts/wrte.py"}, "SCRIPT_NOT_FOUND", "scripts/write.py"),
+        ("run_script", {"skill": "reporter", "script": "../../bin/sh"}, "INVALID_ARGUMENTS", ""),
+        ("run_script", {"skill": "reporter", "script": "tool.rb"}, "UNSUPPORTED_SCRIPT_TYPE", ""),
+        ("run_script", {"skill": "reporter"}, "INVALID_ARGUMENTS", ""),
+        ("run_script", {"skill": "nope", "script": "a.py"}, "SKILL_NOT_FOUND", ""),
+        ("run_script", {"skill": "reporter", "script": "write.py", "args": 7}, "INVALID_ARGUMENTS", ""),
+        ("run_script", {"skill": "reporter", "script": "write.py", "args": {"a": {"b": 1}}}, "INVALID_ARGUMENTS", ""),
+        ("run_script", {"skill": "reporter", "script": "write.py", "args": '"open'}, "INVALID_ARGUMENTS", ""),
+        ("run_script", {"skill": "reporter", "script": "write.py", "files": ["none.csv"]}, "INVALID_ARGUMENTS", ""),
+        ("run_script", {"skill": "reporter", "script": "write.py", "files": "x"}, "INVALID_ARGUMENTS", ""),
+    ],
+)  # fmt: skip
+async def test_a_wrong_call_is_answered_with_a_code_a_sentence_and_the_nearest(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, tool: str, args: dict[str, Any], code: str, near: str
+) -> None:
+    """S0-26 to S0-34, S4-20, S4-22, attack rows 47 to 49."""
+    server = rehearse(one_call(tool, **args))
+    answered = await ask(with_skills(agent_for(server), [skills], policy=policy), "go")
+    result = dict(answered.results)[tool]
+    assert result["error_code"] == code
+    assert len(result["error"]) > 15
+    if near:
+        assert near in result["suggestions"]
+    assert str(skills) not in json.dumps(result)
+    assert answered.text == "done"
+
+
+async def run(
+    script: str, skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, args: object = None, **more: Any
+) -> dict[str, Any]:
+    server = rehearse(one_call("run_script", skill="reporter", script=script, **({"args": args} if args else {})))
+    answered = await ask(with_skills(agent_for(server), [skills], policy=policy, **more), "go")
+    result: dict[str, Any] = dict(answered.results)["run_script"]
+    return result | {"_answered": answered}
+
+
+async def test_stderr_of_a_successful_script_is_kept_as_a_warning(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """S0-61, GOOGLE_ADK row 8 (dropped there)."""
+    result = await run("warn.py", skills, rehearse, ask, policy)
+    assert (result["status"], result["stdout"], result["stderr"]) == ("warning", "ok\n", "careful\n")
+    assert "error" not in result
+
+
+async def test_an_exception_is_an_error_with_its_line_and_no_host_path(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """S0-59, S0-69."""
+    result = await run("fail.py", skills, rehearse, ask, policy)
+    assert (result["status"], result["reason"], result["return_code"]) == ("error", "exit_code", 1)
+    assert result["error"].endswith(
+        "exited with status 1. ValueError: bad input (at scripts/fail.py, line 3, in go: raise ValueError('bad input'))"
+    )
+    assert str(skills) not in json.dumps({key: value for key, value in result.items() if key != "_answered"})
+
+
+async def test_an_exit_code_is_exact_and_both_streams_are_kept(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """S0-64, S0-69, C44."""
+    result = await run("code.sh", skills, rehearse, ask, policy)
+    assert (result["status"], result["return_code"]) == ("error", 3)
+    assert (result["stdout"], result["stderr"], result["error_code"]) == ("out\n", "err\n", "EXECUTION_ERROR")
+
+
+async def test_a_timeout_keeps_what_was_printed(skills: Path, rehearse: Any, ask: Any) -> None:
+    """S0-57, S0-65, GOOGLE_ADK rows 1 and 1b."""
+    policy = SandboxPolicy(min_isolation="process", wall_seconds=0.7, term_grace_seconds=0.2)
+    result = await run("slow.py", skills, rehearse, ask, policy)
+    assert (result["status"], result["reason"], result["timed_out"], result["return_code"]) == (
+        "error", "timeout", True, -1
+    )  # fmt: skip
+    assert result["stdout"] == "started\n"
+    assert result["stderr"] == "Timed out after 0.7s"
+
+
+async def test_secrets_of_the_host_do_not_reach_a_script_and_grants_do(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S0-92, GOOGLE_ADK row 2."""
+    monkeypatch.setenv("GOOGLE_API_KEY", "hunter2")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter3")
+    result = await run("env.py", skills, rehearse, ask, policy, env={"GRANTED": "yes"})
+    environment = json.loads(result["stdout"])
+    assert "hunter" not in result["stdout"]
+    assert environment["GRANTED"] == "yes"
+
+
+async def test_the_working_directory_shows_the_skill_and_no_path_of_the_host(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """C40, S0-43, GOOGLE_ADK row 11 and 23: root files and other folders are there."""
+    result = await run("where.sh", skills, rehearse, ask, policy)
+    lines = result["stdout"].split("\n")
+    assert lines[:2] == ["/work", "/skill/scripts/where.sh"]
+    assert {"data.bin", "templates", "references", "scripts", "SKILL.md"} <= set(lines)
+
+
+async def test_output_too_long_for_a_model_is_cut_and_kept_as_an_artifact(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """C45, GOOGLE_ADK rows E4 and 6."""
+    result = await run("long.py", skills, rehearse, ask, policy)
+    assert len(result["stdout"]) < 20_200
+    assert "bytes left out; the full text is the artifact 'reporter.long.stdout.txt'" in result["stdout"]
+    assert await result["_answered"].artifact("reporter.long.stdout.txt") == b"x" * 50_000 + b"\n"
+
+
+async def test_an_artifact_of_the_session_can_be_given_to_a_script(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    server = rehearse(one_call("run_script", skill="reporter", script="cat.py", args=["in.csv"], files=["in.csv"]))
+    answered = await ask(
+        with_skills(agent_for(server), [skills], policy=policy), "go", artifacts={"in.csv": b"a,b\n1,2"}
+    )
+    assert dict(answered.results)["run_script"]["stdout"] == "a,b\n1,2\n"
+
+
+async def test_files_of_one_run_are_there_in_the_next_run_of_the_session_only(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """GOOGLE_ADK rows E10 and 22."""
+    server = rehearse("""
+turns:
+  - call: {name: run_script, args: {skill: reporter, script: write.py, args: {title: kept}}}
+  - call: {name: run_script, args: {skill: reporter, script: cat.py, args: [out/report.md]}}
+  - text: done
+""")
+    agent = with_skills(agent_for(server), [skills], policy=policy)
+    first = await ask(agent, "go")
+    assert first.results[1][1]["stdout"] == "# kept\n\n"
+    server = rehearse(one_call("run_script", skill="reporter", script="cat.py", args=["out/report.md"]))
+    other = with_skills(agent_for(server), [skills], policy=policy)
+    assert (await ask(other, "go")).results[0][1]["status"] == "error"
+
+
+async def test_parallel_calls_in_one_turn_and_in_many_sessions_do_not_mix(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """S0-52, attack row 65."""
+    script = (
+        "import os, sys, time; open(sys.argv[1], 'w').close(); time.sleep(0.05); print(sys.argv[1], os.listdir('.'))"
+    )
+    root = make_skill("parallel", files={"scripts/p.py": script}).parent
+    server = rehearse("""
+turns:
+  - call:
+      - {name: run_script, args: {skill: parallel, script: p.py, args: [one]}}
+      - {name: run_script, args: {skill: parallel, script: p.py, args: [two]}}
+  - text: done
+""")
+    agent = with_skills(agent_for(server), [root], policy=policy)
+    for answered in await asyncio.gather(*(ask(agent, "go") for _ in range(8))):
+        outputs = [result["stdout"] for _, result in answered.results]
+        assert [output.split()[0] for output in outputs] == ["one", "two"]
+
+
+async def test_a_long_reference_is_read_page_by_page_and_a_binary_file_is_named(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """C36, C45."""
+    server = rehearse("""
+turns:
+  - call: {name: read_reference, args: {skill: reporter, reference: references/big.txt}}
+  - when: {tool_result: {total_chars: 50000, next_offset: 20000}}
+    call: {name: read_reference, args: {skill: reporter, reference: references/big.txt, offset: 40000}}
+  - when: {tool_result: {offset: 40000}}
+    call: {name: read_reference, args: {skill: reporter, reference: data.bin}}
+  - when: {tool_result: {size: 3}, tool_result_contains: /skill/data.bin}
+    text: done
+""")
+    answered = await ask(with_skills(agent_for(server), [skills], policy=policy), "go")
+    server.assert_finished()
+    assert "next_offset" not in answered.results[1][1]
+
+
+async def test_a_link_to_a_file_of_the_host_is_never_read(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """GOOGLE_ADK rows 9 and L11: there the content of /etc/passwd reaches the model."""
+    (skills / "reporter" / "references" / "passwd.md").symlink_to("/etc/passwd")
+    server = rehearse(one_call("read_reference", skill="reporter", reference="references/passwd.md"))
+    answered = await ask(with_skills(agent_for(server), [skills], policy=policy), "go")
+    result = dict(answered.results)["read_reference"]
+    assert result["error_code"] == "INVALID_RESOURCE_PATH"
+    assert "root:" not in json.dumps(result)
+
+
+async def test_a_change_on_disk_is_seen_at_the_next_request(
+    skills: Path, make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    server = rehearse("turns: [{text: one}, {text: two}]")
+    agent = with_skills(agent_for(server), [skills], policy=policy)
+    first = await ask(agent, "hi")
+    make_skill("newcomer")
+    await asyncio.sleep(1.1)  # the tree is looked at once a second at most
+    await ask(agent, "hi again", session_of=first)
+    assert "newcomer" not in json.dumps(server.requests[0].declarations)
+    assert "newcomer" in json.dumps(server.requests[1].declarations)
+
+
+async def test_a_catalogue_over_its_budget_is_cut_and_the_rest_is_found_by_search(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    for number in range(200):
+        make_skill(f"filler-{number:03}", description=f"Handles matter number {number} in the usual way. " * 4)
+    root = make_skill("zebra-grooming", description="Grooms zebras. Use it for stripes.").parent
+    server = rehearse("""
+turns:
+  - when: {tools: [use_skill, search_skills]}
+    call: {name: search_skills, args: {query: groom a zebra}}
+  - when: {tool_result_contains: zebra-grooming}
+    call: {name: use_skill, args: {name: zebra-grooming}}
+  - when: {tool_result: {skill_name: zebra-grooming}}
+    text: done
+""")
+    await ask(with_skills(agent_for(server), [root], policy=policy, budget_tokens=1_000), "go")
+    server.assert_finished()
+    declaration = server.requests[0].declaration("use_skill")
+    assert len(declaration["description"]) < 1_000 * 4 + 600
+    assert "enum" not in json.dumps(declaration)
+    assert "zebra-grooming" not in declaration["description"]
+
+
+async def test_the_list_of_files_is_capped_and_says_so(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """C34, C35."""
+    root = make_skill("wide", files={f"references/{number:03}.md": "x" for number in range(100)}).parent
+    server = rehearse(one_call("use_skill", name="wide"))
+    answered = await ask(with_skills(agent_for(server), [root], policy=policy), "go")
+    instructions = dict(answered.results)["use_skill"]["instructions"]
+    assert instructions.count("<file>") == 60
+    assert "40 more files are not listed" in instructions
+
+
+async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_owner_is_told(
+    skills: Path, rehearse: Any, ask: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S0-14: the default policy asks for more than the process level."""
+    server = rehearse("turns: [{text: hello}]")
+    with caplog.at_level(logging.WARNING):
+        await ask(with_skills(agent_for(server), [skills]), "hi")
+    assert server.requests[0].tool_names == ["use_skill", "read_reference"]
+    assert "run_script is not offered" in caplog.text
+
+
+async def test_a_tool_made_alone_answers_that_the_sandbox_is_unavailable(
+    skills: Path, rehearse: Any, ask: Any
+) -> None:
+    registry = SkillsRegistry()
+    registry.discover([skills])
+    server = rehearse(one_call("run_script", skill="reporter", script="write.py"))
+    tools = [create_use_skill_tool(registry), create_run_script_tool(registry)]
+    answered = await ask(agent_for(server, tools=tools), "go")
+    result = dict(answered.results)["run_script"]
+    assert result["error_code"] == "SANDBOX_UNAVAILABLE"
+    assert "process" in result["error"]
+
+
+async def test_more_kinds_of_scripts_run_when_the_owner_says_how(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    """S0-7: an ``interpreters=`` mapping adds kinds."""
+    root = make_skill("custom", files={"scripts/run.txt": "print('ran as python')"}).parent
+    server = rehearse(one_call("run_script", skill="custom", script="run.txt"))
+    agent = with_skills(agent_for(server), [root], policy=policy, interpreters={".txt": [sys.executable]})
+    assert dict((await ask(agent, "go")).results)["run_script"]["stdout"] == "ran as python\n"
+
+
+def test_malformed_settings_are_refused_with_a_sentence(skills: Path) -> None:
+    agent = LlmAgent(name="a", model="gemini-2.5-flash")
+    with pytest.raises(ConfigError, match="no file suffix"):
+        with_skills(agent, [skills], interpreters={"js": ["node"]})
+    with pytest.raises(ConfigError, match="list of strings"):
+        with_skills(agent, [skills], interpreters={".js": "node"})
+    with pytest.raises(ConfigError, match="list of folders"):
+        with_skills(agent, str(skills))

@@ -1,0 +1,55 @@
+"""Fixtures for every layer: real folders on disk, a corpus when it is there, nothing of the user's home."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def make_skill(tmp_path: Path) -> Callable[..., Path]:
+    """Write a skill folder: ``make_skill("csv", files={"scripts/run.py": "..."})`` returns its path."""
+
+    def write(
+        name: str = "sample",
+        *,
+        description: str = "Does a thing. Use it for tests.",
+        body: str = "# Sample\n\nDo the thing.\n",
+        files: dict[str, str | bytes] | None = None,
+        root: Path | None = None,
+    ) -> Path:
+        folder = (root or tmp_path / "skills") / name
+        folder.mkdir(parents=True)
+        text = f"---\nname: {name}\ndescription: {description}\n---\n\n{body}"
+        (folder / "SKILL.md").write_text(text, encoding="utf-8")
+        for path, content in (files or {}).items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content.encode() if isinstance(content, str) else content)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The folder of real skills; tests that need it skip without it."""
+    folder = Path(os.environ.get("ADK_SKILLS_CORPUS", REPOSITORY.parent / "shared" / "corpus"))
+    if not (folder / "layout.jsonl").is_file():
+        pytest.skip(f"no corpus of real skills at {folder}")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own for every test: caches, trust lists and user skills never touch the real one."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return home

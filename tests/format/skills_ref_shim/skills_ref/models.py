@@ -1,0 +1,3 @@
+from adk_skills_agent.format import SkillProperties
+
+__all__ = ["SkillProperties"]

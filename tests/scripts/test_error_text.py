@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.scripts.error_text import condense_tracebacks, shorten
+
+
+def stderr_of(source: str, tmp_path: Path) -> str:
+    script = tmp_path / "run.py"
+    script.write_text(source)
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    return run.stderr.replace(str(tmp_path), "/skill/scripts")
+
+
+def test_a_traceback_becomes_the_exception_and_its_line(tmp_path: Path) -> None:
+    """S0-59."""
+    text, exception = condense_tracebacks(
+        stderr_of("import sys\nprint('before', file=sys.stderr)\ndef f():\n    return int('x')\nf()\n", tmp_path)
+    )
+    assert exception is not None
+    assert exception.text == "ValueError: invalid literal for int() with base 10: 'x'"
+    assert exception.place == "scripts/run.py, line 4, in f"
+    assert exception.source == "return int('x')"
+    assert text.startswith("before\nValueError: ")
+    assert "Traceback" not in text
+    assert "  File" not in text
+
+
+def test_the_innermost_line_of_the_skill_is_named_not_one_of_a_library(tmp_path: Path) -> None:
+    _, exception = condense_tracebacks(stderr_of("import json\njson.loads('{')\n", tmp_path))
+    assert exception is not None
+    assert exception.place == "scripts/run.py, line 2"
+    assert "JSONDecodeError" in exception.text
+
+
+def test_of_a_chain_every_exception_stays_and_the_last_is_the_error(tmp_path: Path) -> None:
+    source = "try:\n    1/0\nexcept ZeroDivisionError as e:\n    raise RuntimeError('bad\\n  input') from e\n"
+    text, exception = condense_tracebacks(stderr_of(source, tmp_path))
+    assert exception is not None
+    assert exception.text == "RuntimeError: bad\n  input"
+    assert "ZeroDivisionError: division by zero" in text
+
+
+def test_a_syntax_error_of_the_script_is_condensed_too(tmp_path: Path) -> None:
+    text, exception = condense_tracebacks(stderr_of("def f(:\n    pass\n", tmp_path))
+    assert exception is not None
+    assert exception.text.startswith("SyntaxError")
+    assert exception.place == "scripts/run.py, line 1"
+    assert "File" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "plain\ntext", "Traceback (most recent call last):", "Traceback (most recent call last):\n  File", "\n\n"],
+)
+def test_text_that_is_no_traceback_survives(text: str) -> None:
+    condensed, _ = condense_tracebacks(text)
+    assert len(condensed) >= len(text.strip()) or "Traceback" in text
+
+
+def test_a_long_text_is_cut_and_marked() -> None:
+    """S0-20, S0-21."""
+    assert shorten("x" * 300, 200) == "x" * 200 + "..."
+    assert shorten("x" * 300, None) == "x" * 300

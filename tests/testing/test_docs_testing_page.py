@@ -1,0 +1,30 @@
+"""Every Python block of docs/testing.md runs by itself; every YAML block is a conversation."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.testing import parse_conversation
+
+PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.splitlines()[0])
+def test_a_python_block_runs(code):
+    options = ["-W", "error", "-W", r"ignore:\[EXPERIMENTAL\]:UserWarning"]
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text", blocks("yaml"), ids=lambda text: text.splitlines()[0])
+def test_a_yaml_block_is_a_conversation(text):
+    assert parse_conversation(text).turns
