@@ -26,10 +26,10 @@ def policy() -> SandboxPolicy:
 
 
 @pytest.fixture
-def rehearse() -> Iterator[Callable[[str], GeminiServer]]:
-    """Start a model that answers from a conversation: ``server = rehearse(yaml_text)``."""
+def rehearse() -> Iterator[Callable[..., GeminiServer]]:
+    """Start a model that answers from conversations: ``server = rehearse(yaml_text)``."""
     with contextlib.ExitStack() as stack:
-        yield lambda text: stack.enter_context(GeminiServer(parse_conversation(text)))
+        yield lambda *texts: stack.enter_context(GeminiServer([parse_conversation(text) for text in texts]))
 
 
 @dataclass
@@ -89,9 +89,7 @@ async def ask() -> Any:
                 artifact=types.Part.from_bytes(data=content, mime_type="application/octet-stream"),
             )
         message = types.Content(role="user", parts=[types.Part(text=question)])
-        events = [
-            event async for event in runner.run_async(user_id="user", session_id=session_id, new_message=message)
-        ]
+        events = [event async for event in runner.run_async(user_id="user", session_id=session_id, new_message=message)]
         return Answered(events, runner, session_id)
 
     yield run

@@ -106,7 +106,9 @@ _json = st.recursive(
 
 
 @given(_json, _json, _json)
-def test_any_json_is_either_an_argv_of_plain_strings_or_refused(args: object, short: object, positional: object) -> None:
+def test_any_json_is_either_an_argv_of_plain_strings_or_refused(
+    args: object, short: object, positional: object
+) -> None:
     try:
         result = build_argv(ScriptArguments(args, short, positional))
     except InvalidArguments:

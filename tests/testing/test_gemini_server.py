@@ -15,7 +15,7 @@ from google.genai.errors import ClientError, ServerError
 from google.genai.types import HttpOptions, HttpRetryOptions
 
 from adk_skills_agent.testing import GeminiServer, parse_conversation
-from adk_skills_agent.testing.server import MAX_BODY_BYTES
+from adk_skills_agent.testing.gemini_http import MAX_BODY_BYTES
 
 MODEL = "gemini-2.5-flash"
 GREETING = parse_conversation("turns: [{when: {user_contains: hello}, text: 'Good day to you, Zoë.'}]", name="greeting")
@@ -254,7 +254,6 @@ def test_a_connection_that_says_nothing_does_not_keep_the_server_from_closing():
         ("/v1beta/models/m:generateContent?key=k", b"{}", {}, 400, "INVALID_ARGUMENT"),
         ("/v1/models/m:generateContent", b"no json", None, 400, "INVALID_ARGUMENT"),
         ("/v1/models/m:countTokens", b'{"contents": [{"parts": [{"text": "a"}]}], "tools": 5}', None, 400, None),
-        ("/v1/models/m:generateContent", iter([b"{}"]), {"x-goog-api-key": "k"}, 411, "INVALID_ARGUMENT"),
         ("/v1/models/m:generateContent", b" " * (MAX_BODY_BYTES + 1), None, 400, "INVALID_ARGUMENT"),
     ],
 )
@@ -265,6 +264,25 @@ def test_raw_requests_get_errors_in_geminis_form(path, body, headers, code, stat
         assert (got, error["code"]) == (code, code)
         assert status in {error["status"], None}
         assert len(server.mismatches) == 1
+
+
+def test_a_body_in_chunks_is_read():
+    parts = [b'{"contents": [{"parts"', b': [{"text": "hello"}]}]}']
+    with GeminiServer(GREETING) as server:
+        assert post(server, "/v1/models/m:generateContent", iter(parts))[0] == 200
+        server.assert_finished()
+
+
+@pytest.mark.parametrize(
+    ("rest", "code"),
+    [(b"\r\n", 411), (b"Content-Length: -1\r\n\r\n", 411), (b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400)],
+)
+def test_a_body_of_unknown_length_is_refused(rest, code):
+    with GeminiServer(GREETING) as server:
+        host, port = server.base_url.removeprefix("http://").rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=20) as client:
+            client.sendall(b"POST /v1/models/m:generateContent HTTP/1.1\r\nx-goog-api-key: k\r\n" + rest)
+            assert client.recv(100).startswith(b"HTTP/1.1 %d " % code)
 
 
 def test_without_alt_sse_a_stream_is_a_json_list():

@@ -15,7 +15,8 @@ from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.scripts import Interpreters, RunSettings, SessionWorkspaces
+from adk_skills_agent.scripts import Interpreters, RunSettings
+from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adk_skills_agent.catalog.budget import CatalogText, fit_catalog
+from adk_skills_agent.catalog.budget import CatalogText, catalog_budget_tokens, fit_catalog
 from adk_skills_agent.catalog.filters import SkillsView
-from adk_skills_agent.catalog.tokens import catalog_budget_tokens, estimate_tokens
+from adk_skills_agent.catalog.tokens import estimate_tokens
 
 SEARCH_TOOL = "search_skills"
 ENUM_SHARE = 0.25
@@ -51,8 +51,8 @@ class SkillListing:
 
     @property
     def complete(self) -> bool:
-        """Whether every skill is listed."""
-        return not self.text.dropped
+        """Whether every skill is listed with its whole description; else the model is pointed at the search tool."""
+        return not self.text.dropped and not self.text.shortened
 
     def _render(self) -> tuple[CatalogText, tuple[str, ...] | None]:
         version = self.skills.version

@@ -15,7 +15,8 @@ from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.use_skill import UseSkillTool
 from adk_skills_agent.sandbox.contract import IsolationLevel, Sandbox
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.scripts import RunSettings, SessionWorkspaces
+from adk_skills_agent.scripts import RunSettings
+from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext

@@ -27,7 +27,7 @@ class GitIgnore:
         self._rules: dict[str, tuple[_Rule, ...]] = {}
 
     def excludes_folder(self, parent: str, name: str) -> bool:
-        """Whether the folder ``name`` in ``parent`` is excluded; the last rule that matches decides, nearer files win."""
+        """Whether the folder ``name`` in ``parent`` is excluded: nearest file first, there the last rule that fits."""
         at = parent
         below = name
         while True:

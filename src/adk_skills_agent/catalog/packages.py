@@ -27,8 +27,8 @@ def package_folders() -> tuple[list[str], list[Diagnostic]]:
             folders.extend(found)
             continue
         message = (
-            f"The entry point {point.name!r} = {point.value!r} of the group {ENTRY_POINT_GROUP} does not name a package "
-            "with a folder on disk, so its skills are not loaded. Reinstall the package, or report it to its author."
+            f"The entry point {point.name!r} = {point.value!r} of the group {ENTRY_POINT_GROUP} does not name a "
+            "package with a folder on disk, so it gives no skills. Reinstall the package, or report it to its author."
         )
         problems.append(Diagnostic("broken-entry-point", Severity.ERROR, message))
     return folders, problems

@@ -234,8 +234,8 @@ class SkillsRegistry(CatalogReader):
             return True
         places = ", ".join(shown(root.path) for root in found)
         message = (
-            f"The project {shown(project)} is not trusted, so the skills in {places} are not loaded. Look at them, then "
-            f"trust it: from adk_skills_agent.catalog import trust_project; trust_project({project!r})."
+            f"The project {shown(project)} is not trusted, so the skills in {places} are not loaded. Look at them, "
+            f"then trust it: from adk_skills_agent.catalog import trust_project; trust_project({project!r})."
         )
         problems.append(Diagnostic("untrusted-project", Severity.WARNING, message, shown(project)))
         return False
@@ -269,8 +269,8 @@ def _is_same_file(one: IndexedSkill, other: IndexedSkill) -> bool:
 
 def _shadowed(skill: IndexedSkill, root: ScanRoot, winner: IndexedSkill, winner_root: ScanRoot) -> Diagnostic:
     message = (
-        f"The skill {skill.name!r} in {shown(skill.location)} ({place_name(root)}) is hidden by the one of the same name "
-        f"in {shown(winner.location)} ({place_name(winner_root)}). Rename one of them to have both."
+        f"The skill {skill.name!r} in {shown(skill.location)} ({place_name(root)}) is hidden by the one of the same "
+        f"name in {shown(winner.location)} ({place_name(winner_root)}). Rename one of them to have both."
     )
     return Diagnostic("shadowed-skill", Severity.WARNING, message, shown(skill.location))
 

@@ -6,50 +6,64 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from adk_skills_agent.cli.files import write_files
 from adk_skills_agent.cli.output import print_json, safe
-from adk_skills_agent.cli.sources import JSON_OPTION
+from adk_skills_agent.cli.sources import a_path, json_option
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
 
     from adk_skills_agent.cli.demo_agent import DemoRun, DemoStep
 
-NAME = "demo"
-HELP = "Show an agent that discovers a skill, loads it, reads a reference, runs a script and produces a file."
-EPILOG = "Examples: adk-skills demo · adk-skills demo --model gemini-2.5-flash · adk-skills demo --json"
+
+EXAMPLES = """\b
+Examples:
+  adk-skills demo
+  adk-skills demo --model gemini-2.5-flash --question 'Report on the sample sales'
+  adk-skills demo --json
+"""
 
 
-def command(
-    model: str = typer.Option(
-        "rehearsed", "--model", help="'rehearsed' (no key, no network), a Gemini model, or a LiteLLM provider/model."
-    ),
-    question: str = typer.Option(None, "--question", help="Ask something else (real models).", show_default=False),
-    output: Path = typer.Option(Path("demo-output"), "--output", "-o", help="Where the produced files are put."),
-    json: bool = JSON_OPTION,
-) -> None:
-    """Run the demonstration and print each step."""
+@click.command("demo", epilog=EXAMPLES)
+@click.option(
+    "--model",
+    default="rehearsed",
+    show_default=True,
+    help="'rehearsed' (no key, no network), a Gemini model, or a LiteLLM provider/model.",
+)
+@click.option("--question", help="Ask something else (real models).")
+@click.option(
+    "--output", "-o", default="demo-output", show_default=True, type=a_path, help="Where the produced files are put."
+)
+@json_option
+def command(model: str, question: str | None, output: Path, as_json: bool) -> None:
+    """Show the whole job with an example agent.
+
+    An agent discovers a skill, loads it, reads a reference, runs a script and produces a file.
+    """
     import asyncio
     import warnings
 
     from adk_skills_agent.cli.demo_agent import REHEARSED, DemoRun, demo_model
-    from adk_skills_agent.errors import ConfigError
+    from adk_skills_agent.errors import ConfigError, SecurityWarning
 
     if question is not None and model == REHEARSED:
         raise ConfigError("The rehearsed model knows one question only. Give --question together with --model.")
+    # The demo chooses the process level for its own examples, and says so itself.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
     # google-adk announces each of its experimental features; that is not what this command is about.
     warnings.filterwarnings("ignore", category=UserWarning, message=r"\[EXPERIMENTAL\]")
     run = DemoRun()
     steps: list[DemoStep] = []
-    if not json:
+    if not as_json:
         _introduce(rehearsed=model == REHEARSED, model=model)
     with demo_model(model) as chosen:
-        asyncio.run(_collect(chosen, run, steps, question, show=not json))
+        asyncio.run(_collect(chosen, run, steps, question, show=not as_json))
     written = write_files(output, {Path(name).name: content for name, content in run.files.items()})
     failed = any(step.kind == "error" for step in steps)
-    if json:
+    if as_json:
         print_json(
             {
                 "model": model,
@@ -63,7 +77,7 @@ def command(
     else:
         _conclude(run, written)
     if failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 async def _collect(
@@ -83,9 +97,7 @@ async def _collect(
 def _introduce(*, rehearsed: bool, model: str) -> None:
     if rehearsed:
         print("The model in this demo is REHEARSED: its turns are written in a file, and a loopback server that speaks")
-        print(
-            "Gemini's protocol plays them. All else is real: google-adk's Runner, the google-genai client, the"
-        )
+        print("Gemini's protocol plays them. All else is real: google-adk's Runner, the google-genai client, the")
         print("skills, the script and the file it writes. --model gemini-2.5-flash (with a key) takes a real model.")
     else:
         print(f"Model: {model}")

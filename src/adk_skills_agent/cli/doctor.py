@@ -5,22 +5,30 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from adk_skills_agent.cli.output import print_json
-from adk_skills_agent.cli.sources import JSON_OPTION
+from adk_skills_agent.cli.sources import json_option
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.contract import IsolationReport
 
-NAME = "doctor"
-HELP = "Print versions and what contains a script on this machine (exit code 1 when the default policy cannot hold)."
-EPILOG = "Examples: adk-skills doctor · adk-skills doctor --json"
+
+EXAMPLES = """\b
+Examples:
+  adk-skills doctor
+  adk-skills doctor --json
+"""
 
 
-def command(json: bool = JSON_OPTION) -> None:
-    """Probe by really running, then report."""
+@click.command("doctor", epilog=EXAMPLES)
+@json_option
+def command(as_json: bool) -> None:
+    """Print versions and what isolation works.
+
+    Found by really running it; exit code 1 when the default policy cannot hold on this machine.
+    """
     import asyncio
 
     from adk_skills_agent.sandbox.local import local_sandbox
@@ -29,12 +37,12 @@ def command(json: bool = JSON_OPTION) -> None:
     wanted = IsolationLevel(SandboxPolicy().min_isolation)
     holds = report.level.strength >= wanted.strength
     versions = _versions()
-    if json:
+    if as_json:
         print_json({"versions": versions, "isolation": _isolation(report), "default_policy_holds": holds})
     else:
         _render(versions, report, wanted, holds)
     if not holds:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _versions() -> dict[str, str]:

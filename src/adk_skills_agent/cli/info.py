@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
+import click
 
 from adk_skills_agent.cli.output import print_json, safe
-from adk_skills_agent.cli.sources import DIRS_OPTION, JSON_OPTION, TRUST_OPTION, open_skill
+from adk_skills_agent.cli.sources import dirs_option, json_option, open_skill, trust_option
 
-NAME = "info"
-HELP = "Show one skill: its metadata, files, scripts and diagnostics."
-EPILOG = "Examples: adk-skills info ./skills/csv-report · adk-skills info csv-report -d ./skills --json"
+EXAMPLES = """\b
+Examples:
+  adk-skills info ./skills/csv-report
+  adk-skills info csv-report -d ./skills --json
+"""
 
 
-def command(
-    skill: str = typer.Argument(help="A skill's name, or the path of its folder."),
-    dirs: list[Path] = DIRS_OPTION,
-    body: bool = typer.Option(False, "--body", help="Print the instructions as well."),
-    json: bool = JSON_OPTION,
-    trust_project: bool = TRUST_OPTION,
-) -> None:
-    """Show what is known about one skill."""
+@click.command("info", epilog=EXAMPLES)
+@click.argument("skill")
+@dirs_option
+@click.option("--body", is_flag=True, help="Print the instructions as well.")
+@json_option
+@trust_option
+def command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, trust_project: bool) -> None:
+    """Show everything about one skill.
+
+    Its metadata, files, scripts and diagnostics. SKILL is a name, or the path of the skill's folder.
+    """
     from adk_skills_agent.catalog.tokens import estimate_tokens
     from adk_skills_agent.scripts import list_scripts
 
@@ -42,7 +47,7 @@ def command(
         "files": [{"path": file.path, "size": file.size} for file in found.files()],
         "diagnostics": [diagnostic.to_dict() for diagnostic in diagnostics],
     }
-    if json:
+    if as_json:
         print_json(facts | ({"instructions": found.instructions} if body else {}))
         return
     for key in ("name", "description", "location", "license", "compatibility", "allowed_tools", "metadata", "extra"):
@@ -55,4 +60,4 @@ def command(
     if body:
         print(f"\n{found.instructions}")
     for diagnostic in diagnostics:
-        typer.echo(safe(str(diagnostic)), err=True)
+        click.echo(safe(str(diagnostic)), err=True)

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
+import click
 
 from adk_skills_agent.cli.output import print_columns, print_diagnostics, print_json
-from adk_skills_agent.cli.sources import JSON_OPTION, TRUST_OPTION, open_registry
+from adk_skills_agent.cli.sources import a_path, json_option, open_registry, trust_option
 
-NAME = "list"
-HELP = "List the skills in folders, or in the scopes of this directory."
-EPILOG = "Examples: adk-skills list ./skills · adk-skills list --json · adk-skills list ./skills --diagnostics"
+EXAMPLES = """\b
+Examples:
+  adk-skills list ./skills
+  adk-skills list --json
+  adk-skills list ./skills --diagnostics
+"""
 
 
-def command(
-    dirs: list[Path] = typer.Argument(None, help="Folders to search; without any, the scopes.", show_default=False),
-    json: bool = JSON_OPTION,
-    xml: bool = typer.Option(False, "--xml", help="Print the <available_skills> block a model gets, with locations."),
-    diagnostics: bool = typer.Option(False, "--diagnostics", help="Print everything that was repaired or refused."),
-    trust_project: bool = TRUST_OPTION,
-) -> None:
-    """List skills, one a line."""
+@click.command("list", epilog=EXAMPLES)
+@click.argument("dirs", nargs=-1, type=a_path)
+@json_option
+@click.option("--xml", is_flag=True, help="Print the <available_skills> block a model gets, with locations.")
+@click.option("--diagnostics", is_flag=True, help="Print everything that was repaired or refused.")
+@trust_option
+def command(dirs: tuple[Path, ...], as_json: bool, xml: bool, diagnostics: bool, trust_project: bool) -> None:
+    """List the skills of folders or scopes.
+
+    Without folders: the project, user, admin and package scopes.
+    """
     registry = open_registry(dirs, trust_project=trust_project)
     skills = registry.list_metadata()
-    if json:
+    if as_json:
         print_json(
             {
                 "skills": [

@@ -1,13 +1,15 @@
-"""``adk-skills``: the commands in one place, errors in one line, nothing heavy imported before it is needed."""
+"""``adk-skills``: the commands in one place, errors in one line, nothing imported before it is needed."""
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
+from importlib import import_module
 
-import typer
+import click
 
-from adk_skills_agent.cli import demo, doctor, info, new, run, search, validate
-from adk_skills_agent.cli import list as list_command
+from adk_skills_agent import __version__
 from adk_skills_agent.errors import (
     CatalogError,
     ConfigError,
@@ -17,53 +19,68 @@ from adk_skills_agent.errors import (
     UnsupportedScriptType,
 )
 
-OK, FINDINGS, USAGE, INTERRUPTED = 0, 1, 2, 130
+FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
+
+COMMANDS = ("list", "info", "validate", "new", "search", "run", "doctor", "demo", "completion")
+"""Each is a module of this package with a click command called ``command``."""
 
 _CALLER_IS_WRONG = (CatalogError, ConfigError, InvalidArguments, ScriptNotFound, UnsupportedScriptType)
 
-app = typer.Typer(
-    name="adk-skills",
-    help="Find, check and run Agent Skills (folders with a SKILL.md) for agents on Google's ADK.",
-    epilog="Exit codes: 0 done, 1 findings or a failed script, 2 wrong usage. Commands that print data have --json.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+
+class _Commands(click.Group):
+    """Imports a command's module when the command is used: starting up costs the same with ten commands or fifty."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"adk_skills_agent.cli.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="\b\nExit codes: 0 done, 1 findings or a failed script, 2 wrong usage.\n"
+    "Commands that print data have --json.",
 )
-for module in (list_command, info, validate, new, search, run, doctor, demo):
-    app.command(module.NAME, help=module.HELP, epilog=module.EPILOG)(module.command)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from adk_skills_agent import __version__
-
-        print(f"adk-skills {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
-) -> None:
-    """Options of the program itself."""
+@click.version_option(__version__, prog_name="adk-skills", message="%(prog)s %(version)s")
+def app() -> None:
+    """Find, check and run Agent Skills (folders with a SKILL.md) for agents on Google's ADK."""
 
 
 def main() -> None:
     """Run the command line; every failure ends in one sentence and an exit code."""
+    warnings.formatwarning = _warning_line
+    sys.exit(_run())
+
+
+def _run() -> int:
     try:
-        app()
+        result = app.main(prog_name="adk-skills", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted", INTERRUPTED)
     except SkillsError as error:
-        print(f"adk-skills: {error.message}", file=sys.stderr)
-        sys.exit(USAGE if isinstance(error, _CALLER_IS_WRONG) else FINDINGS)
+        return _say(error.message, USAGE if isinstance(error, _CALLER_IS_WRONG) else FINDINGS)
     except BrokenPipeError:
         # The reader (head, less) has gone; the interpreter must not try to flush to it again.
-        import os
-
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FINDINGS)
-    except KeyboardInterrupt:
-        print("adk-skills: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        return FINDINGS
     except OSError as error:
-        print(f"adk-skills: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
-        sys.exit(FINDINGS)
+        return _say(": ".join(filter(None, [str(error.filename or ""), error.strerror or str(error)])), FINDINGS)
+    return result if isinstance(result, int) else 0
+
+
+def _warning_line(message: Warning | str, category: type[Warning], *_place: object) -> str:
+    """Warnings are for the user too: one line, without the place in our code."""
+    return f"adk-skills: {category.__name__}: {message}\n"
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"adk-skills: {sentence}", file=sys.stderr)
+    return code

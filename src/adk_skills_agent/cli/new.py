@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-import typer
+import click
 
-NAME = "new"
-HELP = "Make a new skill: a folder with a SKILL.md, a script and a reference to start from."
-EPILOG = "Examples: adk-skills new csv-report · adk-skills new deploy-check -o ./skills --script bash"
+from adk_skills_agent.cli.sources import a_path
 
-
-class Script(StrEnum):
-    """Which script the new skill starts with."""
-
-    PYTHON = "python"
-    BASH = "bash"
-    NONE = "none"
+EXAMPLES = """\b
+Examples:
+  adk-skills new csv-report
+  adk-skills new deploy-check -o ./skills --script bash
+"""
 
 
-def command(
-    name: str = typer.Argument(help="Name of the skill: lower-case letters, digits and single hyphens."),
-    output: Path = typer.Option(Path(), "--output", "-o", help="Folder to make it in."),
-    description: str = typer.Option(None, "--description", help="What it does and when to use it.", show_default=False),
-    script: Script = typer.Option(Script.PYTHON, "--script", help="The script to start with."),
-) -> None:
-    """Create the skill and say what to do next."""
+@click.command("new", epilog=EXAMPLES)
+@click.argument("name")
+@click.option("--output", "-o", default=".", type=a_path, help="Folder to make it in.")
+@click.option("--description", help="What it does and when to use it.")
+@click.option(
+    "--script",
+    default="python",
+    show_default=True,
+    type=click.Choice(["python", "bash", "none"]),
+    help="The script to start with.",
+)
+def command(name: str, output: Path, description: str | None, script: Literal["python", "bash", "none"]) -> None:
+    """Make a new skill to start from.
+
+    A folder with a SKILL.md, a script and a reference. NAME has lower-case letters, digits and single hyphens.
+    """
     from adk_skills_agent.format import create_skill_template
 
-    kinds: dict[Script, Literal["python", "bash"] | None] = {
-        Script.PYTHON: "python",
-        Script.BASH: "bash",
-        Script.NONE: None,
-    }
-    folder = create_skill_template(output, name, description=description, script=kinds[script])
+    folder = create_skill_template(output, name, description=description, script=None if script == "none" else script)
     print(f"Made {folder}")
     print(f"Next: edit {folder / 'SKILL.md'}, then: adk-skills validate {folder}")

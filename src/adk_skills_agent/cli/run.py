@@ -6,71 +6,101 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from adk_skills_agent.cli.files import write_files
 from adk_skills_agent.cli.output import print_json
-from adk_skills_agent.cli.sources import DIRS_OPTION, JSON_OPTION, TRUST_OPTION, open_skill
+from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel, SandboxPolicy
 
 if TYPE_CHECKING:
     from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan
 
-NAME = "run"
-HELP = "Run a script of a skill in the sandbox; files it writes are put into --output."
-EPILOG = (
-    "Examples: adk-skills run ./skills/csv-report report.py -- --input assets/sample.csv · "
-    "adk-skills run csv-report scripts/report.py -d ./skills -i sales.csv --json -- --input sales.csv"
+
+EXAMPLES = """\b
+Examples:
+  adk-skills run ./skills/csv-report report.py -- --input assets/sample.csv
+  adk-skills run csv-report report.py -d ./skills -i sales.csv --json -- --input sales.csv
+"""
+
+
+@click.command("run", epilog=EXAMPLES)
+@click.argument("skill")
+@click.argument("script")
+@click.argument("arguments", nargs=-1)
+@dirs_option
+@click.option(
+    "--input", "-i", "inputs", multiple=True, type=a_path, help="File to put into the working directory (repeatable)."
 )
-
-
+@click.option(
+    "--output",
+    "-o",
+    default="adk-skills-output",
+    show_default=True,
+    type=a_path,
+    help="Where files it writes are put.",
+)
+@click.option(
+    "--timeout", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds until it is stopped."
+)
+@click.option(
+    "--memory-mb", "memory", default=512, show_default=True, type=click.IntRange(1), help="Memory limit in MiB."
+)
+@click.option("--env", multiple=True, help="NAME=VALUE granted to the script (repeatable).")
+@click.option(
+    "--min-isolation",
+    default=IsolationLevel.LANDLOCK.value,
+    show_default=True,
+    envvar="ADK_SKILLS_MIN_ISOLATION",
+    show_envvar=True,
+    type=click.Choice([level.value for level in IsolationLevel]),
+    help="Refuse to run below this level. 'process' protects neither files nor network: for scripts you trust.",
+)
+@json_option
+@trust_option
 def command(
-    skill: str = typer.Argument(help="A skill's name, or the path of its folder."),
-    script: str = typer.Argument(help="The script: 'report.py' and 'scripts/report.py' are the same."),
-    arguments: list[str] = typer.Argument(None, help="Arguments of the script, after --.", show_default=False),
-    dirs: list[Path] = DIRS_OPTION,
-    inputs: list[Path] = typer.Option(
-        None, "--input", "-i", help="File to put into the working directory (repeatable).", show_default=False
-    ),
-    output: Path = typer.Option(Path("adk-skills-output"), "--output", "-o", help="Where files it writes are put."),
-    timeout: float = typer.Option(30.0, "--timeout", min=0, help="Seconds until it is stopped."),
-    memory: int = typer.Option(512, "--memory-mb", min=1, help="Memory limit in MiB."),
-    env: list[str] = typer.Option(
-        None, "--env", help="NAME=VALUE granted to the script (repeatable).", show_default=False
-    ),
-    min_isolation: IsolationLevel = typer.Option(
-        IsolationLevel.LANDLOCK.value,
-        "--min-isolation",
-        envvar="ADK_SKILLS_MIN_ISOLATION",
-        help="Refuse to run below this level. 'process' protects neither files nor network: for scripts you trust.",
-    ),
-    json: bool = JSON_OPTION,
-    trust_project: bool = TRUST_OPTION,
+    skill: str,
+    script: str,
+    arguments: tuple[str, ...],
+    dirs: tuple[Path, ...],
+    inputs: tuple[Path, ...],
+    output: Path,
+    timeout: float,
+    memory: int,
+    env: tuple[str, ...],
+    min_isolation: str,
+    as_json: bool,
+    trust_project: bool,
 ) -> None:
-    """Run one script to its end and report what it did."""
+    """Run a skill's script in the sandbox.
+
+    SKILL is a name, or the path of the skill's folder; SCRIPT is a file of its scripts folder; ARGUMENTS come
+    after --. Output is streamed; files the script writes are put into --output. Exit code 1 when the script
+    fails.
+    """
     import asyncio
 
     from adk_skills_agent.scripts import RunSettings, ScriptArguments, plan_script
 
-    policy = SandboxPolicy(wall_seconds=timeout, memory_bytes=memory << 20, min_isolation=min_isolation.value)
+    policy = SandboxPolicy(wall_seconds=timeout, memory_bytes=memory << 20, min_isolation=min_isolation)
     plan = plan_script(
         open_skill(skill, dirs, trust_project=trust_project),
         script,
-        ScriptArguments(list(arguments or ())),
+        ScriptArguments(list(arguments)),
         settings=RunSettings(policy),
-        env=_granted(env or ()),
-        input_files=tuple(_input(path) for path in inputs or ()),
-        on_output=None if json else _stream,
+        env=_granted(env),
+        input_files=tuple(_input(path) for path in inputs),
+        on_output=None if as_json else _stream,
     )
     outcome = asyncio.run(_execute(plan))
     written = write_files(output, {file.path: file.content for file in outcome.result.files})
-    if json:
+    if as_json:
         print_json(outcome.to_model() | {"written": written, "isolation": _isolation(outcome)})
     else:
         _report(outcome, written)
     if outcome.error is not None:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 async def _execute(plan: ScriptPlan) -> ScriptOutcome:
@@ -90,7 +120,7 @@ def _stream(stream: str, chunk: bytes) -> None:
     target.flush()
 
 
-def _granted(pairs: list[str] | tuple[str, ...]) -> dict[str, str]:
+def _granted(pairs: tuple[str, ...]) -> dict[str, str]:
     granted = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")

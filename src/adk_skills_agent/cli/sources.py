@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from adk_skills_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill, SkillsRegistry
 
-DIRS_OPTION = typer.Option(
-    None,
+a_path = click.Path(path_type=Path)
+
+dirs_option = click.option(
     "--dir",
     "-d",
+    "dirs",
+    multiple=True,
+    type=a_path,
     help="Folder to search (repeatable). Without it: the project, user, admin and package scopes.",
-    show_default=False,
 )
-JSON_OPTION = typer.Option(False, "--json", help="Print JSON on stdout.")
-TRUST_OPTION = typer.Option(
-    False, "--trust-project", help="Also read skills of the current project although it is not on the trusted list."
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+trust_option = click.option(
+    "--trust-project",
+    is_flag=True,
+    help="Also read skills of the current project although it is not on the trusted list.",
 )
 
 
-def open_registry(dirs: list[Path] | None, *, trust_project: bool = False) -> SkillsRegistry:
+def open_registry(dirs: Sequence[Path], *, trust_project: bool = False) -> SkillsRegistry:
     """The registry a command works on.
 
     Raises:
@@ -44,7 +50,7 @@ def open_registry(dirs: list[Path] | None, *, trust_project: bool = False) -> Sk
     return registry
 
 
-def open_skill(name: str, dirs: list[Path] | None, *, trust_project: bool = False) -> Skill:
+def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) -> Skill:
     """The skill a command is about: a path to its folder (or SKILL.md), or a name from the registry.
 
     Raises:

@@ -5,32 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from adk_skills_agent.cli.output import print_json, safe
-from adk_skills_agent.cli.sources import JSON_OPTION
+from adk_skills_agent.cli.sources import a_path, json_option
 
 if TYPE_CHECKING:
     from adk_skills_agent.format import ValidationResult
 
-NAME = "validate"
-HELP = "Check skills against the Agent Skills specification (strict; exit code 1 when one is not valid)."
-EPILOG = "Examples: adk-skills validate ./skills/csv-report · adk-skills validate ./skills --lint --json"
+
+EXAMPLES = """\b
+Examples:
+  adk-skills validate ./skills/csv-report
+  adk-skills validate ./skills --lint --json
+"""
 
 
-def command(
-    paths: list[Path] = typer.Argument(help="Skill folders, SKILL.md files, or folders full of skills."),
-    json: bool = JSON_OPTION,
-    lint: bool = typer.Option(False, "--lint", help="Also print advice that is no rule (length, deep references)."),
-) -> None:
-    """Validate every skill named, and every skill in a folder of skills."""
+@click.command("validate", epilog=EXAMPLES)
+@click.argument("paths", nargs=-1, required=True, type=a_path)
+@json_option
+@click.option("--lint", is_flag=True, help="Also print advice that is no rule (length, deep references).")
+def command(paths: tuple[Path, ...], as_json: bool, lint: bool) -> None:
+    """Check skills against the specification.
+
+    Strict, with the messages of the reference library; exit code 1 when one is not valid. PATHS are skill
+    folders, SKILL.md files, or folders full of skills.
+    """
     import sys
 
     from adk_skills_agent.format import validate_skill
 
     results = [validate_skill(skill) for path in paths for skill in _skills_at(path)]
     failed = [result for result in results if result.errors]
-    if json:
+    if as_json:
         print_json([_as_json(result) for result in results])
     else:
         for result in results:
@@ -45,7 +52,7 @@ def command(
         if len(results) > 1:
             print(f"{len(results) - len(failed)} of {len(results)} skills are valid.", file=sys.stderr)
     if failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _skills_at(path: Path) -> list[Path]:

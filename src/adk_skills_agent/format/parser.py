@@ -140,8 +140,7 @@ def _parse(
     for repair in REPAIRS:
         repair(draft)
     metadata = draft.finish(location)
-    frontmatter_lines = split.frontmatter.count("\n") if split.frontmatter else 0
-    body_line = split.frontmatter_line + frontmatter_lines + (1 if split.closed else 0)
+    body_line = read.text.count("\n", 0, split.body_start) + 1
     return ParsedSkill(metadata, "", tuple(diagnostics), body_line)
 
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from adk_skills_agent.format.models import YamlValue
 
 _ENTRY = re.compile(
-    r"^(?P<head>[ ]*(?:- +)?(?:[A-Za-z_][\w .-]{0,63}|\"[^\"\n]+\"|'[^'\n]+')[ ]*:)(?P<gap>[ ]+)(?P<value>\S.*)$"
+    r"^(?P<head>[ ]*+(?:-[ ]++)?+(?:[A-Za-z_][\w .-]{0,63}+|\"[^\"\n]+\"|'[^'\n]+')[ ]*+:)"
+    r"(?P<gap>[ ]++)(?P<value>\S.*)$"
 )
+_KEY = r"[ ]*+(?:-[ ]++)?+[\w.-]++(?:[ ][\w.-]++)*+[ ]*+"  # possessive, else a line of spaces takes quadratic time
 _KNOWN = r"(?:name|description|license|compatibility|allowed-tools|metadata)"
 _FIELD = re.compile(r"[A-Za-z_][\w-]{0,63}[ ]*:(?:[ ]|$)")
 _BLOCK_HEADER = re.compile(r"[|>][-+0-9]{0,2}[ ]*(?:#.*)?$")
@@ -55,9 +57,8 @@ def replace_line_separators(text: str) -> str | None:
 
 def replace_tabs(text: str) -> str | None:
     """Tabs as indentation, or between a key and its value."""
-    text_out = re.sub(r"^[ \t]*\t[ \t]*", lambda match: match.group().replace("\t", "  "), text, flags=re.MULTILINE)
-    text_out = re.sub(r"^([ ]*(?:- +)?[\w .-]+:)[ ]*\t[ \t]*", r"\1 ", text_out, flags=re.MULTILINE)
-    return _changed(text, text_out)
+    indented = re.sub(r"^[ \t]*+", lambda match: match.group().replace("\t", "  "), text, flags=re.MULTILINE)
+    return _changed(text, re.sub(rf"^({_KEY}:)[ ]*+\t[ \t]*+", r"\1 ", indented, flags=re.MULTILINE))
 
 
 def replace_odd_spaces(text: str) -> str | None:
@@ -66,7 +67,7 @@ def replace_odd_spaces(text: str) -> str | None:
     def plain(match: re.Match[str]) -> str:
         return match.group().translate(_ODD_SPACES)
 
-    return _changed(text, re.sub(r"^\s*(?:- *)?[\w .-]+:[^\S\n]+|^[^\S\n]+", plain, text, flags=re.MULTILINE))
+    return _changed(text, re.sub(rf"^[^\S\n]*+(?:{_KEY}:[^\S\n]++)?+", plain, text, flags=re.MULTILINE))
 
 
 def add_missing_space(text: str) -> str | None:

@@ -307,5 +307,5 @@ class Sandbox(ABC):
     async def probe(self) -> IsolationReport:
         """What this backend can enforce here, found by really running it; cached per process."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027  # most backends hold nothing
         """Release what the backend holds. Safe to call twice."""

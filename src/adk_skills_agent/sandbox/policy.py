@@ -134,9 +134,7 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
             raise ConfigError(f"extra_ro must name absolute host paths, not {path!r}.")
     if not isinstance(policy.allow_secrets, bool):
         raise ConfigError(f"allow_secrets must be true or false, not {policy.allow_secrets!r}.")
-    if policy.python is not None and (
-        not isinstance(policy.python, str) or not policy.python or "\0" in policy.python
-    ):
+    if policy.python is not None and (not isinstance(policy.python, str) or not policy.python or "\0" in policy.python):
         raise ConfigError(f"python must be the path of an interpreter or None, not {policy.python!r}.")
     return policy
 

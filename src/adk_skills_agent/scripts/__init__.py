@@ -6,7 +6,6 @@ from adk_skills_agent.scripts.interpreters import Interpreters
 from adk_skills_agent.scripts.location import ScriptLocation, list_scripts, locate_script
 from adk_skills_agent.scripts.outcome import ScriptOutcome, script_outcome
 from adk_skills_agent.scripts.plan import RunSettings, ScriptPlan, plan_script
-from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 __all__ = [
     "Interpreters",
@@ -15,7 +14,6 @@ __all__ = [
     "ScriptLocation",
     "ScriptOutcome",
     "ScriptPlan",
-    "SessionWorkspaces",
     "build_argv",
     "execution_id",
     "list_scripts",

@@ -117,12 +117,12 @@ class When:
         came = [result.name for result in results]
         if self.last_tool and sorted(self.last_tool) != sorted(came):
             return f"a result of {' and '.join(map(repr, self.last_tool))}; what came is {_came(results)}"
+        if self.tool_result and not any(_has(result.response, self.tool_result) for result in results):
+            return f"the tool result to have {dict(self.tool_result)!r}; what came is {_came(results)}"
         text = "\n".join(result.text for result in results)
         for needle in self.tool_result_contains:
             if needle not in text:
                 return f"the tool result to contain {needle!r}; what came is {_came(results)}"
-        if self.tool_result and not any(_has(result.response, self.tool_result) for result in results):
-            return f"the tool result to have {dict(self.tool_result)!r}; what came is {_came(results)}"
         return None
 
 
@@ -221,10 +221,14 @@ def _has(actual: object, expected: object) -> bool:
 
 
 def _shown(text: str) -> str:
-    return repr(text) if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]!r}... ({len(text)} characters)"
+    return _cut(repr(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text)} characters)"
 
 
 def _came(results: list[FunctionResponse]) -> str:
     if not results:
         return "no tool result"
-    return " and ".join(f"of {r.name!r}: {_shown(r.text.partition(chr(10))[0])}" for r in results)
+    return " and ".join(f"of {r.name!r}: {_cut(r.json)}" for r in results)

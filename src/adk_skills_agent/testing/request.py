@@ -26,9 +26,14 @@ class FunctionResponse:
     id: str | None = None
 
     @property
+    def json(self) -> str:
+        """Its JSON form, keys in the order they came."""
+        return json.dumps(self.response, ensure_ascii=False)
+
+    @property
     def text(self) -> str:
         """Its JSON form, then every string in it as it is, so that multi-line text can be searched."""
-        return "\n".join([json.dumps(self.response, ensure_ascii=False, sort_keys=True), *_strings(self.response)])
+        return "\n".join([self.json, *_strings(self.response)])
 
 
 @dataclass(frozen=True)

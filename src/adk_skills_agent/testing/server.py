@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
-import re
-import socket
-import socketserver
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Self
-from urllib.parse import parse_qs, urlsplit
 
 from adk_skills_agent.testing.conversation import Answer, Conversation, Mismatch, Refusal
-from adk_skills_agent.testing.gemini_protocol import (
-    answer_body,
-    count_body,
-    error_body,
-    model_body,
-    parse_request,
-    stream_bodies,
-)
-from adk_skills_agent.testing.invalid_request import InvalidRequest
+from adk_skills_agent.testing.gemini_http import Listener
 from adk_skills_agent.testing.request import JsonObject, ModelRequest
 
 if TYPE_CHECKING:
@@ -38,11 +22,7 @@ if TYPE_CHECKING:
 
 API_KEY = "rehearsed"
 """The key handed out; the server takes any."""
-MAX_BODY_BYTES = 20 << 20  # Gemini's own limit for a request
-_IDLE_SECONDS = 30.0  # a connection that sends nothing for so long is dropped
 _POLL_SECONDS = 0.02  # how soon close() is noticed
-_PATH = re.compile(r"/v\d\w*/models/(?P<model>[A-Za-z0-9._-]+)(?::(?P<method>\w+))?")
-_METHODS = ("generateContent", "streamGenerateContent", "countTokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +71,7 @@ class GeminiServer:
         self._refusals: Counter[tuple[int, int, str]] = Counter()
         self._answered: Counter[tuple[int, int]] = Counter()
         self._responses = 0
-        self._listener: _Listener | None = None
+        self._listener: Listener | None = None
         self._thread: threading.Thread | None = None
 
     # Life
@@ -105,7 +85,7 @@ class GeminiServer:
         """
         if self._listener is not None:
             raise RuntimeError(f"This GeminiServer already runs at {self.base_url}; use a second one.")
-        self._listener = _Listener(self._address, self)
+        self._listener = Listener(self._address, self)
         self._thread = threading.Thread(
             target=self._listener.serve_forever,
             kwargs={"poll_interval": _POLL_SECONDS},
@@ -278,160 +258,3 @@ class GeminiServer:
     def _count_answer(self, number: int, index: int) -> None:
         with self._lock:
             self._answered[number, index] += 1
-
-
-class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """One thread a connection, all of them ended and joined by ``server_close``."""
-
-    allow_reuse_address = True
-    daemon_threads = False  # the threading mix-in joins only such threads
-    request_queue_size = 128
-
-    def __init__(self, address: tuple[str, int], gemini: GeminiServer) -> None:
-        self.gemini = gemini
-        self._open: set[socket.socket] = set()
-        self._open_lock = threading.Lock()
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        if isinstance(request, socket.socket):
-            with self._open_lock:
-                self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        if isinstance(request, socket.socket):
-            with self._open_lock:
-                self._open.discard(request)
-        super().shutdown_request(request)
-
-    def drop_connections(self) -> None:
-        """Wake every thread that still waits for its client."""
-        with self._open_lock:
-            for connection in self._open:
-                with contextlib.suppress(OSError):  # the client was faster
-                    connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  (the base class's)
-        """A client that goes away is its own business; anything else is a bug here, and shown in ``mismatches``."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            self.gemini.refuse(f"The rehearsed server itself failed: {error!r}")
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One request a connection: nothing stays open that a client could forget to close."""
-
-    server: _Listener
-    protocol_version = "HTTP/1.1"
-    server_version = "GeminiServer"
-    sys_version = ""
-    timeout = _IDLE_SECONDS
-    disable_nagle_algorithm = True
-
-    def do_POST(self) -> None:
-        """Answer a call of a method."""
-        gemini = self.server.gemini
-        url = urlsplit(self.path)
-        try:
-            body = self._read_body()
-            self._check_key(url.query)
-            model, method = self._target(url.path)
-            if method not in _METHODS:
-                raise InvalidRequest(f"The method {method!r} of {url.path} is not rehearsed.", 404, "NOT_FOUND")
-            request = parse_request(method, model, body)
-        except InvalidRequest as error:
-            gemini.refuse(f"Gemini refuses this request: {error.message}")
-            self._send(error.code, error_body(error.code, error.status, error.message))
-            return
-        if method == "countTokens":
-            gemini.count(request)
-            self._send(200, count_body(request))
-            return
-        try:
-            reply, response_id = gemini.respond(request)
-        except Mismatch as mismatch:
-            self._send(400, error_body(400, "FAILED_PRECONDITION", mismatch.message))
-            return
-        if isinstance(reply, Refusal):
-            self._send(reply.code, error_body(reply.code, reply.status, reply.message))
-        elif method == "generateContent":
-            self._send(200, answer_body(reply, request, response_id))
-        else:
-            chunks = stream_bodies(reply, request, response_id)
-            if parse_qs(url.query).get("alt") == ["sse"]:
-                self._send_events(chunks)
-            else:
-                self._send(200, list(chunks))
-
-    def do_GET(self) -> None:
-        """Answer a question about a model."""
-        url = urlsplit(self.path)
-        try:
-            self._check_key(url.query)
-            model, method = self._target(url.path)
-            if method:
-                raise InvalidRequest(f"{method} needs POST.", 405, "INVALID_ARGUMENT")
-        except InvalidRequest as error:
-            self.server.gemini.refuse(f"Gemini refuses this request: {error.message}")
-            self._send(error.code, error_body(error.code, error.status, error.message))
-            return
-        self._send(200, model_body(model))
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the name is the base class's)
-        """Say nothing: what happened is in ``requests`` and ``mismatches``."""
-
-    @staticmethod
-    def _target(path: str) -> tuple[str, str]:
-        match = _PATH.fullmatch(path)
-        if match is None:
-            raise InvalidRequest(f"Requested entity was not found: {path}", 404, "NOT_FOUND")
-        return match["model"], match["method"] or ""
-
-    def _check_key(self, query: str) -> None:
-        if not (self.headers.get("x-goog-api-key") or parse_qs(query).get("key")):
-            raise InvalidRequest(
-                "Method doesn't allow unregistered callers (callers without established identity). Please use API "
-                "Key or other form of API consumer identity to call this API.",
-                403,
-                "PERMISSION_DENIED",
-            )
-
-    def _read_body(self) -> bytes:
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise InvalidRequest("The request has no usable Content-Length.", 411)
-        size = int(length)
-        if size > MAX_BODY_BYTES:
-            # Read it all the same: a client that is still sending would not see the answer.
-            while size > 0 and (chunk := self.rfile.read(min(size, 1 << 20))):
-                size -= len(chunk)
-            raise InvalidRequest(f"Request payload size exceeds the limit: {MAX_BODY_BYTES} bytes.")
-        body = self.rfile.read(size)
-        if len(body) < size:
-            raise ConnectionError(f"the client sent {len(body)} of {size} bytes")
-        return body
-
-    def _send(self, code: int, body: JsonObject | list[JsonObject]) -> None:
-        data = json.dumps(body).encode()
-        self._head(code, "application/json; charset=UTF-8")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def _send_events(self, bodies: Iterable[JsonObject]) -> None:
-        self._head(200, "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for body in bodies:
-            event = b"data: " + json.dumps(body).encode() + b"\r\n\r\n"
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _head(self, code: int, content_type: str) -> None:
-        self.close_connection = True
-        self.send_response(code)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Connection", "close")

@@ -22,13 +22,13 @@ from adk_skills_agent.scripts import (
     ScriptArguments,
     ScriptOutcome,
     ScriptPlan,
-    SessionWorkspaces,
     execution_id,
     plan_script,
     script_outcome,
     workspace_key,
 )
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest

@@ -24,7 +24,7 @@ DESCRIPTION_CHARS = 300
 
 
 class SearchSkillsTool(BaseTool):
-    """Searches names, descriptions and headings. Declared only when the catalogue does not list every skill."""
+    """Searches names, descriptions and headings. Declared only when the catalogue was cut."""
 
     def __init__(self, listing: SkillListing) -> None:
         super().__init__(
@@ -48,7 +48,7 @@ class SearchSkillsTool(BaseTool):
         )
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the tool when some skill is not listed."""
+        """Declare the tool when the catalogue does not say everything."""
         if not self._listing.empty and not self._listing.complete:
             await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
 

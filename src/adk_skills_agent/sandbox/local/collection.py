@@ -1,4 +1,6 @@
-"""Collect what a run left in its workspace: new and changed regular files, inside every bound (attack rows 10, 11, 39-42).
+"""Collect what a run left in its workspace: new and changed regular files, inside every bound.
+
+Attack rows 10, 11, 39 to 42.
 
 Runs after everything of the run is dead. Folders are entered through descriptors, links are never followed, a file is
 opened without blocking and looked at again before it is read.
@@ -146,7 +148,7 @@ def _read(entry: Entry, limit: int) -> bytes | None:
     try:
         descriptor = os.open(entry.name, _READ, dir_fd=entry.folder)
     except PermissionError:
-        os.chmod(entry.name, 0o600, dir_fd=entry.folder)  # noqa: PTH101  # the script took our right to read its file
+        os.chmod(entry.name, 0o600, dir_fd=entry.folder)  # the script took our right to read its file
         descriptor = os.open(entry.name, _READ, dir_fd=entry.folder)
     try:
         info = os.fstat(descriptor)

@@ -51,6 +51,8 @@ def build_environment(
         "LANG": "C.UTF-8",
         "PYTHONUTF8": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        # HOME is the workspace: a file put there must not become start-up code of every Python (row 51).
+        "PYTHONNOUSERSITE": "1",
         # What a script printed before its deadline must not be lost in its own buffer.
         "PYTHONUNBUFFERED": "1",
     }

@@ -1,4 +1,4 @@
-"""Tell an event loop that a process has ended, without a thread: by its pidfd, or by asking now and then without one."""
+"""Tell an event loop that a process has ended, without a thread: by its pidfd, else by asking now and then."""
 
 from __future__ import annotations
 

@@ -139,28 +139,28 @@ async def _supervise(
     watch = loop.call_later(INTERVAL_SECONDS, watchdog().add, watched) if watched is not None else None
     wanted = False
     ended = child.started
+    thrown_away = False
     try:
-        try:
-            supervision.start()
-        except OSError as error:
-            raise SandboxError(f"The event loop cannot watch the command: {error.strerror or error}.") from error
+        supervision.start()
         await supervision.done
         ended = time.monotonic()
-        wanted = True
+        wanted = supervision.failure is None
+    except OSError as error:
+        raise SandboxError(f"The event loop cannot watch the command: {error.strerror or error}.") from error
     except GeneratorExit:
-        supervision.close()
-        run.abandon()
-        raise
-    except BaseException:
-        supervision.stop(Status.CANCELLED)
+        thrown_away = True  # the loop is gone: nothing can be waited for any more
         raise
     finally:
+        supervision.stop(Status.CANCELLED)  # no effect when the command has ended
         supervision.close()
         if watch is not None and watched is not None:
             watch.cancel()
             if time.monotonic() - child.started >= INTERVAL_SECONDS:
                 watchdog().remove(watched)
-        aftermath = await _finish(loop, run, wanted=wanted and supervision.failure is None)
+        if thrown_away:
+            run.abandon()
+        else:
+            aftermath = await _finish(loop, run, wanted=wanted)
     if supervision.failure is not None:
         raise supervision.failure
     for stream, rest in zip(streams, aftermath.rest, strict=True):

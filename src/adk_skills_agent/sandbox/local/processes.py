@@ -25,6 +25,7 @@ _NO_WRAP_SECONDS = 1.0
 _ENVIRONMENT_BYTES = 1 << 20
 _MANY = 2000  # from this many ids on, listing what exists is cheaper than trying each
 
+
 @dataclass(frozen=True, slots=True)
 class RunMarks:
     """What a process of a run can be recognised by.
@@ -118,7 +119,7 @@ def run_members(marks: RunMarks) -> list[ProcessInfo]:
     for info in suspects:
         if not info.alive or info.pid in {marks.pid, os.getpid()}:
             continue
-        if info.session == marks.pid or info.group == marks.pid or info.parent in parents or _is_marked(info, marks):
+        if marks.pid in {info.session, info.group} or info.parent in parents or _is_marked(info, marks):
             found[info.pid] = info
             parents.add(info.pid)
     return list(found.values())
@@ -170,7 +171,7 @@ def _suspects(marks: RunMarks) -> Iterator[ProcessInfo]:
 def _last_pid() -> int | None:
     """The id the kernel gave out last, in our PID namespace."""
     try:
-        with open(f"{PROC}/loadavg", "rb") as stream:  # noqa: PTH123
+        with open(f"{PROC}/loadavg", "rb") as stream:
             return int(stream.read().split()[-1])
     except (OSError, ValueError, IndexError):
         return None
@@ -178,7 +179,7 @@ def _last_pid() -> int | None:
 
 def _is_marked(info: ProcessInfo, marks: RunMarks) -> bool:
     try:
-        with open(f"{PROC}/{info.pid}/environ", "rb") as stream:  # noqa: PTH123
+        with open(f"{PROC}/{info.pid}/environ", "rb") as stream:
             if f"{RUN_ID_VARIABLE}={marks.run_id}".encode() in stream.read(_ENVIRONMENT_BYTES):
                 return True
         where = os.readlink(f"{PROC}/{info.pid}/cwd")  # noqa: PTH115

@@ -1,7 +1,7 @@
 """Remove a tree a hostile script made: any depth, any names, folders without permission, in constant descriptors.
 
-``shutil.rmtree`` recurses (a thousand nested folders break it) and holds a descriptor per level. Here every folder found
-is first moved up to the top, so the tree is never deeper than one level while it is taken apart.
+``shutil.rmtree`` recurses (a thousand nested folders break it) and holds a descriptor per level. Here every folder
+found is first moved up to the top, so the tree is never deeper than one level while it is taken apart.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _move_up(name: str, parent: int, moved: str, top: int) -> OSError | None:
                 return error
             # Moving a folder changes its "..": it has to be writable itself.
             try:
-                os.chmod(name, 0o700, dir_fd=parent)  # noqa: PTH101
+                os.chmod(name, 0o700, dir_fd=parent)
             except OSError as denied:
                 return denied
         else:
@@ -115,9 +115,9 @@ def _open(name: str, parent: int | None) -> int:
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
     except PermissionError:
         # Nothing of the run is alive any more, so the folder cannot be swapped for a link in between.
-        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):  # noqa: PTH116
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise
-        os.chmod(name, 0o700, dir_fd=parent)  # noqa: PTH101
+        os.chmod(name, 0o700, dir_fd=parent)
         return os.open(name, _DIRECTORY, dir_fd=parent)
     if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o700 != 0o700:
         os.fchmod(descriptor, 0o700)

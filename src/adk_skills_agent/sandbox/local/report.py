@@ -46,7 +46,7 @@ def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
             sentences.append("memory: memory_bytes holds for no process here.")
         else:
             sentences.append(
-                "memory: memory_bytes holds at once for each process; for all together it is checked ten times a second."
+                "memory: memory_bytes holds at once for each process; all together are checked ten times a second."
             )
     if policy.pids is not None and not limits.enforces_pids():
         sentences.append(
@@ -58,8 +58,8 @@ def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
         sentences.append("pids: the limit counts all processes of the agent's user, so it is approximate.")
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None:
         sentences.append(
-            "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second, other "
-            "folders are not."
+            "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second, "
+            "other folders are not."
             if watched
             else "disk: only file_bytes holds; the size of the workspace is not limited."
         )

@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import signal
+import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -200,7 +201,10 @@ class LocalRun:
         for position, part in enumerate(argv):
             if "\0" in part:
                 raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
-        command = find_command(self.view.argument(argv[0]), path=path, cwd=cwd, shown=argv[0])
+        # The host's interpreter is meant literally, also when it happens to be under a folder called /work.
+        literal = argv[0] in {self._policy.python, sys.executable}
+        name = argv[0] if literal else self.view.argument(argv[0])
+        command = find_command(name, path=path, cwd=cwd, shown=argv[0])
         return launcher(self._policy, marker, [command, *(self.view.argument(part) for part in argv[1:])])
 
     def _end_processes(self, result: Aftermath) -> None:
@@ -296,13 +300,7 @@ def _drain(descriptor: int) -> bytes:
     return b"".join(chunks)
 
 
-def _rss_in_bytes() -> bool:
-    import sys
-
-    return sys.platform == "darwin"
-
-
-_RSS_IN_BYTES = _rss_in_bytes()
+_RSS_IN_BYTES = sys.platform == "darwin"
 _live: set[LocalRun] = set()
 
 

@@ -100,7 +100,7 @@ def start(launch: Launch) -> Child:
         try:
             out_read, out_write = _pipe(undo)
             err_read, err_write = _pipe(undo)
-            process = subprocess.Popen(  # noqa: S603
+            process = subprocess.Popen(
                 launch.argv,
                 stdin=subprocess.DEVNULL if launch.stdin is None else launch.stdin,
                 stdout=out_write,

@@ -85,4 +85,4 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 RUNNING = Turns(MAX_RUNNING)
-os.register_at_fork(after_in_child=RUNNING._reset)  # noqa: SLF001  # what the parent runs is not the child's
+os.register_at_fork(after_in_child=RUNNING._reset)  # what the parent runs is not the child's

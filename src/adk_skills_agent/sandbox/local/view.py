@@ -1,4 +1,4 @@
-"""The sandbox's view of paths where there is no file system of its own: ``/skill`` and ``/work`` to host paths and back.
+"""The sandbox's view of paths where it has no file system of its own: ``/skill`` and ``/work`` to the host and back.
 
 Arguments are translated to the host before the run; output is translated back before it is kept, so that no host path
 of the workspace or of a mount reaches the model.
@@ -29,7 +29,7 @@ class PathView:
         needles: dict[bytes, bytes] = {}
         for inside, host in self._to_host:
             for spelling in (host, os.path.realpath(host)):
-                if spelling != "/" and spelling != inside:
+                if spelling not in {"/", inside}:
                     needles.setdefault(spelling.encode("utf-8", "surrogateescape"), inside.encode())
         self._needles = needles
         ordered = sorted(needles, key=len, reverse=True)

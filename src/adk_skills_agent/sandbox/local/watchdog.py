@@ -160,7 +160,7 @@ def _disk_problem(run: Watched) -> tuple[Status, str] | None:
 def _proportional(info: ProcessInfo) -> int:
     """Memory of a process with shared pages divided among those that share them, in bytes."""
     try:
-        with open(f"{PROC}/{info.pid}/smaps_rollup", "rb") as stream:  # noqa: PTH123
+        with open(f"{PROC}/{info.pid}/smaps_rollup", "rb") as stream:
             for line in stream:
                 if line.startswith(b"Pss:"):
                     return int(line.split()[1]) * 1024
@@ -172,7 +172,7 @@ def _proportional(info: ProcessInfo) -> int:
 def _mark_of(pid: int) -> str:
     """The run a process says it belongs to, by its environment; empty for none."""
     try:
-        with open(f"{PROC}/{pid}/environ", "rb") as stream:  # noqa: PTH123
+        with open(f"{PROC}/{pid}/environ", "rb") as stream:
             environment = stream.read(1 << 20)
     except OSError:
         return ""

@@ -1,4 +1,4 @@
-"""The private folder of one run: made before it, filled with what was given, and remembered so that the rest is output."""
+"""The private folder of one run, filled with what was given, which is remembered so that the rest is output."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def create_workspace(run_id: str) -> Workspace:
     import tempfile
 
     root = os.path.join(os.path.realpath(tempfile.gettempdir()), PREFIX + run_id)  # noqa: PTH118
-    workspace = Workspace(root, f"{root}/work", f"{root}/tmp")
+    workspace = Workspace(root, f"{root}/work", f"{root}/tmp")  # noqa: S108  # inside the private root
     os.mkdir(root, 0o700)  # noqa: PTH102
     try:
         os.mkdir(workspace.work, 0o700)  # noqa: PTH102

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from adk_skills_agent.catalog import Skill, SkillFile
+from adk_skills_agent.catalog.files import list_files
+from adk_skills_agent.format import parse_head
+
+MakeSkill = Callable[..., Path]
+
+
+def skill_in(folder: Path) -> Skill:
+    parsed = parse_head(folder / "SKILL.md")
+    return Skill(parsed.metadata, parsed.diagnostics)
+
+
+def paths(skill: Skill) -> list[str]:
+    return [file.path for file in skill.files()]
+
+
+def codes(skill: Skill) -> dict[str, str]:
+    return {str(diagnostic.file).rpartition("/")[2]: diagnostic.code for diagnostic in skill.file_diagnostics()}
+
+
+def test_every_file_is_listed_wherever_it_lies_S2_L13(make_skill: MakeSkill) -> None:
+    names = [
+        "LICENSE.txt",
+        "README.md",
+        ".env.example",
+        ".gitignore",
+        "assets/logo.png",
+        "core/engine.py",
+        "core/SKILL.md",
+        "evals/__pycache__/x.pyc",
+        "references/a b/ü 使.md",
+        "scripts/.hidden/tool",
+        "templates/deep/er/and/deeper/x.html",
+    ]
+    folder = make_skill("one", files=dict.fromkeys(names, "content"))
+    skill = skill_in(folder)
+    assert paths(skill) == sorted(names)
+    assert skill.file_diagnostics() == ()
+
+
+def test_size_and_the_executable_bit_are_kept_row_15(make_skill: MakeSkill) -> None:
+    folder = make_skill("one", files={"scripts/tool": b"#!/bin/sh\n", "scripts/latin.py": "é".encode("latin-1")})
+    (folder / "scripts" / "tool").chmod(0o755)
+    assert skill_in(folder).files() == (
+        SkillFile("scripts/latin.py", 1, executable=False),
+        SkillFile("scripts/tool", 10, executable=True),
+    )
+
+
+def test_links_inside_are_listed_and_links_that_leave_are_refused_L11(make_skill: MakeSkill, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = make_skill("one", files={"references/real.md": "text"})
+    references = folder / "references"
+    (references / "inside.md").symlink_to("real.md")
+    (references / "etc.md").symlink_to("/etc/passwd")
+    (references / "relative.md").symlink_to("../../../secret.txt")
+    (references / "chain.md").symlink_to("etc.md")
+    (references / "broken.md").symlink_to("nothing.md")
+    (references / "self.md").symlink_to("self.md")
+    (references / "folder").symlink_to("..")
+    (references / "out").symlink_to(tmp_path)
+    (references / "sibling").symlink_to(tmp_path / "skills" / "one-more")
+    (tmp_path / "skills" / "one-more").mkdir()
+    skill = skill_in(folder)
+    assert paths(skill) == ["references/inside.md", "references/real.md"]
+    assert codes(skill) == {
+        "etc.md": "link-leaves-skill",
+        "relative.md": "link-leaves-skill",
+        "chain.md": "link-leaves-skill",
+        "broken.md": "broken-link",
+        "self.md": "broken-link",
+        "folder": "linked-folder",
+        "out": "link-leaves-skill",
+        "sibling": "link-leaves-skill",
+    }
+
+
+def test_special_files_and_version_control_are_reported_not_listed_L12(make_skill: MakeSkill) -> None:
+    folder = make_skill("one", files={".git/config": "[token]", "node_modules/x/index.js": "", "ok.md": ""})
+    os.mkfifo(folder / "pipe")
+    (folder / "git.md").symlink_to(".git/config")
+    skill = skill_in(folder)
+    assert paths(skill) == ["ok.md"]
+    assert codes(skill) == {
+        ".git": "skipped-folder",
+        "node_modules": "skipped-folder",
+        "pipe": "special-file",
+        "git.md": "skipped-link",
+    }
+
+
+def test_names_that_cannot_be_printed_are_reported(make_skill: MakeSkill) -> None:
+    folder = make_skill("one", files={"good.md": "", "bad\nname.md": "", "esc\x1b[2J.md": ""})
+    (Path(os.fsdecode(os.fsencode(folder) + b"/latin\xe9.md"))).touch()
+    skill = skill_in(folder)
+    assert paths(skill) == ["good.md"]
+    problems = skill.file_diagnostics()
+    assert [problem.code for problem in problems] == ["unprintable-name"] * 3
+    assert all(problem.message.isprintable() for problem in problems)
+
+
+def test_the_listing_is_bounded_and_says_so(make_skill: MakeSkill) -> None:
+    folder = make_skill("one", files={f"f{number:02}.md": "" for number in range(20)} | {"a/b/c/d.md": ""})
+    few = list_files(str(folder), "SKILL.md", max_files=5)
+    assert len(few.files) == 5
+    assert [problem.code for problem in few.problems] == ["too-many-files"]
+    shallow = list_files(str(folder), "SKILL.md", max_depth=2)
+    assert len(shallow.files) == 20
+    assert [problem.code for problem in shallow.problems] == ["too-deep"]
+    exact = list_files(str(folder), "SKILL.md", max_files=21, max_depth=3)
+    assert (len(exact.files), exact.problems) == (21, ())
+
+
+def test_a_skill_whose_folder_is_gone_lists_nothing_and_says_why(make_skill: MakeSkill) -> None:
+    folder = make_skill("one", files={"a.md": ""})
+    skill = skill_in(folder)
+    subprocess.run(["rm", "-r", folder], check=True)
+    assert skill.files() == ()
+    assert [problem.code for problem in skill.file_diagnostics()] == ["unreadable-folder"]

@@ -1,0 +1,290 @@
+"""Every command as a person runs it: the installed program in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(sys.executable).parent / "adk-skills"
+
+
+def adk_skills(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        timeout=60,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "100", **env},
+    )
+
+
+@pytest.fixture
+def skills(make_skill: Callable[..., Path]) -> Path:
+    make_skill("letters", description="Writes letters. Use it for letters.", files={"assets/a.txt": "x"})
+    return make_skill(
+        "counter",
+        description="Counts words. Use it for texts.",
+        files={
+            "scripts/count.py": (
+                "import pathlib, sys\ntext = pathlib.Path(sys.argv[1]).read_text()\nprint(len(text.split()))\n"
+                "pathlib.Path('count.txt').write_text('counted')\n"
+            ),
+            "scripts/fail.sh": "echo broken >&2; exit 4\n",
+            "scripts/sleep.sh": "echo started; sleep 60\n",
+            "scripts/env.sh": 'echo "$GRANTED"\n',
+        },
+    ).parent
+
+
+def test_list_prints_one_skill_a_line(skills: Path) -> None:
+    run = adk_skills("list", skills)
+    assert run.returncode == 0
+    assert [line.split()[0] for line in run.stdout.splitlines()] == ["counter", "letters"]
+
+
+def test_list_as_json_has_skills_and_diagnostics(skills: Path) -> None:
+    (skills / "broken").mkdir()
+    (skills / "broken" / "SKILL.md").write_text("no frontmatter\n")
+    data = json.loads(adk_skills("list", skills, "--json").stdout)
+    assert {skill["name"] for skill in data["skills"]} == {"broken", "counter", "letters"}
+    assert data["diagnostics"]
+    assert set(data["diagnostics"][0]) == {"code", "severity", "message", "file", "line"}
+
+
+def test_list_counts_what_was_repaired_and_shows_it_when_asked(skills: Path) -> None:
+    (skills / "Odd Name").mkdir()
+    (skills / "Odd Name" / "SKILL.md").write_text("---\nname: Odd Name\ndescription: a: b\n---\nbody\n")
+    assert "--diagnostics shows them" in adk_skills("list", skills).stderr
+    assert "Odd Name/SKILL.md:" in adk_skills("list", skills, "--diagnostics").stderr
+
+
+def test_list_prints_the_block_a_model_gets(skills: Path) -> None:
+    out = adk_skills("list", skills, "--xml").stdout
+    assert out.startswith("<available_skills>\n<skill>\n<name>\ncounter\n</name>")
+    assert f"{skills}/counter/SKILL.md" in out
+
+
+def test_a_folder_that_is_not_there_is_wrong_usage_in_one_line(tmp_path: Path) -> None:
+    run = adk_skills("list", tmp_path / "nowhere")
+    assert run.returncode == 2
+    assert run.stderr.count("\n") == 1
+    assert "No such folder" in run.stderr
+
+
+def test_list_without_skills_says_how_to_make_one(tmp_path: Path) -> None:
+    run = adk_skills("list", tmp_path)
+    assert run.returncode == 0
+    assert "adk-skills new" in run.stderr
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback(skills: Path) -> None:
+    run = subprocess.run(
+        f"{PROGRAM} list {skills} --xml | head -1", shell=True, capture_output=True, text=True, check=False
+    )
+    assert run.stdout == "<available_skills>\n"
+    assert "Traceback" not in run.stderr
+
+
+def test_info_shows_files_and_scripts(skills: Path) -> None:
+    run = adk_skills("info", skills / "counter")
+    assert run.returncode == 0
+    assert "scripts/count.py" in run.stdout
+    data = json.loads(adk_skills("info", "counter", "-d", skills, "--json").stdout)
+    assert data["scripts"] == ["scripts/count.py", "scripts/env.sh", "scripts/fail.sh", "scripts/sleep.sh"]
+    assert data["tokens"] > 0
+
+
+def test_an_unknown_skill_names_the_nearest(skills: Path) -> None:
+    run = adk_skills("info", "countr", "-d", skills)
+    assert run.returncode == 2
+    assert "counter" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_validate_accepts_a_valid_skill_and_reports_every_error_of_another(skills: Path) -> None:
+    assert adk_skills("validate", skills / "counter").stdout == f"Valid skill: {skills / 'counter'}\n"
+    bad = skills / "bad"
+    bad.mkdir()
+    (bad / "SKILL.md").write_text("---\nname: Bad--Name\nversion: 1\n---\nbody\n")
+    run = adk_skills("validate", bad)
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[0] == f"Validation failed for {bad}:"
+    assert "  - Missing required field in frontmatter: description" in run.stderr
+    whole = adk_skills("validate", skills)
+    assert whole.returncode == 1
+    assert "2 of 3 skills are valid." in whole.stderr
+    data = json.loads(adk_skills("validate", skills, "--json").stdout)
+    assert [item["valid"] for item in data] == [False, True, True]
+
+
+def test_validate_finds_skills_of_the_same_name_too(skills: Path, tmp_path: Path) -> None:
+    for group in ("one", "two"):
+        folder = tmp_path / "same" / group / "twin"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("---\nname: twin\ndescription: x\n---\n")
+    assert len(json.loads(adk_skills("validate", tmp_path / "same", "--json").stdout)) == 2
+
+
+def test_validate_of_nothing_says_what_is_missing(tmp_path: Path) -> None:
+    run = adk_skills("validate", tmp_path / "nowhere")
+    assert run.returncode == 1
+    assert "Path does not exist" in run.stderr
+
+
+@pytest.mark.parametrize("script", ["python", "bash", "none"])
+def test_new_makes_a_skill_that_is_valid_and_runs(tmp_path: Path, script: str) -> None:
+    run = adk_skills("new", "my-skill", "--script", script, cwd=tmp_path)
+    assert run.returncode == 0
+    assert adk_skills("validate", "my-skill", cwd=tmp_path).returncode == 0
+    scripts = sorted(path.name for path in tmp_path.glob("my-skill/scripts/*"))
+    assert len(scripts) == (script != "none")
+    for name in scripts:
+        ran = adk_skills("run", "./my-skill", name, "--min-isolation", "process", "--", "--help", cwd=tmp_path)
+        assert ran.returncode == 0
+        assert "usage" in ran.stdout.lower()
+
+
+def test_new_refuses_a_bad_name_and_an_existing_folder(tmp_path: Path) -> None:
+    run = adk_skills("new", "Bad Name", cwd=tmp_path)
+    assert run.returncode != 0
+    assert "lowercase" in run.stderr
+    assert list(tmp_path.iterdir()) == []
+    adk_skills("new", "twice", cwd=tmp_path)
+    again = adk_skills("new", "twice", cwd=tmp_path)
+    assert again.returncode != 0
+    assert "exists" in again.stderr
+
+
+def test_search_ranks_and_says_when_nothing_matches(skills: Path) -> None:
+    data = json.loads(adk_skills("search", "count the words", "-d", skills, "--json").stdout)
+    assert data[0]["name"] == "counter"
+    nothing = adk_skills("search", "xyzzyplugh", "-d", skills)
+    assert nothing.returncode == 1
+    assert "No skill matches" in nothing.stderr
+
+
+def test_run_streams_output_and_keeps_the_files_a_script_wrote(skills: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("one two three")
+    run = adk_skills(
+        "run", "counter", "count.py", "-d", skills, "-i", text, "--min-isolation", "process", "--", "text.txt",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "3\n"
+    assert (tmp_path / "adk-skills-output" / "count.txt").read_text() == "counted"
+    assert "isolation process" in run.stderr
+
+
+def test_run_reports_a_failing_script_with_its_exit_code(skills: Path, tmp_path: Path) -> None:
+    run = adk_skills("run", skills / "counter", "fail.sh", "--min-isolation", "process", "--json", cwd=tmp_path)
+    assert run.returncode == 1
+    data = json.loads(run.stdout)
+    assert (data["status"], data["return_code"], data["stderr"]) == ("error", 4, "broken\n")
+    assert data["isolation"]["level"] == "process"
+    assert data["isolation"]["degraded"]
+
+
+def test_run_refuses_below_the_isolation_asked_for_and_says_why(skills: Path, tmp_path: Path) -> None:
+    run = adk_skills("run", skills / "counter", "fail.sh", cwd=tmp_path)
+    assert run.returncode == 1
+    assert "min_isolation" in run.stderr
+    assert "broken" not in run.stderr
+
+
+def test_run_grants_only_what_is_given(skills: Path, tmp_path: Path) -> None:
+    arguments = ("run", skills / "counter", "env.sh", "--min-isolation", "process")
+    assert adk_skills(*arguments, cwd=tmp_path, GRANTED="host").stdout == "\n"
+    assert adk_skills(*arguments, "--env", "GRANTED=given", cwd=tmp_path).stdout == "given\n"
+    wrong = adk_skills(*arguments, "--env", "GRANTED", cwd=tmp_path)
+    assert (wrong.returncode, "NAME=VALUE" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "counter", "nothing.py"], ["run", "counter", "../x"], ["run", "counter", "count.py", "-i", "/no/file"]],
+)
+def test_run_with_a_wrong_script_or_input_is_wrong_usage_in_one_line(skills: Path, arguments: list[str]) -> None:
+    run = adk_skills(*arguments, "-d", skills, "--min-isolation", "process")
+    assert run.returncode == 2
+    assert run.stderr.strip().count("\n") == 0
+
+
+def test_ctrl_c_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    program = subprocess.Popen(
+        [PROGRAM, "run", skills / "counter", "sleep.sh", "--min-isolation", "process"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "started\n"
+    program.send_signal(signal.SIGINT)
+    _, stderr = program.communicate(timeout=30)
+    assert program.returncode == 130
+    assert "Traceback" not in stderr
+    deadline = time.monotonic() + 10
+    while any(temporary.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(temporary.iterdir()) == []
+
+
+def test_doctor_says_what_holds_and_why_not_more() -> None:
+    run = adk_skills("doctor")
+    assert "isolation" in run.stdout
+    data = json.loads(adk_skills("doctor", "--json").stdout)
+    assert data["versions"]["google-adk"][0].isdigit()
+    assert data["isolation"]["level"] == "process"
+    assert data["default_policy_holds"] is False
+    assert run.returncode == 1
+
+
+def test_the_demo_shows_the_whole_job(tmp_path: Path) -> None:
+    run = adk_skills("demo", cwd=tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "REHEARSED" in run.stdout
+    for step in ("calls use_skill", "calls read_reference", "calls run_script", "catalogue"):
+        assert step in run.stdout
+    assert (tmp_path / "demo-output" / "report.md").read_text().startswith("#")
+
+
+def test_the_demo_as_json_lists_its_steps(tmp_path: Path) -> None:
+    data = json.loads(adk_skills("demo", "--json", cwd=tmp_path).stdout)
+    assert [step["name"] for step in data["steps"] if step["kind"] == "call"] == [
+        "use_skill", "read_reference", "run_script",
+    ]  # fmt: skip
+    assert data["catalog_tokens"] > 0
+
+
+def test_a_question_needs_a_real_model(tmp_path: Path) -> None:
+    run = adk_skills("demo", "--question", "something else", cwd=tmp_path)
+    assert (run.returncode, "Traceback" in run.stderr) == (2, False)
+
+
+def test_the_version_is_the_packages() -> None:
+    import adk_skills_agent
+
+    assert adk_skills("--version").stdout == f"adk-skills {adk_skills_agent.__version__}\n"
+
+
+def test_a_command_that_does_not_exist_is_wrong_usage() -> None:
+    assert adk_skills("lst").returncode == 2
+
+
+def test_python_dash_m_is_the_same_program() -> None:
+    run = subprocess.run([sys.executable, "-m", "adk_skills_agent", "--version"], capture_output=True, check=False)
+    assert run.stdout.startswith(b"adk-skills ")

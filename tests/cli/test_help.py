@@ -1,0 +1,53 @@
+"""The help text is the documentation: ``docs/cli.md`` is made from it, and this test compares them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+PROGRAM = Path(sys.executable).parent / "adk-skills"
+COMMANDS = ("list", "info", "validate", "new", "search", "run", "doctor", "demo", "completion")
+
+
+def help_of(*command: str) -> str:
+    run = subprocess.run(
+        [PROGRAM, *command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
+    )
+    return "\n".join(line.rstrip() for line in run.stdout.strip().splitlines())
+
+
+def page() -> str:
+    parts = ["# Command line", "", "Made from `--help` by `tests/cli/test_help.py`.", ""]
+    for command in ((), *((name,) for name in COMMANDS)):
+        title = " ".join(["adk-skills", *command])
+        parts += [f"## {title}", "", "```text", help_of(*command), "```", ""]
+    return "\n".join(parts)
+
+
+def test_the_page_of_the_command_line_is_its_help() -> None:
+    made = page()
+    if os.environ.get("ADK_SKILLS_WRITE_DOCS"):
+        PAGE.write_text(made)
+    assert PAGE.read_text() == made, "run: ADK_SKILLS_WRITE_DOCS=1 .venv/bin/python -m pytest tests/cli/test_help.py"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_an_example_in_its_help(command: str) -> None:
+    assert f"adk-skills {command}" in help_of(command)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_completion_script(shell: str) -> None:
+    run = subprocess.run(
+        [PROGRAM, "completion", shell], capture_output=True, text=True, check=False
+    )
+    assert "_ADK_SKILLS_COMPLETE" in run.stdout

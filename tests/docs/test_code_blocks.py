@@ -1,0 +1,54 @@
+"""Every Python block of README and docs runs; the README's shell walk too."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+
+
+def blocks(language: str) -> list[pytest.ParameterSet]:
+    found = []
+    for page in PAGES:
+        for match in re.finditer(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            line = page.read_text()[: match.start()].count("\n") + 1
+            found.append(pytest.param(match[1], id=f"{page.relative_to(REPOSITORY)}:{line}"))
+    return found
+
+
+@pytest.mark.parametrize("source", blocks("python"))
+def test_a_python_block_runs(source: str, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", source], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("source", blocks("sh"))
+def test_a_walk_with_the_command_line_works(source: str, tmp_path: Path) -> None:
+    if "make " in source:
+        pytest.skip("set-up of the repository, which is what runs this test")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    run = subprocess.run(
+        ["bash", "-euc", source],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_every_link_between_the_pages_leads_to_a_file() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,213 @@
+"""The lenient profile: everything real loads, and every deviation leaves exactly one diagnostic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.errors import ParseError
+from adk_skills_agent.format import ParsedSkill, Severity, parse_file, parse_head, parse_text
+
+GOOD = "name: pdf\ndescription: Reads PDFs."
+
+
+def parse(frontmatter: str, body: str = "# T\n\nThe first paragraph.\n\nMore.", folder: str = "pdf") -> ParsedSkill:
+    return parse_text(f"---\n{frontmatter}\n---\n\n{body}\n", folder_name=folder)
+
+
+def codes(skill: ParsedSkill) -> list[str]:
+    return [d.code for d in skill.diagnostics]
+
+
+def test_a_good_skill_has_every_field_and_no_diagnostic() -> None:
+    skill = parse(
+        "name: pdf\ndescription: >-\n  Reads\n  PDFs.\nlicense: Apache-2.0\ncompatibility: Needs git\n"
+        "allowed-tools: Bash(git:*) Bash(jq:*) Read\nmetadata:\n  author: me\n  version: 1.10\n"
+    )
+    metadata = skill.metadata
+    assert (metadata.name, metadata.description) == ("pdf", "Reads PDFs.")
+    assert (metadata.license, metadata.compatibility) == ("Apache-2.0", "Needs git")
+    assert metadata.allowed_tools == "Bash(git:*) Bash(jq:*) Read"
+    assert metadata.metadata == {"author": "me", "version": "1.10"}
+    assert (metadata.extra, metadata.original_name, metadata.repairs) == ({}, "pdf", ())
+    assert skill.diagnostics == ()
+    assert skill.body == "# T\n\nThe first paragraph.\n\nMore."
+    assert skill.body_line == 13
+
+
+# One row per error of the strict profile, and per deviation that only the loader knows.
+ROWS: list[tuple[str, str, str, dict[str, object], str, int | None]] = [
+    ("name 64", f"name: {'x' * 70}\ndescription: d", "x" * 70, {"name": "x" * 64}, "name-too-long", 2),
+    ("name case", "name: PDF\ndescription: d", "PDF", {"name": "pdf"}, "name-not-lowercase", 2),
+    ("name edge", "name: -pdf-\ndescription: d", "-pdf-", {"name": "pdf"}, "name-edge-hyphen", 2),
+    ("name --", "name: a--b\ndescription: d", "a--b", {"name": "a-b"}, "name-double-hyphen", 2),
+    ("name chars", "name: a_b c\ndescription: d", "a_b c", {"name": "a-b-c"}, "name-invalid-characters", 2),
+    ("name path", "name: ../x\ndescription: d", "../x", {"name": "x"}, "name-invalid-characters", 2),
+    ("name folder", "name: pdf\ndescription: d", "other", {"name": "pdf"}, "name-mismatch", 2),
+    ("no name", "description: d", "My Folder", {"name": "my-folder"}, "name-derived", None),
+    ("empty name", "name: ''\ndescription: d", "pdf", {"name": "pdf"}, "name-derived", 2),
+    ("null name", "description: d\nname:", "pdf", {"name": "pdf"}, "name-derived", 3),
+    ("no letters", "name: '!!'\ndescription: d", "!!", {"name": "unnamed-skill"}, "name-invalid-characters", 2),
+    ("list name", "name:\n- pdf\ndescription: d", "pdf", {"name": "pdf"}, "name-not-string", 2),
+    ("no description", "name: pdf", "pdf", {"description": "The first paragraph."}, "description-derived", None),
+    ("blank", "name: pdf\ndescription: '  '", "pdf", {"description": "The first paragraph."}, "description-derived", 3),
+    ("null", "name: pdf\ndescription: ~", "pdf", {"description": "The first paragraph."}, "description-derived", 3),
+    ("long", f"name: pdf\ndescription: {'x' * 1025}", "pdf", {"description": "x" * 1025}, "description-too-long", 3),
+    ("map", "name: pdf\ndescription:\n  Use: it", "pdf", {"description": "Use: it"}, "description-not-string", 3),
+    ("list", "name: pdf\ndescription:\n- a\n- b", "pdf", {"description": "a, b"}, "description-not-string", 3),
+    ("license", f"{GOOD}\nlicense:\n  a: b", "pdf", {"license": "a: b"}, "license-not-string", 4),
+    ("compat", f"{GOOD}\ncompatibility:\n  a: 1.0", "pdf", {"compatibility": '{"a": "1.0"}'}, "compatibility-not-string", 4),
+    ("compat list", f"{GOOD}\ncompatibility:\n- a\n- b", "pdf", {"compatibility": "a, b"}, "compatibility-not-string", 4),
+    ("compat 500", f"{GOOD}\ncompatibility: {'x' * 501}", "pdf", {"compatibility": "x" * 501}, "compatibility-too-long", 4),
+    ("compat empty", f"{GOOD}\ncompatibility: ''", "pdf", {"compatibility": None}, "compatibility-empty", 4),
+    ("tools list", f"{GOOD}\nallowed-tools:\n- Read\n- Bash(git add:*)", "pdf", {"allowed_tools": "Read Bash(git add:*)"}, "allowed-tools-list", 4),
+    ("tools map", f"{GOOD}\nallowed-tools:\n  Read: x\n  Write: y", "pdf", {"allowed_tools": "Read Write"}, "allowed-tools-list", 4),
+    ("commas", f"{GOOD}\nallowed-tools: Read, Bash(a b, c),Write", "pdf", {"allowed_tools": "Read Bash(a b, c) Write"}, "allowed-tools-commas", 4),
+    ("metadata null", f"{GOOD}\nmetadata: null", "pdf", {"metadata": {}, "extra": {}}, "metadata-not-mapping", 4),
+    ("metadata list", f"{GOOD}\nmetadata:\n- a", "pdf", {"metadata": {}, "extra": {"metadata": ["a"]}}, "metadata-not-mapping", 4),
+    ("nested", f"{GOOD}\nmetadata:\n  a:\n    b: 1.10", "pdf", {"metadata": {"a": {"b": "1.10"}}}, "metadata-nested", 4),
+    ("unknown", f"{GOOD}\nversion: 1.10\nhooks:\n- a", "pdf", {"extra": {"version": "1.10", "hooks": ["a"]}}, "unexpected-fields", 5),
+    ("spelling", "Name: pdf\ndescription: d", "pdf", {"name": "pdf", "extra": {}}, "field-spelling", 2),
+    ("spelling 2", f"{GOOD}\nallowed_tools: Read", "pdf", {"allowed_tools": "Read"}, "field-spelling", 4),
+    ("duplicate", f"license: a\n{GOOD}\nlicense: b", "pdf", {"license": "b"}, "duplicate-field", 5),
+    ("flow", f"{GOOD}\nmetadata: {{a: b}}", "pdf", {"metadata": {"a": "b"}}, "flow-style", 4),
+    ("tag", f"{GOOD}\nlicense: !x y", "pdf", {"license": "y"}, "yaml-tag", 4),
+    ("alias", f"{GOOD}\nlicense: &x y", "pdf", {"license": "y"}, "yaml-alias", 4),
+    ("dashes", "name: pdf\ndescription: one --- two", "pdf", {"description": "one --- two"}, "fence-inside-value", 3),
+    ("comment", "name: pdf\ndescription: Does C #1", "pdf", {"description": "Does C"}, "comment-in-value", 3),
+    ("bomb", f"{GOOD}\nlicense: {'[' * 99}", "pdf", {"description": "Reads PDFs."}, "yaml-too-complex", None),
+]
+
+
+@pytest.mark.parametrize(("frontmatter", "folder", "values", "code", "line"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
+def test_a_deviation_loads_with_one_diagnostic(frontmatter, folder, values, code, line) -> None:
+    skill = parse(frontmatter, folder=folder)
+    for field, value in values.items():
+        assert getattr(skill.metadata, field) == value
+    assert [(d.code, d.line) for d in skill.diagnostics if d.code != "name-mismatch" or code == d.code] == [(code, line)]
+    assert code in skill.metadata.repairs
+    assert skill.diagnostics[0].message.endswith(".")
+
+
+@pytest.mark.parametrize("frontmatter", ["", "# c", "- a\n- b", "text"])
+def test_frontmatter_that_is_no_mapping_is_derived_and_marked(frontmatter: str) -> None:
+    skill = parse(frontmatter)
+    assert (skill.metadata.name, skill.metadata.description) == ("pdf", "The first paragraph.")
+    assert codes(skill) == ["frontmatter-not-mapping", "name-derived", "description-derived"]
+
+
+def test_a_list_of_fields_is_read() -> None:
+    skill = parse("- name: pdf\n- description: d")
+    assert (skill.metadata.name, skill.metadata.description) == ("pdf", "d")
+    assert codes(skill) == ["frontmatter-not-mapping"]
+
+
+def test_without_frontmatter_everything_is_derived_and_marked() -> None:
+    skill = parse_text("# My *title*\n\nDoes **this** with [that](x.md).\n", folder_name="My Tool")
+    assert (skill.metadata.name, skill.metadata.original_name) == ("my-tool", None)
+    assert skill.metadata.description == "Does this with that."
+    assert skill.body == "# My *title*\n\nDoes **this** with [that](x.md)."
+    assert codes(skill) == ["missing-frontmatter", "name-derived", "description-derived"]
+
+
+def test_without_prose_the_description_names_the_folder() -> None:
+    assert parse("name: pdf", body="# Only a title").metadata.description == "Skill from pdf"
+
+
+def test_unclosed_frontmatter_is_read_up_to_the_body() -> None:
+    skill = parse_text("---\nname: pdf\ndescription: d\n\n# Title\n\nBody: here\n", folder_name="pdf")
+    assert (skill.metadata.name, skill.metadata.description, skill.body) == ("pdf", "d", "# Title\n\nBody: here")
+    assert codes(skill) == ["unclosed-frontmatter"]
+
+
+def test_a_rule_in_the_body_does_not_close_unclosed_frontmatter() -> None:
+    skill = parse_text("---\nname: pdf\ndescription: d\n\n# Title\n\nText, here\n\n---\nmore\n", folder_name="pdf")
+    assert (skill.metadata.description, skill.body) == ("d", "# Title\n\nText, here\n\n---\nmore")
+    assert codes(skill) == ["unclosed-frontmatter"]
+    assert skill.body_line == 5
+
+
+@pytest.mark.parametrize("name", ["技能", "мой-навык", "café", "123"])
+def test_names_valid_for_skills_ref_are_kept(name: str) -> None:
+    skill = parse(f"name: {name}\ndescription: d", folder=name)
+    assert (skill.metadata.name, skill.diagnostics) == (name, ())
+
+
+def test_a_decomposed_folder_name_matches_a_composed_name() -> None:
+    skill = parse("name: cafe\u0301\ndescription: d", folder="café")
+    assert (skill.metadata.name, skill.metadata.original_name, skill.diagnostics) == ("café", "cafe\u0301", ())
+
+
+def test_a_numeric_name_and_a_boolean_description_keep_their_spelling() -> None:
+    skill = parse("name: 007\ndescription: yes", folder="007")
+    assert (skill.metadata.name, skill.metadata.description, skill.diagnostics) == ("007", "yes", ())
+
+
+def test_a_surrogate_and_nul_from_a_caller_are_marked() -> None:
+    skill = parse("name: pdf\ndescription: a\ud800b\0")
+    assert skill.metadata.description == "a\ufffdb"
+    assert codes(skill) == ["nul-bytes", "invalid-utf8"]
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "\ufeff"])
+def test_an_empty_text_is_an_error_with_a_sentence(text: str) -> None:
+    with pytest.raises(ParseError, match="is empty; write frontmatter"):
+        parse_text(text, folder_name="pdf")
+
+
+class TestOnDisk:
+    def test_head_and_file_agree_on_the_metadata(self, make_skill: Callable[..., Path]) -> None:
+        path = make_skill(body="text\n" * 3000) / "SKILL.md"
+        head, whole = parse_head(path), parse_file(path)
+        assert head.metadata == whole.metadata
+        assert head.body == ""
+        assert whole.body.count("text") == 3000
+        assert whole.metadata.location == path
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "---\nname: pdf\n---\n" + "\n" * 5000 + "Derived text.\n" + "x\n" * 5000,
+            "# T\n" + "\n" * 5000 + "Derived text.\n" + "x\n" * 5000,
+            "---\nname: pdf\n\n# T\n" + "\n" * 5000 + "Derived text.\n" + "x\n" * 5000,
+        ],
+        ids=["no description", "no frontmatter", "unclosed"],
+    )
+    def test_the_head_reads_on_when_the_body_must_give_the_description(self, make_skill, text: str) -> None:
+        path = make_skill(text=text) / "SKILL.md"
+        head, whole = parse_head(path), parse_file(path)
+        assert head.metadata == whole.metadata
+        assert head.metadata.description.startswith("Derived text.")
+        assert head.body == ""
+
+    def test_a_relative_path_gives_an_absolute_location_and_the_folder_name(self, make_skill, monkeypatch) -> None:
+        monkeypatch.chdir(make_skill())
+        for parsed in (parse_head(Path("SKILL.md")), parse_file(Path("SKILL.md"))):
+            assert parsed.metadata.location == Path.cwd() / "SKILL.md"
+            assert parsed.diagnostics == ()
+
+    def test_a_diagnostic_names_file_and_line(self, make_skill) -> None:
+        path = make_skill("name: pdf\ndescription: a: b") / "SKILL.md"
+        (diagnostic,) = parse_head(path).diagnostics
+        assert (diagnostic.file, diagnostic.line, diagnostic.severity) == (str(path), 3, Severity.WARNING)
+        assert str(diagnostic).startswith(f"{path}:3: warning [unquoted-colon] ")
+
+    @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+    def test_every_kind_of_line_end_gives_the_same(self, make_skill, newline: str) -> None:
+        text = "---\nname: pdf\ndescription: |\n  a\n  b\n---\n\n# T\n\nbody\n"
+        path = make_skill(text=text.replace("\n", newline).encode()) / "SKILL.md"
+        parsed = parse_file(path)
+        assert (parsed.metadata.description, parsed.body, parsed.body_line) == ("a\nb", "# T\n\nbody", 8)
+        assert parsed.diagnostics == ()
+
+    @pytest.mark.parametrize(("content", "code"), [(b"\xff", "invalid-utf8"), (b"\0", "nul-bytes")])
+    def test_bytes_that_are_not_text_are_marked(self, make_skill, content: bytes, code: str) -> None:
+        path = make_skill(text=b"---\nname: pdf\ndescription: d" + content + b"\n---\nbody") / "SKILL.md"
+        assert codes(parse_head(path)) == [code]
+        assert parse_file(path).metadata.repairs == (code,)
+
+    def test_a_byte_order_mark_is_passed_over_and_reported(self, make_skill) -> None:
+        path = make_skill(text=b"\xef\xbb\xbf---\nname: pdf\ndescription: d\n---\nbody") / "SKILL.md"
+        assert codes(parse_head(path)) == codes(parse_file(path)) == ["byte-order-mark"]

@@ -1,0 +1,121 @@
+"""The conformance suite's registry: every backend that ships is an entry of ``BACKENDS`` and passes every row.
+
+A test names the attack row of SANDBOX.md section 3 it covers. ``@pytest.mark.level("landlock")`` says that a row
+holds from that level up; without the mark it holds for all.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    ReadOnlyMount,
+    Sandbox,
+    SandboxPolicy,
+)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to run. ``missing`` says why it cannot run on this machine, or None when it can."""
+
+    name: str
+    level: IsolationLevel
+    make: Callable[[], Sandbox]
+    missing: Callable[[], str | None] = lambda: None
+
+
+def _process() -> Sandbox:
+    from adk_skills_agent.sandbox.local.process import ProcessSandbox
+
+    return ProcessSandbox()
+
+
+BACKENDS = (Backend("process", IsolationLevel.PROCESS, _process),)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "level(name): the row holds from this isolation level up")
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    chosen: Backend = request.param
+    mark = request.node.get_closest_marker("level")
+    if mark is not None and chosen.level.strength < IsolationLevel(mark.args[0]).strength:
+        pytest.skip(f"holds from level {mark.args[0]} up; {chosen.name} is {chosen.level.value}")
+    if reason := chosen.missing():
+        pytest.skip(reason)
+    return chosen
+
+
+@dataclass
+class Box:
+    """Runs attacks: real scripts of a skill, mounted at /skill, under a policy of the backend's level."""
+
+    sandbox: Sandbox
+    skill: Path
+    policy: dict[str, object]
+    _count: int = field(default=0)
+
+    def script(self, code: str | bytes, suffix: str = ".py", name: str | None = None) -> str:
+        """Write a script into the skill; its path in the sandbox."""
+        self._count += 1
+        path = self.skill / "scripts" / (name or f"attack_{self._count}{suffix}")
+        path.write_bytes(code if isinstance(code, bytes) else code.encode())
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return f"/skill/scripts/{path.name}"
+
+    def request(self, *argv: str, **settings: object) -> ExecutionRequest:
+        """A request; settings that are fields of the policy go there, the others into the request."""
+        policy = dict(self.policy)
+        rest = {}
+        for key, value in settings.items():
+            (policy if key in SandboxPolicy.__dataclass_fields__ and key != "env" else rest)[key] = value
+        rest.setdefault("mounts", (ReadOnlyMount(self.skill),))
+        return ExecutionRequest(argv=argv, policy=SandboxPolicy(**policy), **rest)  # type: ignore[arg-type]
+
+    async def run(self, *argv: str, **settings: object) -> ExecutionResult:
+        return await self.sandbox.run(self.request(*argv, **settings))
+
+    async def python(self, code: str | bytes, *args: str, **settings: object) -> ExecutionResult:
+        return await self.run("python3", self.script(code), *args, **settings)
+
+    async def bash(self, code: str | bytes, *args: str, **settings: object) -> ExecutionResult:
+        return await self.run("bash", self.script(code, ".sh"), *args, **settings)
+
+
+@pytest.fixture
+def box(backend: Backend, tmp_path: Path, nothing_left: None) -> Box:
+    skill = tmp_path / "skill"
+    (skill / "scripts").mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: skill\ndescription: attacks\n---\n")
+    return Box(backend.make(), skill, {"min_isolation": backend.level.value, "wall_seconds": 20.0})
+
+
+Run = Callable[..., Awaitable[ExecutionResult]]
+
+
+@pytest.fixture
+def agent_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent whose own environment is full of what must not get through."""
+    for name, value in {
+        "GOOGLE_API_KEY": "hunter2",
+        "PYTHONPATH": "/hunter2",
+        "BASH_ENV": "/hunter2",
+        "ENV": "/hunter2",
+        "IFS": "hunter2",
+        "PYTHONSTARTUP": "/hunter2",
+        "NODE_OPTIONS": "hunter2",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"/hunter2:{os.environ['PATH']}")

@@ -1,0 +1,261 @@
+"""Rows 1-3, 10-16, 18, 19: what a script can use up, and that it costs nobody else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from adk_skills_agent.sandbox.contract import Status
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(("grace", "signals"), [(0.0, {9}), (1.0, {9, 15})])
+async def test_row_1_a_busy_loop_is_ended_at_the_deadline(box, grace, signals):
+    result = await box.python("while True: pass", wall_seconds=0.4, term_grace_seconds=grace)
+    assert result.timed_out
+    assert result.status is Status.TIMEOUT
+    assert result.exit_code is None
+    assert result.signal in signals
+    assert 350 < result.wall_ms
+
+
+async def test_row_2_a_sleeper_is_ended_at_the_deadline_and_its_output_is_kept(box):
+    result = await box.bash("echo before; sleep 1000000", wall_seconds=0.4)
+    assert result.timed_out
+    assert result.stdout == b"before\n"
+
+
+async def test_row_3_ignoring_and_blocking_every_signal_helps_until_the_grace_is_over(box):
+    code = """
+import signal, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+print("ready")
+while True:
+    time.sleep(1)
+"""
+    result = await box.python(code, wall_seconds=0.4, term_grace_seconds=0.3)
+    assert result.timed_out
+    assert result.signal == 9
+    assert result.stdout == b"ready\n"
+    assert result.wall_ms >= 650
+
+
+async def test_a_script_may_use_the_grace_to_end_in_order(box):
+    code = """
+import signal, sys, time
+def stop(*_):
+    print("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+time.sleep(60)
+"""
+    result = await box.python(code, wall_seconds=0.5, term_grace_seconds=5.0)
+    assert (result.status, result.exit_code, result.timed_out) == (Status.TIMEOUT, 0, True)
+    assert result.stdout == b"saved\n"
+
+
+async def test_a_deadline_of_none_is_no_deadline_and_zero_is_at_once(box):
+    assert (await box.bash("echo done", wall_seconds=None)).stdout == b"done\n"
+    assert (await box.bash("sleep 60", wall_seconds=0.0, term_grace_seconds=0.0)).timed_out
+
+
+async def test_row_10_a_sparse_file_beyond_the_limit_fails_in_the_script_and_is_not_read(box):
+    code = """
+import os
+with open("big", "wb") as f:
+    try:
+        f.truncate(1 << 40)
+    except OSError as error:
+        print("refused", error.errno)
+with open("sparse", "wb") as f:
+    f.truncate(60 << 20)
+"""
+    result = await box.python(code, file_bytes=64 * MIB)
+    assert result.stdout == b"refused 27\n"
+    assert [file.path for file in result.files] == ["big"]
+    assert result.files[0].size == 0
+    assert [name for name, _ in result.skipped_files] == ["sparse"]
+
+
+async def test_row_11_very_many_files_are_stopped_or_collection_is_bounded(box):
+    result = await box.python(
+        "for i in range(1_000_000): open('f%07d' % i, 'w').close()", workspace_inodes=3000, max_files=10
+    )
+    assert result.status is Status.DISK_LIMIT
+    assert len(result.files) <= 10
+    assert len(result.skipped_files) <= 200
+    assert result.notes
+
+
+async def test_row_11_files_up_to_the_limit_are_collected_up_to_max_files_and_the_rest_is_said(box):
+    result = await box.python("for i in range(500): open('f%03d' % i, 'w').close()", max_files=10)
+    assert [file.path for file in result.files] == [f"f{i:03d}" for i in range(10)]
+    assert len(result.skipped_files) + 10 < 500
+    assert any("390 more files" in note for note in result.notes), result.notes
+
+
+async def test_row_11_ten_thousand_nested_folders_are_removed_and_the_collector_comes_back(box):
+    code = """
+import os
+for i in range(10_000):
+    os.mkdir("d" * 20)
+    os.chdir("d" * 20)
+open("deep", "w").close()
+"""
+    result = await box.python(code)
+    assert result.exit_code == 0
+    assert result.files == ()
+    assert any("nested deeper" in reason for _, reason in result.skipped_files)
+
+
+async def test_row_11_a_name_of_255_bytes_is_collected_or_skipped_and_listed(box):
+    result = await box.python("open('n' * 255, 'w').close()")
+    assert len(result.files) + len(result.skipped_files) == 1
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_row_12_13_a_flood_is_cut_and_the_agent_stays_small(box, stream):
+    await box.bash("true")
+    before = psutil.Process().memory_info().rss
+    result = await box.bash("exec yes" + (" >&2" if stream == "stderr" else ""), output_flood_bytes=64 * MIB)
+    assert result.status is Status.OUTPUT_LIMIT
+    assert getattr(result, f"{stream}_truncated")
+    assert len(getattr(result, stream)) == 256 << 10
+    assert getattr(result, f"{stream}_total") > 64 * MIB
+    assert psutil.Process().memory_info().rss - before < 10 * MIB
+
+
+async def test_row_13_a_flood_on_both_streams_at_once_is_cut(box):
+    result = await box.bash("yes >&2 & exec yes", output_flood_bytes=16 * MIB)
+    assert result.status is Status.OUTPUT_LIMIT
+    assert len(result.stdout) <= 256 << 10
+    assert len(result.stderr) <= 256 << 10
+
+
+async def test_row_13_one_line_without_an_end_keeps_its_head_and_its_tail(box):
+    code = "import sys; w = sys.stdout.write; w('<begin>'); [w('x' * 1048576) for _ in range(20)]; w('<end>')"
+    result = await box.python(code, output_bytes=100_000)
+    assert result.status is Status.OK
+    assert result.stdout.startswith(b"<begin>x")
+    assert result.stdout.endswith(b"x<end>")
+    assert len(result.stdout) == 100_000
+    assert result.stdout_cut_at == 75_000
+    assert result.stdout_total == 20 * MIB + len("<begin><end>")
+
+
+async def test_row_14_a_slow_drip_past_the_deadline_keeps_what_came(box):
+    code = "import time\nfor i in range(1000):\n    print(i)\n    time.sleep(0.1)"
+    result = await box.python(code, wall_seconds=0.7)
+    assert result.timed_out
+    assert result.stdout.startswith(b"0\n1\n2\n")
+
+
+async def test_row_15_reading_stdin_ends_at_once(box):
+    result = await box.python("import sys; print(repr(sys.stdin.read()))")
+    assert result.stdout == b"''\n"
+
+
+async def test_stdin_arrives_whole_also_when_the_script_never_reads_it(box):
+    data = os.urandom(3 * MIB)
+    code = "import sys, hashlib; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
+    import hashlib
+
+    result = await box.python(code, stdin=data)
+    assert result.stdout.decode().strip() == hashlib.sha256(data).hexdigest()
+    assert (await box.bash("exec 0<&-; echo fine", stdin=data)).stdout == b"fine\n"
+    assert (await box.bash("head -c 5", stdin=b"12345678")).stdout == b"12345"
+
+
+async def test_row_16_cpu_of_children_is_limited_each_and_reported(box):
+    code = """
+import os, signal
+pids = []
+for _ in range(2):
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            pass
+    pids.append(pid)
+print(sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
+"""
+    result = await box.python(code, cpu_seconds=1, wall_seconds=30.0)
+    assert result.exit_code == 0
+    assert result.stdout in {b"[-24, -24]\n", b"[-9, -9]\n", b"[-24, -9]\n"}
+    assert result.cpu_ms is None or result.cpu_ms > 1500
+
+
+async def test_row_18_descriptors_run_out_in_the_script_only(box):
+    code = """
+import os
+fds = []
+try:
+    while True:
+        fds.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as error:
+    print(error.errno, len(fds) < 256)
+"""
+    result = await box.python(code, open_files=256)
+    assert result.stdout == b"24 True\n"
+
+
+async def test_row_19_names_made_to_be_slow_cost_the_collector_nothing(box):
+    code = """
+for i in range(40):
+    open(("a" * 120 + "." * 60 + "!" * 60)[: 200 + i % 50] + str(i) + ".tar.gz.", "w").close()
+open("%s" % ("1" * 250), "w").close()
+"""
+    started = time.process_time()
+    result = await box.python(code)
+    assert time.process_time() - started < 0.5
+    assert len(result.files) + len(result.skipped_files) == 41
+
+
+async def test_memory_of_one_process_beyond_the_limit_is_an_error_in_it_or_a_kill(box):
+    code = "x = []\ntry:\n    while True: x.append(bytearray(16 << 20))\nexcept MemoryError: print('MemoryError')"
+    result = await box.python(code, memory_bytes=256 * MIB)
+    assert result.oom_killed or result.stdout == b"MemoryError\n"
+
+
+async def test_a_process_that_uses_memory_inside_the_limit_is_left_alone(box):
+    result = await box.python("x = bytearray(64 << 20); print(len(x))", memory_bytes=256 * MIB)
+    assert result.status is Status.OK
+
+
+async def test_shared_memory_and_many_children_count_together(box):
+    code = """
+import mmap, os, time
+m = mmap.mmap(-1, 400 << 20)
+for offset in range(0, len(m), 4096):
+    m[offset] = 1
+time.sleep(30)
+"""
+    result = await box.python(code, memory_bytes=256 * MIB)
+    assert result.status is Status.OUT_OF_MEMORY
+    assert result.oom_killed
+    assert result.wall_ms < 15_000
+
+
+async def test_the_workspace_cannot_grow_beyond_its_limit(box):
+    code = """
+import time
+for i in range(10_000):
+    with open(f"f{i}", "wb") as f:
+        f.write(bytes(1 << 20))
+    time.sleep(0.002)
+"""
+    result = await box.python(code, workspace_bytes=30 * MIB)
+    assert result.status is Status.DISK_LIMIT
+
+
+async def test_the_disk_is_as_free_as_before(box, tmp_path: Path):
+    before = shutil.disk_usage(tmp_path).free
+    await box.bash("dd if=/dev/zero of=x bs=1M count=60 2>/dev/null; cp x $TMPDIR/y")
+    assert shutil.disk_usage(tmp_path).free > before - 40 * MIB

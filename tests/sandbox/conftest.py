@@ -1,0 +1,65 @@
+"""What all sandbox tests share: a private temporary folder, and the check that nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::adk_skills_agent.errors.SecurityWarning"))
+
+
+def open_descriptors() -> set[str]:
+    return {
+        f"{fd}:{os.readlink(f'/proc/self/fd/{fd}')}"
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.lexists(f"/proc/self/fd/{fd}")
+    }
+
+
+@pytest.fixture(autouse=True)
+def private_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs of this test make their folders here, so that leftovers are this test's own."""
+    folder = tmp_path / "host-tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def nothing_left(private_tmp: Path) -> Iterator[None]:
+    """After the test: no temporary folder, no zombie, no child and no process of a run."""
+    yield
+    gc.collect()
+    assert list(private_tmp.iterdir()) == []
+    deadline = time.monotonic() + 2
+    while (left := processes_of(private_tmp)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert left == []
+    assert [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE] == []
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Processes that work under ``folder`` or were given it in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        try:
+            environment = process.environ()
+            if str(folder) in environment.get("HOME", "") or process.cwd().startswith(str(folder)):
+                found.append(f"{process.pid} {process.cmdline()}")
+        except (psutil.Error, OSError):
+            continue
+    return found
