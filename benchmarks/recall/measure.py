@@ -92,6 +92,45 @@ def recall(found: list[Answer], at: int = 5) -> float:
     return sum(answer.place is not None and answer.place <= at for answer in found) / len(found)
 
 
+def corpus_measure(corpus: Path) -> list[dict[str, object]]:
+    """The rows of ``make bench``: recall of both halves, and whether the catalogue keeps to its budgets."""
+    from adk_skills_agent.catalog.budget import catalog_budget_tokens, fit_catalog
+
+    skills = corpus_skills(corpus, CATALOG_SKILLS)
+    catalog = first_of_each_name(skills)
+    index = SearchIndex(catalog, headings_of)
+    rows: list[dict[str, object]] = []
+    for half in HALVES:
+        found = answers(index, skills, half)
+        value = recall(found)
+        rows.append(
+            {
+                "what": f"search in {len(catalog):,} real skills, recall@5, {len(found)} queries, {half} half",
+                "ours": f"{value:.3f}",
+                "theirs": "no local search",
+                "ratio": "",
+                "bar": ">= 0.90",
+                "held": value >= 0.90,
+            }
+        )
+    for model in (None, "gemini-2.5-flash"):
+        budget = catalog_budget_tokens(model)
+        text = fit_catalog(catalog, budget, search_hint="search_skills")
+        lost = [name for name in text.dropped if name not in [hit.name for hit in index.search(name, 5)]]
+        rows.append(
+            {
+                "what": f"catalogue of {len(catalog):,} real skills, budget {budget:,} tokens: "
+                f"{len(text.dropped)} left out, {len(lost)} of them not found by name",
+                "ours": f"{text.tokens:,} tokens",
+                "theirs": "no budget",
+                "ratio": "",
+                "bar": "never over it",
+                "held": text.tokens <= budget and not lost,
+            }
+        )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--half", choices=[*HALVES, "both"], default="both")

@@ -26,7 +26,7 @@ def codes(registry: SkillsRegistry) -> list[str]:
     return [diagnostic.code for diagnostic in registry.diagnostics]
 
 
-def test_skills_in_nested_folders_are_found_L9(make_skill: MakeSkill, tmp_path: Path) -> None:
+def test_skills_in_nested_folders_are_found_l9(make_skill: MakeSkill, tmp_path: Path) -> None:
     make_skill("top", root=tmp_path / "all")
     make_skill("below", root=tmp_path / "all" / "group" / "subgroup")
     (tmp_path / "all" / "README.md").write_text("no skill")
@@ -74,7 +74,9 @@ def test_what_is_no_folder_leaves_an_error_and_keeps_the_rest(bad: str, make_ski
     assert [diagnostic.severity for diagnostic in registry.diagnostics] == [Severity.ERROR]
 
 
-def test_a_missing_folder_is_named_in_the_error_and_found_once_it_is_there(make_skill: MakeSkill, tmp_path: Path) -> None:
+def test_a_missing_folder_is_named_in_the_error_and_found_once_it_is_there(
+    make_skill: MakeSkill, tmp_path: Path
+) -> None:
     registry = discovered(tmp_path / "skills")
     assert codes(registry) == ["no-such-folder"]
     assert str(tmp_path / "skills") in registry.diagnostics[0].message
@@ -114,7 +116,7 @@ def test_the_exact_spelling_wins_over_others(make_skill: MakeSkill) -> None:
 
 
 @pytest.mark.parametrize("name", [".git", "node_modules", "__pycache__", ".venv", ".hg", ".tox"])
-def test_folders_of_other_tools_are_not_searched_C5(name: str, make_skill: MakeSkill, tmp_path: Path) -> None:
+def test_folders_of_other_tools_are_not_searched_c5(name: str, make_skill: MakeSkill, tmp_path: Path) -> None:
     make_skill("hidden", root=tmp_path / "all" / name)
     make_skill("shown", root=tmp_path / "all" / ".github")
     assert list(discovered(tmp_path / "all")) == ["shown"]
@@ -127,7 +129,7 @@ def test_a_virtual_environment_is_known_by_its_mark(make_skill: MakeSkill, tmp_p
     assert list(discovered(tmp_path / "all")) == ["venv"]
 
 
-def test_bounds_cut_with_a_warning_and_the_upper_folders_come_first_C7(make_skill: MakeSkill, tmp_path: Path) -> None:
+def test_bounds_cut_with_a_warning_and_the_upper_folders_come_first_c7(make_skill: MakeSkill, tmp_path: Path) -> None:
     for number in range(5):
         make_skill(f"deep-{number}", root=tmp_path / "all" / "a" / "b")
     for number in range(5):
@@ -345,7 +347,7 @@ def test_scans_survive_a_tree_that_is_built_and_removed_meanwhile(tmp_path: Path
             process.kill()
 
 
-def test_trusted_roots_let_only_skills_inside_them_load_S4_23(make_skill: MakeSkill, tmp_path: Path) -> None:
+def test_trusted_roots_let_only_skills_inside_them_load_s4_23(make_skill: MakeSkill, tmp_path: Path) -> None:
     make_skill("inside", root=tmp_path / "good")
     outside = make_skill("outside", root=tmp_path / "bad")
     (tmp_path / "good" / "alias").symlink_to(outside)
@@ -357,7 +359,7 @@ def test_trusted_roots_let_only_skills_inside_them_load_S4_23(make_skill: MakeSk
     assert list(whole) == ["inside"]
 
 
-def test_gitignore_is_followed_only_when_asked_for_C6(make_skill: MakeSkill, tmp_path: Path) -> None:
+def test_gitignore_is_followed_only_when_asked_for_c6(make_skill: MakeSkill, tmp_path: Path) -> None:
     root = tmp_path / "all"
     make_skill("kept", root=root)
     make_skill("built", root=root / "build")

@@ -25,7 +25,7 @@ def codes(skill: Skill) -> dict[str, str]:
     return {str(diagnostic.file).rpartition("/")[2]: diagnostic.code for diagnostic in skill.file_diagnostics()}
 
 
-def test_every_file_is_listed_wherever_it_lies_S2_L13(make_skill: MakeSkill) -> None:
+def test_every_file_is_listed_wherever_it_lies_s2_l13(make_skill: MakeSkill) -> None:
     names = [
         "LICENSE.txt",
         "README.md",
@@ -54,7 +54,7 @@ def test_size_and_the_executable_bit_are_kept_row_15(make_skill: MakeSkill) -> N
     )
 
 
-def test_links_inside_are_listed_and_links_that_leave_are_refused_L11(make_skill: MakeSkill, tmp_path: Path) -> None:
+def test_links_inside_are_listed_and_links_that_leave_are_refused_l11(make_skill: MakeSkill, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     folder = make_skill("one", files={"references/real.md": "text"})
     references = folder / "references"
@@ -82,7 +82,7 @@ def test_links_inside_are_listed_and_links_that_leave_are_refused_L11(make_skill
     }
 
 
-def test_special_files_and_version_control_are_reported_not_listed_L12(make_skill: MakeSkill) -> None:
+def test_special_files_and_version_control_are_reported_not_listed_l12(make_skill: MakeSkill) -> None:
     folder = make_skill("one", files={".git/config": "[token]", "node_modules/x/index.js": "", "ok.md": ""})
     os.mkfifo(folder / "pipe")
     (folder / "git.md").symlink_to(".git/config")

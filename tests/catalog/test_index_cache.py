@@ -137,7 +137,7 @@ def reseal(payload: bytes) -> bytes:
 def spoilt(data: bytes) -> dict[str, bytes]:
     payload = data.split(b"\n", 1)[1]
     root, reader, rows = json.loads(payload)
-    variants = {
+    return {
         "empty": b"",
         "cut": data[: len(data) // 2],
         "garbage": os.urandom(5000),
@@ -151,10 +151,6 @@ def spoilt(data: bytes) -> dict[str, bytes]:
         "other root": reseal(json.dumps(["/elsewhere", reader, rows]).encode()),
         "other reader": reseal(json.dumps([root, "00000000", rows]).encode()),
     }
-    for position in range(7):
-        broken = [row[:position] + [{"a": 1}] + row[position + 1 :] for row in rows]
-        variants[f"column {position}"] = reseal(json.dumps([root, reader, broken]).encode())
-    return variants
 
 
 def test_a_damaged_index_costs_nothing_but_time(root: Path, cache_dir: Path) -> None:
@@ -210,8 +206,8 @@ def test_a_cache_folder_that_cannot_be_used_is_an_information(
         cache_dir.parent.touch()
     registry = registry_of(root, cache_dir)
     assert len(registry) == COUNT
-    (problem,) = [d for d in registry.diagnostics if d.code == "index-cache"]
-    assert problem.severity.value == "info"
+    problems = [d for d in registry.diagnostics if d.code == "index-cache"]
+    assert {problem.severity.value for problem in problems} == {"info"}
 
 
 def test_without_the_cache_nothing_is_written(root: Path, private_home: Path) -> None:
@@ -243,7 +239,9 @@ def test_many_processes_share_one_cache_while_the_tree_changes(root: Path, cache
         root, cache, number = sys.argv[1:]
         own = Path(root, "s" + number.zfill(2), "SKILL.md")
         for turn in range(15):
-            own.write_text(f"---\\nname: {own.parent.name}\\ndescription: Turn {turn} of {number}.\\n---\\n")
+            aside = own.with_name("aside")
+            aside.write_text(f"---\\nname: {own.parent.name}\\ndescription: Turn {turn} of {number}.\\n---\\n")
+            aside.replace(own)  # so that the others never see half of it
             registry = SkillsRegistry(RegistryConfig(cache_dir=Path(cache)))
             registry.discover([root])
             assert len(registry) == 12, (len(registry), registry.diagnostics)
@@ -253,7 +251,9 @@ def test_many_processes_share_one_cache_while_the_tree_changes(root: Path, cache
             assert not bad, bad
     """)
     running = [
-        subprocess.Popen([sys.executable, "-c", script, root, cache_dir, str(number)], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", script, root, cache_dir, str(number)], stderr=subprocess.PIPE, text=True
+        )
         for number in (0, 1, 2, 4)
     ]
     errors = [process.communicate()[1] for process in running]

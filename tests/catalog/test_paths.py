@@ -68,7 +68,7 @@ def skill(folder: Path) -> Skill:
         ["root.md"],
     ],
 )
-def test_a_path_that_is_none_or_leaves_is_invalid_S4_22(path: str, skill: Skill) -> None:
+def test_a_path_that_is_none_or_leaves_is_invalid_s4_22(path: str, skill: Skill) -> None:
     for ask in (skill.resolve, skill.read_bytes, skill.read_text, skill.find):
         with pytest.raises(InvalidResourcePath) as caught:
             ask(path)
@@ -110,7 +110,7 @@ def test_a_wrong_path_is_answered_with_the_nearest(asked: str, best: str, skill:
     assert caught.value.code is ErrorCode.RESOURCE_NOT_FOUND
 
 
-def test_a_path_may_be_named_without_its_folder_S4_7_S0_9(skill: Skill) -> None:
+def test_a_path_may_be_named_without_its_folder_s4_7_s0_9(skill: Skill) -> None:
     assert skill.find("guide.md", ("references",)) == "references/guide.md"
     assert skill.find("references/guide.md", ("references",)) == "references/guide.md"
     assert skill.find("root.md", ("references",)) == "root.md"

@@ -29,7 +29,7 @@ def scoped(cwd: Path, config: RegistryConfig = TRUSTING) -> SkillsRegistry:
 
 
 @pytest.mark.parametrize("client", [".adk/skills", ".agents/skills", ".claude/skills"])
-def test_each_client_folder_is_read_in_project_ancestors_and_home_C2_C3(
+def test_each_client_folder_is_read_in_project_ancestors_and_home_c2_c3(
     client: str, make_skill: MakeSkill, project: Path, private_home: Path
 ) -> None:
     make_skill("near", root=project / "packages" / "web" / client)
@@ -61,7 +61,7 @@ def test_a_worktree_whose_git_is_a_file_is_a_root_too(make_skill: MakeSkill, tmp
     assert list(scoped(tmp_path / "tree" / "sub")) == ["top"]
 
 
-def test_precedence_goes_from_explicit_to_admin_and_each_shadow_names_both_places_C8_C10(
+def test_precedence_goes_from_explicit_to_admin_and_each_shadow_names_both_places_c8_c10(
     make_skill: MakeSkill, project: Path, private_home: Path, tmp_path: Path
 ) -> None:
     places = {
@@ -91,7 +91,7 @@ def test_precedence_goes_from_explicit_to_admin_and_each_shadow_names_both_place
         subprocess.run(["rm", "-r", places.pop(place)], check=True)
 
 
-def test_within_a_scope_the_first_in_sorted_order_wins_C9(make_skill: MakeSkill, tmp_path: Path) -> None:
+def test_within_a_scope_the_first_in_sorted_order_wins_c9(make_skill: MakeSkill, tmp_path: Path) -> None:
     for folder in ("b", "a", "c"):
         make_skill("same", root=tmp_path / "all" / folder, description=f"From {folder}.")
     registry = SkillsRegistry(RegistryConfig(cache=False))
@@ -109,7 +109,7 @@ def test_overlapping_and_repeated_folders_shadow_nothing(make_skill: MakeSkill, 
     assert registry.diagnostics == ()
 
 
-def test_project_skills_wait_for_trust_and_one_diagnostic_says_how_C11(
+def test_project_skills_wait_for_trust_and_one_diagnostic_says_how_c11(
     make_skill: MakeSkill, project: Path, private_home: Path
 ) -> None:
     make_skill("theirs", root=project / ".claude" / "skills")
@@ -203,9 +203,7 @@ def test_a_process_without_a_home_still_works(
     assert list(registry) == ["near"]
 
 
-def test_xdg_folders_are_honoured(
-    make_skill: MakeSkill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_xdg_folders_are_honoured(make_skill: MakeSkill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     make_skill("mine", root=tmp_path / "settings" / "adk-skills" / "skills")
     (tmp_path / "empty").mkdir()

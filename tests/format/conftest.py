@@ -1,27 +1,21 @@
-"""Folders of skills on disk, and the corpus of real ones."""
+"""Skill folders with any text, good or bad, and the files of the corpus."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(scope="session")
-def corpus() -> list[Path]:
+def corpus_files(corpus: Path) -> list[Path]:
     """Every SKILL.md of the corpus."""
-    root = Path(os.environ.get("ADK_SKILLS_CORPUS", REPOSITORY.parent / "shared" / "corpus"))
-    if not root.is_dir():
-        pytest.skip(f"no corpus at {root}; set ADK_SKILLS_CORPUS")
-    return sorted(root.rglob("SKILL.md"))
+    return sorted(corpus.rglob("SKILL.md"))
 
 
 @pytest.fixture
-def make_skill(tmp_path: Path) -> Callable[..., Path]:
+def write_skill(tmp_path: Path) -> Callable[..., Path]:
     """Write a skill folder; returns the folder."""
 
     def make(

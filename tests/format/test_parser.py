@@ -34,7 +34,7 @@ def test_a_good_skill_has_every_field_and_no_diagnostic() -> None:
     assert (metadata.extra, metadata.original_name, metadata.repairs) == ({}, "pdf", ())
     assert skill.diagnostics == ()
     assert skill.body == "# T\n\nThe first paragraph.\n\nMore."
-    assert skill.body_line == 13
+    assert skill.body_line == 15
 
 
 # One row per error of the strict profile, and per deviation that only the loader knows.
@@ -58,17 +58,80 @@ ROWS: list[tuple[str, str, str, dict[str, object], str, int | None]] = [
     ("map", "name: pdf\ndescription:\n  Use: it", "pdf", {"description": "Use: it"}, "description-not-string", 3),
     ("list", "name: pdf\ndescription:\n- a\n- b", "pdf", {"description": "a, b"}, "description-not-string", 3),
     ("license", f"{GOOD}\nlicense:\n  a: b", "pdf", {"license": "a: b"}, "license-not-string", 4),
-    ("compat", f"{GOOD}\ncompatibility:\n  a: 1.0", "pdf", {"compatibility": '{"a": "1.0"}'}, "compatibility-not-string", 4),
-    ("compat list", f"{GOOD}\ncompatibility:\n- a\n- b", "pdf", {"compatibility": "a, b"}, "compatibility-not-string", 4),
-    ("compat 500", f"{GOOD}\ncompatibility: {'x' * 501}", "pdf", {"compatibility": "x" * 501}, "compatibility-too-long", 4),
+    (
+        "compat",
+        f"{GOOD}\ncompatibility:\n  a: 1.0",
+        "pdf",
+        {"compatibility": '{"a": "1.0"}'},
+        "compatibility-not-string",
+        4,
+    ),
+    (
+        "compat list",
+        f"{GOOD}\ncompatibility:\n- a\n- b",
+        "pdf",
+        {"compatibility": "a, b"},
+        "compatibility-not-string",
+        4,
+    ),
+    (
+        "compat 500",
+        f"{GOOD}\ncompatibility: {'x' * 501}",
+        "pdf",
+        {"compatibility": "x" * 501},
+        "compatibility-too-long",
+        4,
+    ),
     ("compat empty", f"{GOOD}\ncompatibility: ''", "pdf", {"compatibility": None}, "compatibility-empty", 4),
-    ("tools list", f"{GOOD}\nallowed-tools:\n- Read\n- Bash(git add:*)", "pdf", {"allowed_tools": "Read Bash(git add:*)"}, "allowed-tools-list", 4),
-    ("tools map", f"{GOOD}\nallowed-tools:\n  Read: x\n  Write: y", "pdf", {"allowed_tools": "Read Write"}, "allowed-tools-list", 4),
-    ("commas", f"{GOOD}\nallowed-tools: Read, Bash(a b, c),Write", "pdf", {"allowed_tools": "Read Bash(a b, c) Write"}, "allowed-tools-commas", 4),
+    (
+        "tools list",
+        f"{GOOD}\nallowed-tools:\n- Read\n- Bash(git add:*)",
+        "pdf",
+        {"allowed_tools": "Read Bash(git add:*)"},
+        "allowed-tools-list",
+        4,
+    ),
+    (
+        "tools map",
+        f"{GOOD}\nallowed-tools:\n  Read: x\n  Write: y",
+        "pdf",
+        {"allowed_tools": "Read Write"},
+        "allowed-tools-list",
+        4,
+    ),
+    (
+        "commas",
+        f"{GOOD}\nallowed-tools: Read, Bash(a b, c),Write",
+        "pdf",
+        {"allowed_tools": "Read Bash(a b, c) Write"},
+        "allowed-tools-commas",
+        4,
+    ),
     ("metadata null", f"{GOOD}\nmetadata: null", "pdf", {"metadata": {}, "extra": {}}, "metadata-not-mapping", 4),
-    ("metadata list", f"{GOOD}\nmetadata:\n- a", "pdf", {"metadata": {}, "extra": {"metadata": ["a"]}}, "metadata-not-mapping", 4),
-    ("nested", f"{GOOD}\nmetadata:\n  a:\n    b: 1.10", "pdf", {"metadata": {"a": {"b": "1.10"}}}, "metadata-nested", 4),
-    ("unknown", f"{GOOD}\nversion: 1.10\nhooks:\n- a", "pdf", {"extra": {"version": "1.10", "hooks": ["a"]}}, "unexpected-fields", 5),
+    (
+        "metadata list",
+        f"{GOOD}\nmetadata:\n- a",
+        "pdf",
+        {"metadata": {}, "extra": {"metadata": ["a"]}},
+        "metadata-not-mapping",
+        4,
+    ),
+    (
+        "nested",
+        f"{GOOD}\nmetadata:\n  a:\n    b: 1.10",
+        "pdf",
+        {"metadata": {"a": {"b": "1.10"}}},
+        "metadata-nested",
+        4,
+    ),
+    (
+        "unknown",
+        f"{GOOD}\nversion: 1.10\nhooks:\n- a",
+        "pdf",
+        {"extra": {"version": "1.10", "hooks": ["a"]}},
+        "unexpected-fields",
+        5,
+    ),
     ("spelling", "Name: pdf\ndescription: d", "pdf", {"name": "pdf", "extra": {}}, "field-spelling", 2),
     ("spelling 2", f"{GOOD}\nallowed_tools: Read", "pdf", {"allowed_tools": "Read"}, "field-spelling", 4),
     ("duplicate", f"license: a\n{GOOD}\nlicense: b", "pdf", {"license": "b"}, "duplicate-field", 5),
@@ -81,12 +144,16 @@ ROWS: list[tuple[str, str, str, dict[str, object], str, int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("frontmatter", "folder", "values", "code", "line"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
+@pytest.mark.parametrize(
+    ("frontmatter", "folder", "values", "code", "line"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS]
+)
 def test_a_deviation_loads_with_one_diagnostic(frontmatter, folder, values, code, line) -> None:
     skill = parse(frontmatter, folder=folder)
     for field, value in values.items():
         assert getattr(skill.metadata, field) == value
-    assert [(d.code, d.line) for d in skill.diagnostics if d.code != "name-mismatch" or code == d.code] == [(code, line)]
+    assert [(d.code, d.line) for d in skill.diagnostics if d.code != "name-mismatch" or code == d.code] == [
+        (code, line)
+    ]
     assert code in skill.metadata.repairs
     assert skill.diagnostics[0].message.endswith(".")
 
@@ -158,8 +225,8 @@ def test_an_empty_text_is_an_error_with_a_sentence(text: str) -> None:
 
 
 class TestOnDisk:
-    def test_head_and_file_agree_on_the_metadata(self, make_skill: Callable[..., Path]) -> None:
-        path = make_skill(body="text\n" * 3000) / "SKILL.md"
+    def test_head_and_file_agree_on_the_metadata(self, write_skill: Callable[..., Path]) -> None:
+        path = write_skill(body="text\n" * 3000) / "SKILL.md"
         head, whole = parse_head(path), parse_file(path)
         assert head.metadata == whole.metadata
         assert head.body == ""
@@ -175,39 +242,39 @@ class TestOnDisk:
         ],
         ids=["no description", "no frontmatter", "unclosed"],
     )
-    def test_the_head_reads_on_when_the_body_must_give_the_description(self, make_skill, text: str) -> None:
-        path = make_skill(text=text) / "SKILL.md"
+    def test_the_head_reads_on_when_the_body_must_give_the_description(self, write_skill, text: str) -> None:
+        path = write_skill(text=text) / "SKILL.md"
         head, whole = parse_head(path), parse_file(path)
         assert head.metadata == whole.metadata
         assert head.metadata.description.startswith("Derived text.")
         assert head.body == ""
 
-    def test_a_relative_path_gives_an_absolute_location_and_the_folder_name(self, make_skill, monkeypatch) -> None:
-        monkeypatch.chdir(make_skill())
+    def test_a_relative_path_gives_an_absolute_location_and_the_folder_name(self, write_skill, monkeypatch) -> None:
+        monkeypatch.chdir(write_skill())
         for parsed in (parse_head(Path("SKILL.md")), parse_file(Path("SKILL.md"))):
             assert parsed.metadata.location == Path.cwd() / "SKILL.md"
             assert parsed.diagnostics == ()
 
-    def test_a_diagnostic_names_file_and_line(self, make_skill) -> None:
-        path = make_skill("name: pdf\ndescription: a: b") / "SKILL.md"
+    def test_a_diagnostic_names_file_and_line(self, write_skill) -> None:
+        path = write_skill("name: pdf\ndescription: a: b") / "SKILL.md"
         (diagnostic,) = parse_head(path).diagnostics
         assert (diagnostic.file, diagnostic.line, diagnostic.severity) == (str(path), 3, Severity.WARNING)
         assert str(diagnostic).startswith(f"{path}:3: warning [unquoted-colon] ")
 
     @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-    def test_every_kind_of_line_end_gives_the_same(self, make_skill, newline: str) -> None:
+    def test_every_kind_of_line_end_gives_the_same(self, write_skill, newline: str) -> None:
         text = "---\nname: pdf\ndescription: |\n  a\n  b\n---\n\n# T\n\nbody\n"
-        path = make_skill(text=text.replace("\n", newline).encode()) / "SKILL.md"
+        path = write_skill(text=text.replace("\n", newline).encode()) / "SKILL.md"
         parsed = parse_file(path)
         assert (parsed.metadata.description, parsed.body, parsed.body_line) == ("a\nb", "# T\n\nbody", 8)
         assert parsed.diagnostics == ()
 
     @pytest.mark.parametrize(("content", "code"), [(b"\xff", "invalid-utf8"), (b"\0", "nul-bytes")])
-    def test_bytes_that_are_not_text_are_marked(self, make_skill, content: bytes, code: str) -> None:
-        path = make_skill(text=b"---\nname: pdf\ndescription: d" + content + b"\n---\nbody") / "SKILL.md"
+    def test_bytes_that_are_not_text_are_marked(self, write_skill, content: bytes, code: str) -> None:
+        path = write_skill(text=b"---\nname: pdf\ndescription: d" + content + b"\n---\nbody") / "SKILL.md"
         assert codes(parse_head(path)) == [code]
         assert parse_file(path).metadata.repairs == (code,)
 
-    def test_a_byte_order_mark_is_passed_over_and_reported(self, make_skill) -> None:
-        path = make_skill(text=b"\xef\xbb\xbf---\nname: pdf\ndescription: d\n---\nbody") / "SKILL.md"
+    def test_a_byte_order_mark_is_passed_over_and_reported(self, write_skill) -> None:
+        path = write_skill(text=b"\xef\xbb\xbf---\nname: pdf\ndescription: d\n---\nbody") / "SKILL.md"
         assert codes(parse_head(path)) == codes(parse_file(path)) == ["byte-order-mark"]

@@ -10,19 +10,19 @@ import pytest
 
 from adk_skills_agent.format import validate_metadata, validate_skill
 
-MakeSkill = Callable[..., Path]
+WriteSkill = Callable[..., Path]
 ONLY = "Only ['allowed-tools', 'compatibility', 'description', 'license', 'metadata', 'name'] are allowed."
 CHARACTERS = "contains invalid characters. Only letters, digits, and hyphens are allowed."
 
 
-def test_a_valid_skill_has_no_errors(make_skill: MakeSkill) -> None:
-    result = validate_skill(make_skill())
+def test_a_valid_skill_has_no_errors(write_skill: WriteSkill) -> None:
+    result = validate_skill(write_skill())
     assert (result.ok, result.errors, result.diagnostics, result.lints) == (True, [], (), ())
 
 
-def test_every_field_of_the_specification_is_allowed(make_skill: MakeSkill) -> None:
+def test_every_field_of_the_specification_is_allowed(write_skill: WriteSkill) -> None:
     frontmatter = "name: pdf\ndescription: d\nlicense: MIT\ncompatibility: c\nallowed-tools: A B\nmetadata:\n  a: b"
-    assert validate_skill(make_skill(frontmatter)).errors == []
+    assert validate_skill(write_skill(frontmatter)).errors == []
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,10 @@ def test_every_field_of_the_specification_is_allowed(make_skill: MakeSkill) -> N
     [
         ("description: d", ["Missing required field in frontmatter: name"]),
         ("name: pdf", ["Missing required field in frontmatter: description"]),
-        ("license: x", ["Missing required field in frontmatter: name", "Missing required field in frontmatter: description"]),
+        (
+            "license: x",
+            ["Missing required field in frontmatter: name", "Missing required field in frontmatter: description"],
+        ),
         ("name:\ndescription: d", ["Field 'name' must be a non-empty string"]),
         ("name:\n- pdf\ndescription: d", ["Field 'name' must be a non-empty string"]),
         ("name: =\ndescription: d", ["Field 'name' must be a non-empty string"]),
@@ -63,7 +66,10 @@ def test_every_field_of_the_specification_is_allowed(make_skill: MakeSkill) -> N
         (f"name: pdf\ndescription: {'x' * 1025}", ["Description exceeds 1024 character limit (1025 chars)"]),
         (f"name: pdf\ndescription: '{'x' * 1020}     '", ["Description exceeds 1024 character limit (1025 chars)"]),
         ("name: pdf\ndescription: d\ncompatibility:\n- a", ["Field 'compatibility' must be a string"]),
-        (f"name: pdf\ndescription: d\ncompatibility: {'x' * 550}", ["Compatibility exceeds 500 character limit (550 chars)"]),
+        (
+            f"name: pdf\ndescription: d\ncompatibility: {'x' * 550}",
+            ["Compatibility exceeds 500 character limit (550 chars)"],
+        ),
         ("name: pdf\ndescription: d\nb: 1\na: 2", [f"Unexpected fields in frontmatter: a, b. {ONLY}"]),
         (
             f"zz: 1\nname: -P_\ncompatibility: {'x' * 501}",
@@ -87,16 +93,26 @@ def test_every_field_of_the_specification_is_allowed(make_skill: MakeSkill) -> N
         ("name: pdf\ndescription: x --- y\nzz: 1", []),
     ],
 )
-def test_a_row_of_the_table(make_skill: MakeSkill, frontmatter: str, errors: list[str]) -> None:
-    assert validate_skill(make_skill(frontmatter)).errors == errors
+def test_a_row_of_the_table(write_skill: WriteSkill, frontmatter: str, errors: list[str]) -> None:
+    assert validate_skill(write_skill(frontmatter)).errors == errors
 
 
 @pytest.mark.parametrize(
     "frontmatter",
-    ["name: a: b", "name: [a]", "name: {a: b}", "name: &a b", "name: !t b", "name: a\nname: b", "\tname: x", "a: *b", "name: 'x"],
+    [
+        "name: a: b",
+        "name: [a]",
+        "name: {a: b}",
+        "name: &a b",
+        "name: !t b",
+        "name: a\nname: b",
+        "\tname: x",
+        "a: *b",
+        "name: 'x",
+    ],
 )
-def test_yaml_that_strictyaml_refuses(make_skill: MakeSkill, frontmatter: str) -> None:
-    (error,) = validate_skill(make_skill(frontmatter)).errors
+def test_yaml_that_strictyaml_refuses(write_skill: WriteSkill, frontmatter: str) -> None:
+    (error,) = validate_skill(write_skill(frontmatter)).errors
     assert error.startswith("Invalid YAML in frontmatter: ")
 
 
@@ -110,17 +126,17 @@ def test_yaml_that_strictyaml_refuses(make_skill: MakeSkill, frontmatter: str) -
         ("---\nname: pdf\ndescription: d\n", "SKILL.md frontmatter not properly closed with ---"),
     ],
 )
-def test_fences(make_skill: MakeSkill, text: str, error: str) -> None:
-    assert validate_skill(make_skill(text=text)).errors == [error]
+def test_fences(write_skill: WriteSkill, text: str, error: str) -> None:
+    assert validate_skill(write_skill(text=text)).errors == [error]
 
 
 @pytest.mark.parametrize("name", ["技能", "мой-навык", "навык", "café", "007"])
-def test_names_of_every_script_are_valid(make_skill: MakeSkill, name: str) -> None:
-    assert validate_skill(make_skill(f"name: {name}\ndescription: d", folder=name)).errors == []
+def test_names_of_every_script_are_valid(write_skill: WriteSkill, name: str) -> None:
+    assert validate_skill(write_skill(f"name: {name}\ndescription: d", folder=name)).errors == []
 
 
-def test_composed_and_decomposed_names_are_the_same(make_skill: MakeSkill) -> None:
-    assert validate_skill(make_skill("name: café\ndescription: d", folder="cafe\u0301")).errors == []
+def test_composed_and_decomposed_names_are_the_same(write_skill: WriteSkill) -> None:
+    assert validate_skill(write_skill("name: café\ndescription: d", folder="cafe\u0301")).errors == []
 
 
 def test_paths_that_hold_no_skill(tmp_path: Path) -> None:
@@ -129,32 +145,34 @@ def test_paths_that_hold_no_skill(tmp_path: Path) -> None:
     assert validate_skill(tmp_path / "none").errors == [f"Path does not exist: {tmp_path / 'none'}"]
     assert validate_skill(str(tmp_path / "file")).errors == [f"Not a directory: {tmp_path / 'file'}"]
     assert validate_skill(tmp_path / "folder").errors == ["Missing required file: SKILL.md"]
-    assert "cannot be read" in validate_skill("a\0b").errors[0]
+    assert validate_skill("a\0b").errors == ["Path does not exist: a\0b"]
 
 
 @pytest.mark.parametrize("file", ["SKILL.md", "skill.md"])
-def test_the_file_itself_may_be_given(make_skill: MakeSkill, file: str) -> None:
-    folder = make_skill(file=file)
+def test_the_file_itself_may_be_given(write_skill: WriteSkill, file: str) -> None:
+    folder = write_skill(file=file)
     result = validate_skill(folder / file)
     assert (result.path, result.errors) == (folder, [])
 
 
-def test_the_current_folder_may_be_given(make_skill: MakeSkill, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(make_skill())
+def test_the_current_folder_may_be_given(write_skill: WriteSkill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_skill())
     assert validate_skill(".").errors == []
     assert validate_skill("SKILL.md").errors == []
 
 
-def test_what_cannot_be_read_is_a_sentence_and_does_not_block(tmp_path: Path, make_skill: MakeSkill) -> None:
+def test_what_cannot_be_read_is_a_sentence_and_does_not_block(tmp_path: Path, write_skill: WriteSkill) -> None:
     fifo = tmp_path / "fifo"
     fifo.mkdir()
     os.mkfifo(fifo / "SKILL.md")
     assert "is a named pipe" in validate_skill(fifo).errors[0]
-    assert "is not valid UTF-8" in validate_skill(make_skill(text=b"---\nname: pdf\ndescription: \xff\n---\n")).errors[0]
+    assert (
+        "is not valid UTF-8" in validate_skill(write_skill(text=b"---\nname: pdf\ndescription: \xff\n---\n")).errors[0]
+    )
 
 
-def test_diagnostics_of_loading_come_with_the_errors(make_skill: MakeSkill) -> None:
-    result = validate_skill(make_skill("name: pdf\ndescription: a: b"))
+def test_diagnostics_of_loading_come_with_the_errors(write_skill: WriteSkill) -> None:
+    result = validate_skill(write_skill("name: pdf\ndescription: a: b"))
     assert result.errors[0].startswith("Invalid YAML in frontmatter: mapping values are not allowed here (line 3)")
     assert [d.code for d in result.diagnostics] == ["unquoted-colon"]
     assert not result.ok

@@ -52,7 +52,8 @@ class SkillTools(BaseToolset):
         super().__init__()
         self.listing = SkillListing(skills, budget_tokens=budget_tokens, model=model)
         self._settings = settings or RunSettings()
-        self._sandbox = sandbox or local_sandbox()
+        self._owns_sandbox = sandbox is None
+        self._sandbox = local_sandbox() if sandbox is None else sandbox
         self._workspaces = SessionWorkspaces()
         self._warned = False
         self._use = UseSkillTool(self.listing)
@@ -74,9 +75,10 @@ class SkillTools(BaseToolset):
         return tools
 
     async def close(self) -> None:
-        """Delete the sessions' workspaces and release the sandbox."""
+        """Delete the sessions' workspaces and release the sandbox, unless it is the caller's."""
         self._workspaces.close()
-        await self._sandbox.close()
+        if self._owns_sandbox:
+            await self._sandbox.close()
 
     async def _scripts_can_run(self) -> bool:
         report = await self._sandbox.probe()

@@ -148,20 +148,23 @@ class IndexCache:
                 continue
 
     def _fingerprint(self) -> str:
-        """What read the heads: a repaired parser must not be shadowed by what the old one read."""
+        """What made the index: the code that reads heads and lays out the rows, and the Python that computes hashes.
+
+        A repaired parser must not be shadowed by what the old one read.
+        """
         if not self._reader:
+            from adk_skills_agent import catalog
             from adk_skills_agent import format as format_package
 
-            files: list[str] = []
-            for folder in format_package.__path__:
+            parts = [sys.version]
+            for folder in (*catalog.__path__, *format_package.__path__):
                 with os.scandir(folder) as entries:
-                    files.extend(
+                    parts += sorted(
                         f"{entry.name} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
                         for entry in entries
                         if entry.name.endswith(".py")
                     )
-            files.append(sys.version)  # a stamp is a hash, which another Python may compute in another way
-            self._reader = f"{zlib.crc32(' '.join(sorted(files)).encode()):08x}"
+            self._reader = f"{zlib.crc32(' '.join(parts).encode()):08x}"
         return self._reader
 
     def _say(self, message: str, file: str) -> None:

@@ -76,8 +76,11 @@ def _run() -> int:
     return result if isinstance(result, int) else 0
 
 
-def _warning_line(message: Warning | str, category: type[Warning], *_place: object) -> str:
+def _warning_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
     """Warnings are for the user too: one line, without the place in our code."""
+    del filename, lineno, line
     return f"adk-skills: {category.__name__}: {message}\n"
 
 

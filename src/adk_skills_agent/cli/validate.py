@@ -57,15 +57,12 @@ def command(paths: tuple[Path, ...], as_json: bool, lint: bool) -> None:
 
 def _skills_at(path: Path) -> list[Path]:
     """The path itself when it is, or may be meant as, one skill; else every skill below it."""
-    from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
+    from adk_skills_agent.catalog.folder_skills import skills_below
     from adk_skills_agent.format import find_skill_md
 
     if not path.is_dir() or find_skill_md(path) is not None:
         return [path]
-    registry = SkillsRegistry(RegistryConfig(cache=False))
-    registry.discover([path])
-    found = [item.location.parent for item in registry.list_metadata() if item.location is not None]
-    return sorted(found) or [path]
+    return skills_below(path) or [path]
 
 
 def _as_json(result: ValidationResult) -> dict[str, object]:

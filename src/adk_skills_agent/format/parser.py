@@ -57,7 +57,7 @@ def parse_head(path: Path) -> ParsedSkill:
                 pass
         head = read_text(path)
         split = split_frontmatter(head.text)
-    body = head.text[split.body_start :]
+    body = head.text[split.body_start :].strip()
     return _parse(head, split, path.parent.name, path, lambda: body)
 
 
@@ -160,6 +160,7 @@ def _fields(text: str, first_line: int, file: str | None, diagnostics: list[Diag
                 continue
             for repair, line in repairs:
                 note(repair.code, Severity.WARNING, repair.message, line)
+            text = candidate
             break
         else:
             severity = Severity.WARNING if problem.code == "frontmatter-not-mapping" else Severity.ERROR

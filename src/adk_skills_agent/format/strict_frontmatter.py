@@ -6,6 +6,7 @@ It exists so that ``validate`` says what the reference says. Its quirks (SPEC.md
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from adk_skills_agent.format.yaml_nodes import MAX_DEPTH, YamlProblem, parse_eve
 StrictValue: TypeAlias = "str | None | list[StrictValue] | dict[str, StrictValue]"
 """strictyaml makes every scalar a string, null included; None stands for a plain ``=`` or ``<<``, which it does not."""
 
+_DOCUMENT_ENDS = re.compile(r"^\.\.\.(?=\s|$)", re.MULTILINE)
 _NOT_STRINGS = ("=", "<<")  # YAML 1.1's "value" and "merge" types, for which strictyaml has no constructor
 _SEPARATORS = {"\x85": "\ue085", "\u2028": "\ue028", "\u2029": "\ue029"}
 _HIDE = str.maketrans(_SEPARATORS)
@@ -58,6 +60,8 @@ def _document(text: str) -> StrictValue | None:
         raise YamlProblem("invalid-yaml", f"the frontmatter has {len(text)} characters, {MAX_HEAD_BYTES} are read")
     # These end a line in YAML 1.1, which PyYAML follows, and are ordinary characters in 1.2, which strictyaml follows.
     events = parse_events(text.translate(_HIDE), libyaml=False)
+    if len(_DOCUMENT_ENDS.findall(text)) > 1:  # PyYAML passes over a second one
+        raise YamlProblem("invalid-yaml", "only one `...` line is allowed")
     root: StrictValue | None = None
     documents = 0
     for event in events:

@@ -216,10 +216,13 @@ def _quote(text: str, needs: Callable[[str], bool]) -> str | None:
     index = 0
     while index < len(lines):
         match = _ENTRY.match(lines[index])
-        if match is None or _BLOCK_HEADER.match(match["value"]):
+        if match is None:
             index += 1
             continue
         stop = _end_of_value(lines, index, len(match["head"]) - len(match["head"].lstrip(" -")))
+        if _BLOCK_HEADER.match(match["value"]):
+            index = stop  # a block scalar: its lines are text, whatever they look like
+            continue
         value = "\n".join([match["value"], *lines[index + 1 : stop]]).rstrip()
         if needs(value):
             quoted = "'" + _without_quotes(value).replace("'", "''") + "'"

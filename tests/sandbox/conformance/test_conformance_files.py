@@ -25,7 +25,7 @@ async def test_row_34_nothing_of_the_agents_environment_gets_through(box, agent_
 
 async def test_granted_variables_arrive_and_the_calls_own_win(box):
     request = box.request("bash", box.script('echo "$A-$B"', ".sh"), env={"B": "call ' \" $(id)\n文"})
-    policy = type(request.policy)(**{"min_isolation": box.policy["min_isolation"], "env": {"A": "1", "B": "2"}})
+    policy = type(request.policy)(min_isolation=box.policy["min_isolation"], env={"A": "1", "B": "2"})
     request = type(request)(argv=request.argv, policy=policy, env=request.env, mounts=request.mounts)
     assert (await box.sandbox.run(request)).stdout.decode() == "1-call ' \" $(id)\n文\n"
 
@@ -106,8 +106,8 @@ async def test_row_41_hostile_names_are_made_safe_or_skipped_and_listed(box):
     code = r"""
 import os
 for name in [b"new\nline", b"tab\there", b"\xff\xfe.bin", b"user:x", b"CON", b"nul.txt", b"trailing. ", b" lead",
-             b"a\\..\\b", b"*?<>|\"", "\u202eexe.txt".encode(), "pay\u0440al".encode(), "cafe\u0301".encode(), "caf\u00e9".encode(),
-             b"A", b"a", b"-rf", b"$(id)", b"..."]:
+             b"a\\..\\b", b"*?<>|\"", "\u202eexe.txt".encode(), "pay\u0440al".encode(),
+             "cafe\u0301".encode(), "caf\u00e9".encode(), b"A", b"a", b"-rf", b"$(id)", b"..."]:
     open(name, "wb").close()
 deep = b"/".join([b"d" * 100] * 20)
 os.makedirs(deep)
@@ -180,7 +180,9 @@ async def test_input_files_are_there_and_only_changed_ones_come_out(box):
         InputFile("edit.txt", b"old"),
         InputFile("tool.sh", b"#!/bin/sh\necho tool\n", executable=True),
     )
-    result = await box.bash("cat data/in.csv; ./tool.sh; printf new > edit.txt; printf n > data/new.txt", input_files=files)
+    result = await box.bash(
+        "cat data/in.csv; ./tool.sh; printf new > edit.txt; printf n > data/new.txt", input_files=files
+    )
     assert result.stdout == b"a,b\ntool\n"
     assert {file.path: file.content for file in result.files} == {"edit.txt": b"new", "data/new.txt": b"n"}
 
@@ -212,7 +214,9 @@ async def test_cwd_elsewhere_is_refused(box, cwd):
 async def test_a_persistent_workspace_keeps_what_runs_add_change_and_remove(box, tmp_path):
     workspace = tmp_path / "session"
     workspace.mkdir()
-    first = await box.bash("echo one > a.txt; mkdir -p d/e; echo deep > d/e/f.txt; echo x > gone.txt", workspace=workspace)
+    first = await box.bash(
+        "echo one > a.txt; mkdir -p d/e; echo deep > d/e/f.txt; echo x > gone.txt", workspace=workspace
+    )
     assert [file.path for file in first.files] == ["a.txt", "d/e/f.txt", "gone.txt"]
     second = await box.bash("cat a.txt d/e/f.txt; echo two >> a.txt; rm gone.txt", workspace=workspace)
     assert second.stdout == b"one\ndeep\n"
@@ -235,7 +239,9 @@ async def test_a_persistent_workspace_is_kept_after_a_timeout_and_never_outgrows
     result = await box.bash("echo half > half.txt; sleep 60", workspace=workspace, wall_seconds=0.5)
     assert result.status is Status.TIMEOUT
     assert (workspace / "half.txt").exists()
-    result = await box.bash("head -c 9000 /dev/zero > a; head -c 9000 /dev/zero > b", workspace=workspace, workspace_bytes=15_000)
+    result = await box.bash(
+        "head -c 9000 /dev/zero > a; head -c 9000 /dev/zero > b", workspace=workspace, workspace_bytes=15_000
+    )
     assert len([p for p in (workspace / "a", workspace / "b") if p.exists()]) == 1
     assert any("workspace_bytes" in note for note in result.notes)
     with pytest.raises(SandboxError, match="workspace_bytes"):

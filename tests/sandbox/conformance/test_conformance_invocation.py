@@ -25,7 +25,8 @@ async def test_row_47_48_what_cannot_be_an_argument_is_refused_in_a_sentence(box
 
 
 @pytest.mark.parametrize(
-    "command", ["no-such-command", "/no/such/command", "/skill", "/skill/SKILL.md", "../../bin/sh", "", "/skill/missing"]
+    "command",
+    ["no-such-command", "/no/such/command", "/skill", "/skill/SKILL.md", "../../bin/sh", "", "/skill/missing"],
 )
 async def test_row_47_a_command_that_cannot_be_started_is_a_sandbox_error(box, command):
     with pytest.raises((SandboxError, ValueError)) as caught:
@@ -58,7 +59,9 @@ async def test_row_49_a_variable_that_cannot_be_set_is_refused(box, env):
         await box.run("true", env=env)
 
 
-@pytest.mark.parametrize("code", [b"echo hi\r\n", b"\xef\xbb\xbfecho hi\n", b"echo hi", b"#!/no/such\necho hi\n", b"ec\0ho"])
+@pytest.mark.parametrize(
+    "code", [b"echo hi\r\n", b"\xef\xbb\xbfecho hi\n", b"echo hi", b"#!/no/such\necho hi\n", b"ec\0ho"]
+)
 async def test_row_50_odd_shell_scripts_run_or_fail_cleanly(box, code):
     result = await box.bash(code)
     assert result.status in {Status.OK, Status.ERROR}
@@ -66,7 +69,13 @@ async def test_row_50_odd_shell_scripts_run_or_fail_cleanly(box, code):
 
 
 @pytest.mark.parametrize(
-    "code", [b"\xef\xbb\xbfprint('hi')", b"# coding: latin-1\nprint('\xe9')", b"print(1)\0", b"if 1:\n\tprint(1)\n        print(2)"]
+    "code",
+    [
+        b"\xef\xbb\xbfprint('hi')",
+        b"# coding: latin-1\nprint('\xe9')",
+        b"print(1)\0",
+        b"if 1:\n\tprint(1)\n        print(2)",
+    ],
 )
 async def test_row_50_odd_python_scripts_run_or_fail_cleanly(box, code):
     result = await box.python(code)
@@ -125,29 +134,36 @@ os.chdir(deleted)
 os.rmdir(deleted)
 from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-code = "import os, sys, locale; print(sys.argv[1:], open('é.txt', encoding='utf-8').read(), sys.stdout.encoding, 'TZ' in os.environ)"
+code = '''import os, sys
+print(sys.argv[1:], open('é.txt', encoding='utf-8').read(), sys.stdout.encoding, 'TZ' in os.environ)
+open('ñ.txt', 'w').close()
+'''
 request = ExecutionRequest(
     ("python3", "-c", code, "文"),
     SandboxPolicy(min_isolation="process"),
     input_files=(InputFile("é.txt", "ü".encode()),),
 )
 result = asyncio.run(local_sandbox().run(request))
-sys.stdout.buffer.write(result.stdout + result.stderr)
+sys.stdout.buffer.write(result.stdout + result.stderr + repr(result.files[0].path).encode())
+assert len(result.files) == 1, result.files
 """
 
 
-@pytest.mark.parametrize("host", [{"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, {"TZ": ":odd"}])
+@pytest.mark.parametrize(
+    "host", [{"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, {"TZ": ":odd"}]
+)
 def test_row_54_the_hosts_locale_zone_home_and_folder_do_not_matter(tmp_path, host):
     (tmp_path / "deleted").mkdir()
     (tmp_path / "base").mkdir()
+    (tmp_path / "agent.py").write_text(AGENT, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", AGENT, str(tmp_path / "base"), str(tmp_path / "deleted")],
+        [sys.executable, str(tmp_path / "agent.py"), str(tmp_path / "base"), str(tmp_path / "deleted")],
         env={"PATH": os.environ["PATH"], **host},
         capture_output=True,
         check=False,
     )
     assert done.stderr == b""
-    assert done.stdout.decode() == "['文'] ü utf-8 False\n"
+    assert done.stdout.decode() == "['文'] ü utf-8 False\n'ñ.txt'"
 
 
 TERMINAL_AGENT = """

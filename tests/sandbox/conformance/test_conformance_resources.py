@@ -22,7 +22,7 @@ async def test_row_1_a_busy_loop_is_ended_at_the_deadline(box, grace, signals):
     assert result.status is Status.TIMEOUT
     assert result.exit_code is None
     assert result.signal in signals
-    assert 350 < result.wall_ms
+    assert result.wall_ms > 350
 
 
 async def test_row_2_a_sleeper_is_ended_at_the_deadline_and_its_output_is_kept(box):

@@ -14,7 +14,7 @@ from adk_skills_agent.errors import SandboxError
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
 
-def find_command(name: str, *, path: str, cwd: str, shown: str) -> str:
+def find_command(name: bytes, *, path: bytes, cwd: bytes, shown: str) -> bytes:
     """The absolute path of an executable file.
 
     Args:
@@ -26,14 +26,14 @@ def find_command(name: str, *, path: str, cwd: str, shown: str) -> str:
     Raises:
         SandboxError: There is no such command, or it cannot be executed.
     """
-    if "/" in name:
+    if b"/" in name:
         found = os.path.join(cwd, name)  # noqa: PTH118
         problem = _problem(found)
         if problem:
             raise SandboxError(f"The command {shown!r} cannot be started: {problem}.")
         return found
     refused = ""
-    for folder in path.split(":"):
+    for folder in path.split(b":"):
         if not os.path.isabs(folder):  # noqa: PTH117
             continue  # an empty or relative entry would mean whatever the working directory holds
         candidate = os.path.join(folder, name)  # noqa: PTH118
@@ -42,14 +42,14 @@ def find_command(name: str, *, path: str, cwd: str, shown: str) -> str:
         problem = _problem(candidate)
         if not problem:
             return candidate
-        refused = refused or f"; {candidate} {problem}"
+        refused = refused or f"; {os.fsdecode(candidate)}: {problem}"
     raise SandboxError(
-        f"There is no command {shown!r} on the PATH of scripts ({path}){refused}. Install it, or extend PATH in the "
+        f"There is no command {shown!r} on the PATH of scripts ({path.decode('utf-8', 'replace')}){refused}. Install it, or extend PATH in the "
         "policy's env."
     )
 
 
-def _problem(path: str) -> str:
+def _problem(path: bytes) -> str:
     try:
         info = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError) as error:
@@ -61,7 +61,7 @@ def _problem(path: str) -> str:
     return _head_problem(path)
 
 
-def _head_problem(path: str) -> str:
+def _head_problem(path: bytes) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError:
@@ -74,10 +74,10 @@ def _head_problem(path: str) -> str:
         os.close(descriptor)
     if not head.startswith(b"#!"):
         return "" if b"\0" in head else "it is a text file without a #! line"
-    words = head[2:].split(b"\n", 1)[0].split()
-    if not words:
+    # As the kernel reads it: only spaces and tabs separate, a carriage return is a part of the name.
+    interpreter = head[2:].split(b"\n", 1)[0].replace(b"\t", b" ").strip(b" ").split(b" ", 1)[0]
+    if not interpreter:
         return "its #! line names no interpreter"
-    interpreter = words[0]
     if not os.path.exists(interpreter):  # noqa: PTH110
         hint = " (the file has Windows line ends)" if head.split(b"\n", 1)[0].endswith(b"\r") else ""
         return f"its #! line names {interpreter.decode('utf-8', 'replace').strip()!r}, which does not exist{hint}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import unicodedata
 
 MAX_PATH_CHARS = 512
@@ -17,8 +16,7 @@ _RESERVED = frozenset(
 
 def readable(path: str) -> str:
     """A path from the file system as text that is safe to print: every odd character is escaped."""
-    text = os.fsencode(path).decode("utf-8", "surrogateescape")
-    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in path)
     return escaped if len(escaped) <= MAX_PATH_CHARS else f"{escaped[:MAX_PATH_CHARS]}..."
 
 
@@ -27,7 +25,7 @@ def safe_name(path: str) -> str | None:
 
     The parts come from directory entries, so ``..``, an empty part or a leading slash cannot occur.
     """
-    text = unicodedata.normalize("NFC", os.fsencode(path).decode("utf-8", "surrogateescape"))
+    text = unicodedata.normalize("NFC", path)
     if len(text) > MAX_PATH_CHARS:
         return None
     return "/".join(_safe_part(part) for part in text.split("/"))

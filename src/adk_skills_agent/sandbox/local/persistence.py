@@ -13,6 +13,7 @@ from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local.collection import Collected
 from adk_skills_agent.sandbox.local.output_names import readable
 from adk_skills_agent.sandbox.local.removal import remove_tree
+from adk_skills_agent.sandbox.local.tree import on_disk
 from adk_skills_agent.sandbox.local.workspace import Workspace
 
 _PERMISSIONS = 0o777  # set-user-id and the like stay behind
@@ -36,9 +37,9 @@ def persist(workspace: Workspace, collected: Collected, target: Path, policy: Sa
         _remove_missing(workspace, collected, top)
     room -= sum(workspace.given[path][1] for path in workspace.persistent & collected.present if path not in changed)
     for path in collected.folders:
-        _make_folder(f"{top}/{path}")
+        _make_folder(on_disk(top, path))
     for path in collected.changed:
-        source, destination = f"{workspace.work}/{path}", f"{top}/{path}"
+        source, destination = on_disk(workspace.work, path), on_disk(top, path)
         info = os.lstat(source)
         room -= info.st_size
         if room < 0:
@@ -53,7 +54,7 @@ def persist(workspace: Workspace, collected: Collected, target: Path, policy: Sa
     return notes
 
 
-def _make_folder(path: str) -> None:
+def _make_folder(path: bytes) -> None:
     try:
         os.mkdir(path, 0o700)  # noqa: PTH102
     except FileExistsError:
@@ -62,14 +63,14 @@ def _make_folder(path: str) -> None:
             os.mkdir(path, 0o700)  # noqa: PTH102
 
 
-def _move(source: str, destination: str) -> None:
+def _move(source: bytes, destination: bytes) -> None:
     for attempt in (1, 2):
         try:
             os.replace(source, destination)  # noqa: PTH105
         except IsADirectoryError:
             if attempt == 2:
                 raise
-            remove_tree(destination)
+            remove_tree(os.fsdecode(destination))
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -79,16 +80,16 @@ def _move(source: str, destination: str) -> None:
             return
 
 
-def _copy(source: str, destination: str) -> None:
+def _copy(source: bytes, destination: bytes) -> None:
     """To another file system: under a name of its own first, so that nobody sees half a file."""
     if os.path.isdir(destination):  # noqa: PTH112
-        remove_tree(destination)
-    partial = f"{destination}.{secrets.token_hex(4)}.part"
+        remove_tree(os.fsdecode(destination))
+    partial = destination + f".{secrets.token_hex(4)}.part".encode()
     try:
         shutil.copy2(source, partial, follow_symlinks=False)
         os.replace(partial, destination)  # noqa: PTH105
     except OSError:
-        Path(partial).unlink(missing_ok=True)
+        Path(os.fsdecode(partial)).unlink(missing_ok=True)
         raise
 
 
@@ -98,8 +99,8 @@ def _remove_missing(workspace: Workspace, collected: Collected, top: str) -> Non
     for path in sorted(workspace.persistent - there, reverse=True):
         try:
             if path in workspace.given_folders:
-                os.rmdir(f"{top}/{path}")  # noqa: PTH106
+                os.rmdir(on_disk(top, path))  # noqa: PTH106
             else:
-                os.unlink(f"{top}/{path}")  # noqa: PTH108
+                os.unlink(on_disk(top, path))  # noqa: PTH108
         except OSError:
             continue  # somebody else put something there meanwhile; it is not ours to remove

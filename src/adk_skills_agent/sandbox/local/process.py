@@ -151,7 +151,8 @@ async def _supervise(
         thrown_away = True  # the loop is gone: nothing can be waited for any more
         raise
     finally:
-        supervision.stop(Status.CANCELLED)  # no effect when the command has ended
+        if not thrown_away:
+            supervision.stop(Status.CANCELLED)  # no effect when the command has ended
         supervision.close()
         if watch is not None and watched is not None:
             watch.cancel()

@@ -9,9 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOVED = ".adk-skills-removing-"
+# Other threads may hold every descriptor of the agent for a moment; a folder left behind is worse than waiting.
+_ATTEMPTS = 20
+_PAUSE_SECONDS = 0.025
 
 
 def remove_tree(path: str) -> str | None:
@@ -20,24 +24,31 @@ def remove_tree(path: str) -> str | None:
     Returns:
         None, or one sentence on what is left behind and why.
     """
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE_SECONDS)
+        problem = _remove(path)
+        if problem is None or problem.errno not in {errno.EMFILE, errno.ENFILE}:
+            break
+    return None if problem is None else f"{path} could not be removed: {problem.strerror}"
+
+
+def _remove(path: str) -> OSError | None:
+    problem: OSError | None = None
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)  # noqa: PTH108
             return None
         top = _open(path, None)
+        try:
+            problem = _empty(top)
+        finally:
+            os.close(top)
+        os.rmdir(path)  # noqa: PTH106
     except FileNotFoundError:
         return None
     except OSError as error:
-        return f"{path} could not be removed: {error.strerror}"
-    problem: OSError | None = None
-    try:
-        problem = _empty(top)
-    finally:
-        os.close(top)
-    try:
-        os.rmdir(path)  # noqa: PTH106
-    except OSError as error:
-        return f"{path} could not be removed: {(problem or error).strerror}"
+        return problem or error
     return None
 
 
@@ -46,10 +57,13 @@ def _empty(top: int) -> OSError | None:
     problem: OSError | None = None
     counter = 0
     pending: list[str] = []
-    with os.scandir(top) as entries:
-        for entry in entries:
-            error = _unlink(entry, top, pending)
-            problem = problem or error
+    try:
+        with os.scandir(top) as entries:
+            for entry in entries:
+                error_ = _unlink(entry, top, pending)
+                problem = problem or error_
+    except OSError as error:
+        return error
     while pending:
         name = pending.pop()
         found: list[str] = []

@@ -12,7 +12,7 @@ import secrets
 import signal
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
@@ -25,6 +25,7 @@ from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
 from adk_skills_agent.sandbox.local.persistence import persist
 from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted, signal_group
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
+from adk_skills_agent.sandbox.local.tree import portable
 from adk_skills_agent.sandbox.local.view import PathView
 from adk_skills_agent.sandbox.local.workspace import Workspace, create_workspace, fill_workspace
 
@@ -100,10 +101,10 @@ class LocalRun:
         try:
             self._prepare_and_spawn()
         except OSError as error:
-            self._drop_workspace()
+            self._drop_workspace(started=False)
             raise SandboxError(f"The sandbox could not be set up: {error.strerror or error}.") from error
         except BaseException:
-            self._drop_workspace()
+            self._drop_workspace(started=False)
             raise
         with self._lock:
             self._started = True
@@ -136,7 +137,7 @@ class LocalRun:
                     problem = SandboxError(f"The output files could not be collected: {error.strerror or error}.")
         finally:
             self._close()
-            left = self._drop_workspace()
+            left = self._drop_workspace(started=True)
         if left:
             result.notes.append(left)
         if problem is not None:
@@ -171,12 +172,16 @@ class LocalRun:
         pairs = [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
         self.view = PathView([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)])
         environment = build_environment(
-            policy, request.env, workspace=workspace.work, tmp=workspace.tmp, run_id=self.run_id
+            policy,
+            request.env,
+            workspace=portable(workspace.work),
+            tmp=portable(workspace.tmp),
+            run_id=self.run_id,
         )
-        cwd = self.view.directory(request.cwd)
+        cwd = _encode(self.view.directory(request.cwd))
         if not os.path.isdir(cwd):  # noqa: PTH112
             raise ValueError(f"cwd {str(request.cwd)!r} does not exist in the sandbox.")
-        marker = f"{workspace.root}/not-started-{secrets.token_hex(8)}"
+        marker = f"{portable(workspace.root)}/not-started-{secrets.token_hex(8)}"
         self._marker = marker
         launch = Launch(
             argv=tuple(_encode(part) for part in self._command_line(environment["PATH"], cwd, marker)),
@@ -188,13 +193,14 @@ class LocalRun:
         else:
             stdin = _stdin_file(request.stdin, workspace.root)
             try:
-                self.child = spawner().spawn(Launch(launch.argv, launch.env, launch.cwd, stdin))
+                self.child = spawner().spawn(replace(launch, stdin=stdin))
             finally:
                 os.close(stdin)
+        # From here on nothing fails: the command runs, and finish() is its only end.
         pipes = frozenset(os.fstat(descriptor).st_ino for descriptor in (self.child.stdout, self.child.stderr))
         self.marks = RunMarks(self.child.pid, self.run_id, workspace.root, pipes, self.child.started)
 
-    def _command_line(self, path: str, cwd: str, marker: str) -> list[str]:
+    def _command_line(self, path: str, cwd: bytes, marker: str) -> list[str]:
         argv = self._request.argv
         if not argv or not all(isinstance(part, str) for part in argv):
             raise ValueError("argv must be at least one string: the command and its arguments.")
@@ -204,8 +210,10 @@ class LocalRun:
         # The host's interpreter is meant literally, also when it happens to be under a folder called /work.
         literal = argv[0] in {self._policy.python, sys.executable}
         name = argv[0] if literal else self.view.argument(argv[0])
-        command = find_command(name, path=path, cwd=cwd, shown=argv[0])
-        return launcher(self._policy, marker, [command, *(self.view.argument(part) for part in argv[1:])])
+        command = find_command(_encode(name), path=_encode(path), cwd=cwd, shown=argv[0])
+        return launcher(
+            self._policy, marker, [portable(os.fsdecode(command)), *(self.view.argument(part) for part in argv[1:])]
+        )
 
     def _end_processes(self, result: Aftermath) -> None:
         child = self.child
@@ -240,7 +248,7 @@ class LocalRun:
             status is not None
             and os.WIFEXITED(status)
             and os.WEXITSTATUS(status) in NOT_STARTED_CODES
-            and os.path.lexists(self._marker)
+            and os.path.lexists(_encode(self._marker))
         )
 
     def _collect(self, result: Aftermath) -> None:
@@ -255,10 +263,12 @@ class LocalRun:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _drop_workspace(self) -> str | None:
+    def _drop_workspace(self, *, started: bool) -> str | None:
         _live.discard(self)
         workspace, self._workspace = self._workspace, None
-        return None if workspace is None else workspace.remove()
+        if workspace is None:
+            return None
+        return workspace.remove() if started else workspace.undo()
 
 
 def _encode(text: str) -> bytes:

@@ -39,7 +39,7 @@ class Launch:
 
     argv: tuple[bytes, ...]
     env: dict[bytes, bytes]
-    cwd: str
+    cwd: bytes
     stdin: int | None = None
 
 

@@ -17,7 +17,14 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something found. ``folder`` is a descriptor of the folder it is in, valid until the walk goes on."""
+    """Something found.
+
+    Attributes:
+        path: Where it is under the folder walked, as UTF-8 text in every locale.
+        name: Its name as the functions of :mod:`os` want it.
+        folder: A descriptor of the folder it is in, valid until the walk goes on.
+        info: What ``lstat`` says.
+    """
 
     path: str
     name: str
@@ -68,7 +75,7 @@ class Walk:
                 self.stopped = self.stopped or self._reasons[0 if self._left <= 0 else 1]
                 return
             self._left -= 1
-            path = prefix + item.name
+            path = prefix + portable(item.name)
             try:
                 info = item.stat(follow_symlinks=False)
             except OSError as error:
@@ -92,6 +99,16 @@ class Walk:
                 os.close(below)
             if self.stopped:
                 return
+
+
+def portable(path: str) -> str:
+    """A path from the file system as UTF-8 text, the same in every locale of the agent (row 54)."""
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
+def on_disk(folder: str, path: str) -> bytes:
+    """Where a portable relative path is under a host folder."""
+    return os.fsencode(folder) + b"/" + path.encode("utf-8", "surrogateescape")
 
 
 def open_folder(path: str) -> int:

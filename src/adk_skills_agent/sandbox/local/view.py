@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+from adk_skills_agent.sandbox.local.tree import portable
+
 # A host path of a mount ends where a file name cannot go on: "/x/pdf" in "/x/pdf-tools" is another folder, the same in
 # "/x/pdf." at the end of a sentence is not.
 _LOOK_AHEAD = 2
@@ -25,12 +27,15 @@ class PathView:
     """
 
     def __init__(self, pairs: Iterable[tuple[PurePosixPath, str]]) -> None:
-        self._to_host = sorted(((str(inside), host) for inside, host in pairs), key=lambda p: -len(p[0]))
+        # Host paths as UTF-8 text like everything that travels; the agent's locale decides nothing (row 54).
+        known = ((str(inside), portable(host)) for inside, host in pairs)
+        self._to_host = sorted(known, key=lambda pair: -len(pair[0]))
         needles: dict[bytes, bytes] = {}
         for inside, host in self._to_host:
-            for spelling in (host, os.path.realpath(host)):
-                if spelling not in {"/", inside}:
-                    needles.setdefault(spelling.encode("utf-8", "surrogateescape"), inside.encode())
+            raw = host.encode("utf-8", "surrogateescape")
+            for spelling in (raw, os.path.realpath(raw)):
+                if spelling not in {b"/", inside.encode()}:
+                    needles.setdefault(spelling, inside.encode())
         self._needles = needles
         ordered = sorted(needles, key=len, reverse=True)
         self._longest = len(ordered[0]) if ordered else 0

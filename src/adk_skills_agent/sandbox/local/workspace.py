@@ -12,7 +12,7 @@ from pathlib import Path
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local.removal import remove_tree
-from adk_skills_agent.sandbox.local.tree import Walk, open_folder
+from adk_skills_agent.sandbox.local.tree import Walk, on_disk, open_folder, portable
 
 PREFIX = "adk-skills-run-"
 _COPY_BYTES = 1 << 20
@@ -58,6 +58,22 @@ class Workspace:
         """Delete everything; a sentence when something is left."""
         return remove_tree(self.root)
 
+    def undo(self) -> str | None:
+        """Delete everything before a command has run: without a descriptor, since there may be none left.
+
+        Only then is it sure that a path leads to what was put there.
+        """
+        try:
+            for path in (*self.links, *self.given):
+                os.unlink(on_disk(self.work, path))  # noqa: PTH108
+            for path in sorted(self.given_folders, reverse=True):
+                os.rmdir(on_disk(self.work, path))  # noqa: PTH106
+            for folder in (self.work, self.tmp, self.root):
+                os.rmdir(folder)  # noqa: PTH106
+        except OSError:
+            return self.remove()
+        return None
+
 
 def create_workspace(run_id: str) -> Workspace:
     """Make the empty folders, private to this user.
@@ -74,7 +90,7 @@ def create_workspace(run_id: str) -> Workspace:
         os.mkdir(workspace.work, 0o700)  # noqa: PTH102
         os.mkdir(workspace.tmp, 0o700)  # noqa: PTH102
     except OSError:
-        workspace.remove()
+        workspace.undo()
         raise
     return workspace
 
@@ -116,7 +132,7 @@ def _put(workspace: Workspace, file: InputFile, seen: set[str]) -> None:
     mode = 0o700 if file.executable else 0o600
     try:
         _make_folders(workspace, parts[:-1])
-        target = f"{workspace.work}/{file.path}"
+        target = on_disk(workspace.work, file.path)
         if file.path in workspace.given:
             os.unlink(target)  # noqa: PTH108  # it replaces the session's file of that name
         descriptor = os.open(target, _CREATE, mode)
@@ -136,7 +152,7 @@ def _make_folders(workspace: Workspace, parts: list[str]) -> None:
     for part in parts:
         path = f"{path}/{part}" if path else part
         if path not in workspace.given_folders:
-            os.mkdir(f"{workspace.work}/{path}", 0o700)  # noqa: PTH102
+            os.mkdir(on_disk(workspace.work, path), 0o700)  # noqa: PTH102
             workspace.given_folders.add(path)
 
 
@@ -148,7 +164,7 @@ def _link(workspace: Workspace, mount: ReadOnlyMount) -> None:
             os.symlink(f"{source}/{name}", target)  # noqa: PTH211
         except FileExistsError:
             continue  # the workspace's own file goes first
-        workspace.links[name] = os.lstat(target).st_ino
+        workspace.links[portable(name)] = os.lstat(target).st_ino
 
 
 def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
@@ -162,7 +178,7 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
     try:
         with contextlib.closing(walk.entries(top)) as entries:
             for entry in entries:
-                target = f"{workspace.work}/{entry.path}"
+                target = on_disk(workspace.work, entry.path)
                 if entry.is_folder:
                     os.mkdir(target, 0o700)  # noqa: PTH102
                     workspace.given_folders.add(entry.path)
@@ -185,7 +201,7 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
     workspace.notes.extend(f"{path!r} in the workspace was not copied in: {reason}." for path, reason in walk.skipped)
 
 
-def _copy_file(folder: int, name: str, target: str, info: os.stat_result) -> Stamp:
+def _copy_file(folder: int, name: str, target: bytes, info: os.stat_result) -> Stamp:
     source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         descriptor = os.open(target, _CREATE, 0o700 if info.st_mode & 0o100 else 0o600)
