@@ -18,7 +18,7 @@ from adk_skills_agent.format import (
     to_available_skills_xml,
     validate_skill,
 )
-from adk_skills_agent.format.yaml_nodes import YamlProblem, load_fields
+from adk_skills_agent.format.yaml_nodes import YamlProblem, load_fields, parsed_fields
 
 YAMLISH = st.text(alphabet="ab:- \n\t\"'|>[]{}&*!#%@`,.?~\\0\r\ufeff\u2028\x85\x07é技", max_size=200)
 PIECES = st.lists(
@@ -116,7 +116,20 @@ def test_libyaml_and_python_agree_where_both_accept(text: str) -> None:
     results = []
     for libyaml in (True, False):
         try:
-            results.append(load_fields(text, libyaml=libyaml).values)
+            results.append(parsed_fields(text, libyaml=libyaml).values)
         except YamlProblem:
             return
     assert results[0] == results[1]
+
+
+@MANY
+@given(st.one_of(YAMLISH, PIECES))
+@example("name: x\ndescription: a 'b' \"c\" [d]\nmetadata:\n  v: 1.10\n")
+def test_the_shortest_way_reads_what_the_yaml_parser_reads(text: str) -> None:
+    try:
+        parsed = parsed_fields(text)
+    except YamlProblem:
+        with pytest.raises(YamlProblem):
+            load_fields(text)
+        return
+    assert load_fields(text) == parsed

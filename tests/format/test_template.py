@@ -90,3 +90,9 @@ def test_a_place_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="Cannot create"):
         create_skill_template(tmp_path / "file" / "skills", "pdf")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_folders_made_for_a_template_that_fails_are_removed(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="File name too long"):
+        create_skill_template(tmp_path / "a" / "b" / ("x" * 300), "pdf")
+    assert os.listdir(tmp_path) == []

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from adk_skills_agent.format.yaml_nodes import YamlProblem, as_text, load_fields
+from adk_skills_agent.format.yaml_nodes import YamlProblem, as_text, parsed_fields
 
 both = pytest.mark.parametrize("libyaml", [True, False], ids=["libyaml", "python"])
 
@@ -15,7 +15,7 @@ both = pytest.mark.parametrize("libyaml", [True, False], ids=["libyaml", "python
 @both
 def test_scalars_keep_their_spelling(libyaml: bool) -> None:
     text = "a: 1.10\nb: yes\nc: 0x1F\nd: 2024-01-01\ne: '1.0'\nf: 1_000\ng: .5\nh: 'null'\n"
-    values = load_fields(text, libyaml=libyaml).values
+    values = parsed_fields(text, libyaml=libyaml).values
     assert values == dict(
         zip("abcdefgh", ["1.10", "yes", "0x1F", "2024-01-01", "1.0", "1_000", ".5", "null"], strict=True)
     )
@@ -24,13 +24,13 @@ def test_scalars_keep_their_spelling(libyaml: bool) -> None:
 @both
 @pytest.mark.parametrize("null", ["", "~", "null", "Null", "NULL"])
 def test_only_a_plain_null_is_none(libyaml: bool, null: str) -> None:
-    fields = load_fields(f"a: {null}\nb: '{null}'\nc:\n  d: {null}\n  e: \"{null}\"", libyaml=libyaml)
+    fields = parsed_fields(f"a: {null}\nb: '{null}'\nc:\n  d: {null}\n  e: \"{null}\"", libyaml=libyaml)
     assert fields.values == {"a": None, "b": null, "c": {"d": None, "e": null}}
 
 
 @both
 def test_nested_values_stay_nested_and_lines_are_known(libyaml: bool) -> None:
-    fields = load_fields("a:\n  - b: 1\n    c: [2, {d: 3}]\n  - x\n\nz: |\n  l1\n  l2\n", libyaml=libyaml)
+    fields = parsed_fields("a:\n  - b: 1\n    c: [2, {d: 3}]\n  - x\n\nz: |\n  l1\n  l2\n", libyaml=libyaml)
     assert fields.values == {"a": [{"b": "1", "c": ["2", {"d": "3"}]}, "x"], "z": "l1\nl2\n"}
     assert fields.lines == {"a": 0, "z": 5}
     assert fields.features == {"flow-style": 2}
@@ -38,7 +38,7 @@ def test_nested_values_stay_nested_and_lines_are_known(libyaml: bool) -> None:
 
 @both
 def test_the_last_of_duplicate_keys_counts_at_every_depth(libyaml: bool) -> None:
-    fields = load_fields("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n", libyaml=libyaml)
+    fields = parsed_fields("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n", libyaml=libyaml)
     assert fields.values == {"a": "3", "b": {"c": "2"}}
     assert sorted(fields.duplicates) == [("a", 4), ("c", 3)]
 
@@ -54,17 +54,19 @@ def test_the_last_of_duplicate_keys_counts_at_every_depth(libyaml: bool) -> None
         ("a: &x b", "yaml-alias", 0),
         ("a: b\nc: &x d\ne: *x", "yaml-alias", 1),
         ("? [a, b]\n: c", "complex-key", 0),
+        ("a: b\nc: =", "special-scalar", 1),
+        ("a:\n- <<", "special-scalar", 1),
         ("a:\n  b: c\nd:\n    e: f", "uneven-mappings", 3),
     ],
 )
 def test_what_skills_ref_refuses_is_noted(libyaml: bool, text: str, feature: str, line: int) -> None:
-    assert load_fields(text, libyaml=libyaml).features[feature] == line
+    assert parsed_fields(text, libyaml=libyaml).features[feature] == line
 
 
 @both
 @pytest.mark.parametrize("value", ["Q&A", "a & b", "'&a'", "x &y"])
 def test_an_ampersand_in_prose_is_no_anchor(libyaml: bool, value: str) -> None:
-    assert load_fields(f"a: {value}", libyaml=libyaml).features == {}
+    assert parsed_fields(f"a: {value}", libyaml=libyaml).features == {}
 
 
 @both
@@ -84,7 +86,7 @@ def test_an_ampersand_in_prose_is_no_anchor(libyaml: bool, value: str) -> None:
 )
 def test_a_problem_has_a_code_and_where_known_a_line(libyaml: bool, text: str, code: str, line: int | None) -> None:
     with pytest.raises(YamlProblem) as caught:
-        load_fields(text, libyaml=libyaml)
+        parsed_fields(text, libyaml=libyaml)
     assert caught.value.code == code
     if line is not None:
         assert caught.value.line == line
@@ -115,7 +117,7 @@ BOMB = "\n".join(
 )
 def test_a_bomb_is_refused(libyaml: bool, text: str) -> None:
     with pytest.raises(YamlProblem) as caught:
-        load_fields(text, libyaml=libyaml)
+        parsed_fields(text, libyaml=libyaml)
     assert caught.value.code in ("yaml-too-complex", "invalid-yaml")
 
 

@@ -193,13 +193,16 @@ class _Walk:
             folder = listed
             self.result.learned |= folder.settled or old is None
         self.result.folders[path] = folder
-        self.result.problems.extend(folder.problems)
+        if folder.problems:
+            self.result.problems.extend(folder.problems)
         if folder.skill_file:
-            folder.skill = self._read_skill(place, folder, old.skill if old is not None else None)
-            if folder.skill is not None:
-                self.result.skills.append(folder.skill)
-                self.result.problems.extend(folder.skill.problems)
-        self._queue_children(place, folder)
+            skill = folder.skill = self._read_skill(place, folder, old.skill if old is not None else None)
+            if skill is not None:
+                self.result.skills.append(skill)
+                if skill.problems:
+                    self.result.problems.extend(skill.problems)
+        if folder.children or folder.links:
+            self._queue_children(place, folder)
         return 1
 
     def _list(self, place: _Place, status: os.stat_result) -> Folder | None:
@@ -214,18 +217,19 @@ class _Walk:
             with os.scandir(path) as entries:
                 for entry in entries:
                     name = entry.name
-                    if name.lower() == "skill.md":
-                        if _is_folder(entry):
-                            problems.append(_skill_file_is_folder(entry.path))
-                        else:
-                            skill_files.append(name)
-                    elif name == VIRTUAL_ENVIRONMENT_MARK and path != self.root.path:
-                        return Folder(path, stamp, settled, (), (), "")
-                    elif entry.is_symlink():
-                        if name not in NOT_SCANNED and not _leads_to_file(entry):
-                            links.append(name)
-                    elif name not in NOT_SCANNED and entry.is_dir(follow_symlinks=False):
-                        children.append(name)
+                    if name != SKILL_FILE and name.lower() != "skill.md":
+                        if entry.is_dir(follow_symlinks=False):
+                            if name not in NOT_SCANNED:
+                                children.append(name)
+                        elif entry.is_symlink():
+                            if name not in NOT_SCANNED and not _leads_to_file(entry):
+                                links.append(name)
+                        elif name == VIRTUAL_ENVIRONMENT_MARK and path != self.root.path:
+                            return Folder(path, stamp, settled, (), (), "")
+                    elif _is_folder(entry):
+                        problems.append(_skill_file_is_folder(entry.path))
+                    else:
+                        skill_files.append(name)
         except OSError as error:
             self._say_unreadable(place, error)
             return None
@@ -237,8 +241,9 @@ class _Walk:
                 problems.append(_wrong_spelling(path, skill_file))
             children = [name for name in children if name not in RESOURCE_FOLDERS]
         for names in (children, links):
-            names.sort()
-            names[:] = [name for name in names if self._can_be_spelled(path, name, problems)]
+            if names:
+                names.sort()
+                names[:] = [name for name in names if self._can_be_spelled(path, name, problems)]
         if self.ignored is not None:
             children = [name for name in children if not self.ignored(path, name)]
         return Folder(path, stamp, settled, tuple(children), tuple(links), skill_file, problems=tuple(problems))
@@ -253,8 +258,6 @@ class _Walk:
         return False
 
     def _queue_children(self, place: _Place, folder: Folder) -> None:
-        if not folder.children and not folder.links:
-            return
         if self.root.only_this_folder:
             return
         base = place.path if place.path.endswith("/") else place.path + "/"
@@ -294,7 +297,7 @@ class _Walk:
         return True
 
     def _read_skill(self, place: _Place, folder: Folder, old: IndexedSkill | None) -> IndexedSkill | None:
-        location = f"{folder.path}/{folder.skill_file}" if folder.path != "/" else f"/{folder.skill_file}"
+        location = f"{folder.path}/{folder.skill_file}"
         allowed = self.root.trusted_roots
         if allowed is not None and not any(is_inside(place.real, one) for one in allowed):
             self._say(
@@ -330,7 +333,7 @@ class _Walk:
                 "both are loaded.",
                 location,
             )
-        if old is not None and old.settled and old.stamp == stamp and old.location == location:
+        if old is not None and old.settled and old.stamp == stamp:
             return old
         skill = self._parse(location, status, is_link=is_link)
         if skill is None:
@@ -343,7 +346,6 @@ class _Walk:
     def _parse(self, location: str, status: os.stat_result, *, is_link: bool) -> IndexedSkill | None:
         try:
             parsed = parse_head(Path(location))
-            after = stamp_of(os.lstat(location))
         except (SkillsError, OSError, ValueError, RecursionError) as error:
             reason = error.message if isinstance(error, SkillsError) else f"{shown(location)} cannot be read: {error}."
             self._say("unreadable-skill", Severity.ERROR, reason, location)
@@ -356,8 +358,9 @@ class _Walk:
                 location,
             )
             return None
+        # The stamp is from before reading: what was changed since then has another one, and is read again.
         stamp = stamp_of(status)
-        settled = not is_link and after == stamp and is_settled(status, self.started_ns)
+        settled = not is_link and is_settled(status, self.started_ns)
         return IndexedSkill.from_metadata(location, stamp, settled, parsed.metadata, parsed.diagnostics)
 
     def _say(self, code: str, severity: Severity, message: str, file: str) -> None:

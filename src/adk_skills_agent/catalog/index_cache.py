@@ -13,6 +13,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Mapping
+from itertools import islice
 
 from adk_skills_agent.catalog.discovery import Folder
 from adk_skills_agent.catalog.indexed import IndexedSkill
@@ -23,6 +24,7 @@ from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 _MAGIC = "adk-skills-index 1"
 _MAX_BYTES = 256 << 20  # far more than a hundred thousand skills need
 _MAX_FILES = 64  # roots that were scanned once and never again must not pile up
+_ROWS_AT_ONCE = 500  # the rows of all skills at once would be the largest thing in memory
 _SMALLEST_WORTH_KEEPING = 8  # fewer skills are read again sooner than an index is opened
 
 
@@ -69,11 +71,11 @@ class IndexCache:
         try:
             if not self._prepare_folder():
                 return
-            data = _encode(root, self._fingerprint(), folders)
+            parts = _encode(root, self._fingerprint(), folders)
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 with os.fdopen(descriptor, "wb") as file:
-                    file.write(data)
+                    file.writelines(parts)
                 os.replace(aside, path)
             except BaseException:
                 os.unlink(aside)
@@ -173,30 +175,43 @@ class IndexCache:
             self.problems.append(problem)
 
 
-def _encode(root: str, reader: str, folders: Mapping[str, Folder]) -> bytes:
+def _encode(root: str, reader: str, folders: Mapping[str, Folder]) -> list[bytes]:
     base = root.rstrip("/")
-    rows = [_row(base, folder) for folder in folders.values()]
-    payload = json.dumps([root, reader, rows], separators=(",", ":"), check_circular=False).encode("ascii")
-    return f"{_MAGIC} {len(payload)} {zlib.crc32(payload):08x}\n".encode("ascii") + payload
+    encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+    parts = [f"[{encode(root)},{encode(reader)},[".encode("ascii")]
+    waiting = iter(folders.values())
+    comma = b""
+    while rows := [_row(base, folder) for folder in islice(waiting, _ROWS_AT_ONCE)]:
+        parts.append(comma + encode(rows)[1:-1].encode("ascii"))
+        comma = b","
+    parts.append(b"]]")
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return [_header(sum(map(len, parts)), checksum), *parts]
+
+
+def _header(length: int, checksum: int) -> bytes:
+    return f"{_MAGIC} {length} {checksum:08x}\n".encode("ascii")
 
 
 def _decode(root: str, reader: str, data: bytes) -> dict[str, Folder]:
-    header, _, payload = data.partition(b"\n")
-    if header.decode("ascii") != f"{_MAGIC} {len(payload)} {zlib.crc32(payload):08x}":
+    start = data.find(b"\n") + 1
+    payload = memoryview(data)[start:]  # a copy of some megabytes less
+    if data[:start] != _header(len(payload), zlib.crc32(payload)):
         raise ValueError("not an index of this version, or cut, or changed")
-    of_root, read_by, rows = json.loads(payload)
+    of_root, read_by, rows = json.loads(str(payload, "ascii"))
     if of_root != root or read_by != reader:
         return {}
     folders: dict[str, Folder] = {}
     base = root.rstrip("/")
-    for row in rows:
-        relative, stamp, children, links, skill_file, problems, skill_row = row
+    for relative, stamp, children, links, skill_file, problems, skill_row in rows:
         path = base + relative or root
         skill = None
         if skill_row:
             skill_stamp, name, values, skill_problems = skill_row
             skill = IndexedSkill(
-                f"{base}{relative}/{skill_file}",
+                f"{path}/{skill_file}",
                 skill_stamp,
                 skill_stamp != NO_STAMP,
                 name,

@@ -49,8 +49,7 @@ class IndexedSkill:
         cls, location: str, stamp: int, settled: bool, metadata: SkillMetadata, problems: tuple[Diagnostic, ...]
     ) -> IndexedSkill:
         """The entry of a head that was just read."""
-        # the path's own text, so that the same characters are not kept twice
-        location = str(metadata.location) if metadata.location is not None else location
+        location = str(metadata.location or location)  # the path's own text, so that it is not kept twice
         return cls(location, stamp, settled, metadata.name, [], problems, metadata)
 
     @property

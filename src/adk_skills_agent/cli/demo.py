@@ -44,6 +44,7 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
     An agent discovers a skill, loads it, reads a reference, runs a script and produces a file.
     """
     import asyncio
+    import logging
     import warnings
 
     from adk_skills_agent.cli.demo_agent import REHEARSED, DemoRun, demo_model
@@ -55,6 +56,7 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
     warnings.filterwarnings("ignore", category=SecurityWarning)
     # google-adk announces each of its experimental features; that is not what this command is about.
     warnings.filterwarnings("ignore", category=UserWarning, message=r"\[EXPERIMENTAL\]")
+    logging.getLogger("google_adk").setLevel(logging.CRITICAL)  # it logs tracebacks of what is shown as a sentence
     run = DemoRun()
     steps: list[DemoStep] = []
     if not as_json:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, SkillsError
 
 if TYPE_CHECKING:
     from google.adk.events import Event
@@ -97,7 +97,7 @@ async def run_demo(model: BaseLlm | str, run: DemoRun, question: str = QUESTION)
     try:
         session = await runner.session_service.create_session(app_name=runner.app_name, user_id="you")
         message = types.Content(role="user", parts=[types.Part(text=question)])
-        async for event in runner.run_async(user_id="you", session_id=session.id, new_message=message):
+        async for event in _answered(runner.run_async(user_id="you", session_id=session.id, new_message=message)):
             run.prompt_tokens += (event.usage_metadata and event.usage_metadata.prompt_token_count) or 0
             for step in _steps(event):
                 yield step
@@ -110,6 +110,22 @@ async def run_demo(model: BaseLlm | str, run: DemoRun, question: str = QUESTION)
                     run.files[name] = part.inline_data.data
     finally:
         await runner.close()
+
+
+async def _answered(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """The events; what a model's service raises (no key, no network, a refusal) ends them with one sentence."""
+    told = False
+    try:
+        async for event in events:
+            told = told or bool(event.error_message)
+            yield event
+    except SkillsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each model client has its own exceptions; all mean the same here
+        if told:
+            return  # google-adk has already made an event of it
+        cause = getattr(error, "error", error)
+        raise ConfigError(f"The model did not answer: {type(cause).__name__}: {' '.join(str(cause).split())}") from error
 
 
 def _steps(event: Event) -> Iterator[DemoStep]:

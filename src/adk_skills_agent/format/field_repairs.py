@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from adk_skills_agent.format.body_description import first_paragraph
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 from adk_skills_agent.format.models import SkillMetadata, YamlValue
 from adk_skills_agent.format.names import MAX_NAME_LENGTH, is_plain_name, nfkc, normalise_name
@@ -190,6 +189,8 @@ def take_description(draft: Draft) -> None:
             draft.note("description-not-string", Severity.WARNING, message, "description")
     if not draft.description:
         state = "empty" if "description" in draft.lines else "missing"
+        from adk_skills_agent.format.body_description import first_paragraph
+
         derived = first_paragraph(draft.body())
         draft.description = derived or f"Skill from {draft.folder_name or draft.name}"
         source = "the first paragraph of the body" if derived else "the folder's name"

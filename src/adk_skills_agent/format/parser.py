@@ -13,7 +13,6 @@ from adk_skills_agent.format.field_repairs import REPAIRS, Draft
 from adk_skills_agent.format.models import ParsedSkill, YamlValue
 from adk_skills_agent.format.reading import SkillFileText, clean_text, read_head, read_text
 from adk_skills_agent.format.text_checks import TEXT_CHECKS
-from adk_skills_agent.format.text_repairs import repaired_texts, salvage_fields
 from adk_skills_agent.format.yaml_nodes import TOO_COMPLEX, YamlFields, YamlProblem, load_fields
 
 _PROBLEMS = {
@@ -26,6 +25,7 @@ _FEATURES = {
     "yaml-tag": "The frontmatter has a YAML tag, which is ignored; skills-ref refuses it. Remove it.",
     "yaml-alias": "The frontmatter has a YAML anchor or alias, which skills-ref refuses. Write the value out.",
     "complex-key": "The frontmatter has a list or mapping as a key; its text was taken.",
+    "special-scalar": "A plain `=` or `<<` is not text in YAML; put it in quotes.",
     "uneven-mappings": "Mappings of one level are indented differently, which skills-ref refuses.",
 }
 
@@ -52,13 +52,13 @@ def parse_head(path: Path) -> ParsedSkill:
     if not head.complete:
         if split.closed:
             try:
-                return _parse(head, split, path.parent.name, path, _no_body)
+                return _parse(head, split, _folder_name(path), path, _no_body)
             except _BodyNeeded:
                 pass
         head = read_text(path)
         split = split_frontmatter(head.text)
     body = head.text[split.body_start :].strip()
-    return _parse(head, split, path.parent.name, path, lambda: body)
+    return _parse(head, split, _folder_name(path), path, lambda: body)
 
 
 def parse_file(path: Path) -> ParsedSkill:
@@ -90,7 +90,7 @@ def parse_read(read: SkillFileText, path: Path) -> ParsedSkill:
         ParseError: The file is empty.
     """
     path = _absolute(path)
-    return _parse_whole(read, path.parent.name, path)
+    return _parse_whole(read, _folder_name(path), path)
 
 
 def parse_text(text: str, *, folder_name: str, location: Path | None = None) -> ParsedSkill:
@@ -153,20 +153,7 @@ def _fields(text: str, first_line: int, file: str | None, diagnostics: list[Diag
     try:
         fields = load_fields(text)
     except YamlProblem as problem:
-        for candidate, repairs in repaired_texts(text) if problem.code != TOO_COMPLEX else ():
-            try:
-                fields = load_fields(candidate)
-            except YamlProblem:
-                continue
-            for repair, line in repairs:
-                note(repair.code, Severity.WARNING, repair.message, line)
-            text = candidate
-            break
-        else:
-            severity = Severity.WARNING if problem.code == "frontmatter-not-mapping" else Severity.ERROR
-            message = f"{_PROBLEMS[problem.code]} ({problem.message}); its fields were read line by line. Correct it."
-            note(problem.code, severity, message, problem.line)
-            fields = YamlFields(*salvage_fields(text))
+        fields, text = _repaired_fields(text, problem, note)
     for key, line in fields.duplicates:
         note("duplicate-field", Severity.WARNING, f"Field {key!r} is given more than once; the last one counts.", line)
     for feature, line in fields.features.items():
@@ -178,8 +165,34 @@ def _fields(text: str, first_line: int, file: str | None, diagnostics: list[Diag
     return fields
 
 
+def _repaired_fields(
+    text: str, problem: YamlProblem, note: Callable[[str, Severity, str, int | None], None]
+) -> tuple[YamlFields, str]:
+    """The fields of text that is not YAML, and the text they were read from."""
+    from adk_skills_agent.format.text_repairs import repaired_texts, salvage_fields
+
+    if problem.code != TOO_COMPLEX:
+        for candidate, repairs in repaired_texts(text):
+            try:
+                fields = load_fields(candidate)
+            except YamlProblem:
+                continue
+            for repair, line in repairs:
+                note(repair.code, Severity.WARNING, repair.message, line)
+            return fields, candidate
+    severity = Severity.WARNING if problem.code == "frontmatter-not-mapping" else Severity.ERROR
+    message = f"{_PROBLEMS[problem.code]} ({problem.message}); its fields were read line by line. Correct it."
+    note(problem.code, severity, message, problem.line)
+    return YamlFields(*salvage_fields(text)), text
+
+
 def _no_body() -> str:
     raise _BodyNeeded
+
+
+def _folder_name(path: Path) -> str:
+    parts = path.parts  # path.parent would make another Path, for every skill of a catalog
+    return parts[-2] if len(parts) > 2 else ""
 
 
 def _absolute(path: Path) -> Path:

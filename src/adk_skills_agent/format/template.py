@@ -47,7 +47,8 @@ def create_skill_template(
     aside: Path | None = None
     made: list[Path] = []
     try:
-        made = _make_parents(target.parent)
+        made = [path for path in (target.parent, *target.parent.parents) if not path.exists()]
+        target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{name[:32]}.{os.getpid()}.{os.urandom(4).hex()}.new")
         aside.mkdir()
         for path, content, executable in template_files(name, description, script):
@@ -68,16 +69,12 @@ def create_skill_template(
     return target
 
 
-def _make_parents(folder: Path) -> list[Path]:
-    """Make the folder and what is missing above it. Returns what was made, deepest first."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
 def _remove_empty(folders: list[Path]) -> None:
+    """Remove the folders that were made for nothing, deepest first."""
     for folder in folders:
         try:
             folder.rmdir()
+        except FileNotFoundError:
+            continue  # it was never made
         except OSError:
             return  # not empty: someone else uses it by now

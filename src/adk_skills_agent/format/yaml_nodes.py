@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from adk_skills_agent.format.models import YamlValue
+from adk_skills_agent.format.plain_frontmatter import plain_fields
 
 MAX_DEPTH = 50
 """Deepest nesting of a frontmatter. Unbounded, libyaml's composer overflows the C stack and ends the process."""
@@ -17,6 +18,7 @@ MAX_NODES = 10_000
 TOO_COMPLEX = "yaml-too-complex"
 _ANCHOR = re.compile(r"(?:^|[\s\[{,])&[^\s&]", re.MULTILINE)  # what may be an anchor; "a &b" in prose looks the same
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+_NOT_TEXT = _NULLS | {"=", "<<"}
 
 
 class YamlProblem(Exception):
@@ -44,7 +46,7 @@ class YamlFields:
         lines: Field name to its 0-based line in the text.
         duplicates: Field name and 0-based line of every repetition; the last one counts.
         features: YAML features that skills-ref refuses (``flow-style``, ``yaml-tag``, ``yaml-alias``, ``complex-key``,
-            ``uneven-mappings``) to the 0-based line of their first use.
+            ``uneven-mappings``, ``special-scalar``) to the 0-based line of their first use.
     """
 
     values: dict[str, YamlValue] = field(default_factory=dict)
@@ -66,6 +68,12 @@ def load_fields(text: str, *, libyaml: bool = True) -> YamlFields:
     Raises:
         YamlProblem: Not YAML, not a mapping, nested deeper than ``MAX_DEPTH`` or more than ``MAX_NODES`` values.
     """
+    plain = plain_fields(text)
+    return YamlFields(*plain) if plain is not None else parsed_fields(text, libyaml=libyaml)
+
+
+def parsed_fields(text: str, *, libyaml: bool = True) -> YamlFields:
+    """As ``load_fields``, always by the YAML parser."""
     loader_class, yaml_error = _loader(libyaml)
     try:
         loader = loader_class(text)
@@ -184,7 +192,7 @@ class _Conversion:
             lines[key] = line
             if value_node.id == "scalar" and not value_node.tag:
                 text = value_node.value
-                values[key] = None if text in _NULLS and not value_node.style else text
+                values[key] = self._plain(value_node) if text in _NOT_TEXT and not value_node.style else text
             else:
                 column = self._same_column(value_node, column)
                 values[key] = self.value(value_node, 1)
@@ -199,7 +207,7 @@ class _Conversion:
         if node.tag:
             self._note(node)
         if node.id == "scalar":
-            return None if node.value in _NULLS and not node.style else str(node.value)
+            return self._plain(node) if node.value in _NOT_TEXT and not node.style else str(node.value)
         if node.flow_style:
             self._note(node)
         if node.id == "sequence":
@@ -213,6 +221,13 @@ class _Conversion:
             column = self._same_column(value_node, column)
             result[key] = self.value(value_node, depth + 1)
         return result
+
+    def _plain(self, node: Any) -> str | None:
+        """A plain scalar that YAML 1.1 does not take for text."""
+        if node.value in _NULLS:
+            return None
+        self.result.features.setdefault("special-scalar", node.start_mark.line)
+        return str(node.value)
 
     def _key(self, node: Any) -> str:
         if node.id == "scalar":

@@ -128,7 +128,8 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
         if not isinstance(items, tuple) or not all(isinstance(item, str) and item for item in items):
             raise ConfigError(f"{name} must be a list of non-empty strings, not {items!r}.")
     for variable in policy.inherit_env:
-        check_env_name(variable)
+        if not _ENV_NAME.fullmatch(variable):
+            raise ConfigError(f"inherit_env: {variable!r} cannot be the name of an environment variable.")
     for path in policy.extra_ro:
         if not PurePath(path).is_absolute() or "\0" in path:
             raise ConfigError(f"extra_ro must name absolute host paths, not {path!r}.")
@@ -186,7 +187,7 @@ def _network(key: str, value: object, where: str) -> object:
         if isinstance(ports, str) or not isinstance(ports, Iterable):
             raise ConfigError(f"{key}{_at(where)}: ports must be a list of numbers, not {ports!r}.")
         mode = value.get("mode", "none")
-        return Network(mode, _strings("hosts", value.get("hosts", ()), where), tuple(ports))  # type: ignore[arg-type]
+        return Network(mode, _strings("network: hosts", value.get("hosts", ()), where), tuple(ports))  # type: ignore[arg-type]
     return value
 
 

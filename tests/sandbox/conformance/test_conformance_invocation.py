@@ -243,6 +243,9 @@ async def test_the_numbers_of_a_run_are_reported(box):
 
 
 def test_importing_the_sandbox_is_cheap():
-    code = "import sys, adk_skills_agent.sandbox.local; print(sorted({'google', 'pydantic', 'sqlite3'} & set(sys.modules)))"
+    code = (
+        "import sys, adk_skills_agent.sandbox.local.process;"
+        "print(sorted({'google', 'pydantic', 'sqlite3', 'shutil', 'random'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=Path(__file__).parent)
     assert done.stdout == b"[]\n"

@@ -103,7 +103,14 @@ time.sleep(60)
 
 
 async def test_a_fork_bomb_is_over_soon_after_its_deadline(box):
-    code = "import os, time\nfor _ in range(6):\n    os.fork()\nos.setsid() if os.getpid() % 2 and os.getpid() != os.getpgrp() else None\ntime.sleep(60)"
+    code = """
+import os, time
+for _ in range(6):
+    os.fork()
+if os.getpid() % 2 and os.getpid() != os.getpgrp():
+    os.setsid()
+time.sleep(60)
+"""
     result = await box.python(code, wall_seconds=1.0, term_grace_seconds=0.0, pids=200)
     assert result.timed_out
     assert result.survivors == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from adk_skills_agent.sandbox.contract import Sandbox
-from adk_skills_agent.sandbox.local.process import ProcessSandbox
+import sys
 
-__all__ = ["ProcessSandbox", "local_sandbox"]
+from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.sandbox.contract import Sandbox
+
+__all__ = ["local_sandbox"]
 
 
 def local_sandbox() -> Sandbox:
@@ -13,5 +15,15 @@ def local_sandbox() -> Sandbox:
 
     Only the process level exists in this version, so a run is refused unless its policy says
     ``min_isolation="process"``.
+
+    Raises:
+        SandboxUnavailable: Nothing can run on this system (Windows).
     """
+    if sys.platform == "win32":
+        raise SandboxUnavailable(
+            "Scripts cannot be run on Windows itself. Use a container: pip install 'adk-skills-agent[container]'.",
+            ("Windows has no sessions, signals and resource limits of the kind the local levels need.",),
+        )
+    from adk_skills_agent.sandbox.local.process import ProcessSandbox
+
     return ProcessSandbox()

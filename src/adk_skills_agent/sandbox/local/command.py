@@ -42,10 +42,10 @@ def find_command(name: bytes, *, path: bytes, cwd: bytes, shown: str) -> bytes:
         problem = _problem(candidate)
         if not problem:
             return candidate
-        refused = refused or f"; {os.fsdecode(candidate)}: {problem}"
+        refused = refused or f" that could be started: {problem}"
     raise SandboxError(
-        f"There is no command {shown!r} on the PATH of scripts ({path.decode('utf-8', 'replace')}){refused}. Install it, or extend PATH in the "
-        "policy's env."
+        f"There is no command {shown!r} on the PATH of scripts{refused}. Install it, or extend PATH in the policy's "
+        "env."
     )
 
 

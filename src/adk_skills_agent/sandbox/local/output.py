@@ -48,7 +48,7 @@ class SpillFile:
                 self._written += done
                 rest = rest[done:]
         except OSError as error:
-            self.problem = f"the full text could not be kept in {self.path.parent}: {error.strerror}"
+            self.problem = f"the full text could not be kept in spill_dir: {error.strerror}"
             self.discard()
 
     def close(self) -> None:
@@ -141,4 +141,4 @@ def check_spill_folder(folder: Path) -> None:
         SandboxError: ``folder`` exists and is no directory.
     """
     if folder.exists() and not folder.is_dir():
-        raise SandboxError(f"spill_dir {folder} is not a folder.")
+        raise SandboxError("spill_dir is not a folder.")

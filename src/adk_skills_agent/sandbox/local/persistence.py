@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
-import shutil
 import stat
 from pathlib import Path
 
@@ -82,9 +80,11 @@ def _move(source: bytes, destination: bytes) -> None:
 
 def _copy(source: bytes, destination: bytes) -> None:
     """To another file system: under a name of its own first, so that nobody sees half a file."""
+    import shutil
+
     if os.path.isdir(destination):  # noqa: PTH112
         remove_tree(os.fsdecode(destination))
-    partial = destination + f".{secrets.token_hex(4)}.part".encode()
+    partial = destination + f".{os.urandom(4).hex()}.part".encode()
     try:
         shutil.copy2(source, partial, follow_symlinks=False)
         os.replace(partial, destination)  # noqa: PTH105

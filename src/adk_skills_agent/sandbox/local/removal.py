@@ -30,7 +30,13 @@ def remove_tree(path: str) -> str | None:
         problem = _remove(path)
         if problem is None or problem.errno not in {errno.EMFILE, errno.ENFILE}:
             break
-    return None if problem is None else f"{path} could not be removed: {problem.strerror}"
+    if problem is None:
+        return None
+    import logging
+
+    # The path is for the owner; the sentence may reach a model, which gets no host paths.
+    logging.getLogger(__name__).warning("%s could not be removed: %s", path, problem.strerror)
+    return f"A temporary folder of the run could not be removed: {problem.strerror}."
 
 
 def _remove(path: str) -> OSError | None:

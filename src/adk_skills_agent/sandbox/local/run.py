@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -70,7 +69,7 @@ class LocalRun:
     """
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
-        self.run_id = secrets.token_hex(8)
+        self.run_id = os.urandom(8).hex()
         self.view: PathView
         self.child: Child
         self.marks: RunMarks
@@ -122,6 +121,8 @@ class LocalRun:
             SandboxError: The files could not be collected, or the command's status was taken by somebody else.
         """
         result = Aftermath()
+        if os.getpid() != self._owner:
+            return result  # a forked child; the run is its parent's
         with self._lock:
             if self._over:
                 return result
@@ -152,7 +153,7 @@ class LocalRun:
     def abandon(self) -> None:
         """End the run at once from any thread, also without its event loop. Does nothing in a forked child."""
         if os.getpid() != self._owner:
-            return
+            return  # before the lock, which somebody may have held when the process was forked
         with self._lock:
             if not self._started or self._over:
                 self._abandoned = True
@@ -181,7 +182,7 @@ class LocalRun:
         cwd = _encode(self.view.directory(request.cwd))
         if not os.path.isdir(cwd):  # noqa: PTH112
             raise ValueError(f"cwd {str(request.cwd)!r} does not exist in the sandbox.")
-        marker = f"{portable(workspace.root)}/not-started-{secrets.token_hex(8)}"
+        marker = f"{portable(workspace.root)}/not-started-{os.urandom(8).hex()}"
         self._marker = marker
         launch = Launch(
             argv=tuple(_encode(part) for part in self._command_line(environment["PATH"], cwd, marker)),

@@ -89,6 +89,7 @@ class Supervision:
         self._child = child
         self._policy = policy
         self._streams = streams
+        self._owner = os.getpid()
         self._exited = False
         self._closed = False
         self._killed = False
@@ -109,7 +110,7 @@ class Supervision:
 
     def stop(self, cause: Status | None, note: str | None = None) -> None:
         """End the run now: SIGKILL to the whole group."""
-        if self._closed or self._exited:
+        if self._closed or self._exited or os.getpid() != self._owner:
             return
         if self.cause is None and cause is not None:
             self.cause = cause
@@ -122,7 +123,8 @@ class Supervision:
 
     def close(self) -> None:
         """Stop watching; descriptors stay open. Works also when the loop is closed already."""
-        if self._closed:
+        # A forked child shares the loop's selector with us: what it closes there would be closed for us too.
+        if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
         for timer in self._timers:

@@ -117,9 +117,15 @@ def fill_workspace(
         _put(workspace, file, seen)
     for mount in mounts:
         if not mount.source.is_dir():
-            raise SandboxError(f"The folder for {mount.target} is not there: {mount.source}.")
+            raise about(SandboxError(f"The folder for {mount.target} is not there."), mount.source)
         if mount.linked:
             _link(workspace, mount)
+
+
+def about(error: SandboxError, path: object) -> SandboxError:
+    """Add a host path for the owner's traceback; the sentence itself may reach a model, which gets no host paths."""
+    error.add_note(f"On the host: {path}")
+    return error
 
 
 def _put(workspace: Workspace, file: InputFile, seen: set[str]) -> None:
@@ -174,7 +180,7 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
     try:
         top = open_folder(str(source))
     except OSError as error:
-        raise SandboxError(f"The workspace {source} cannot be read: {error.strerror}.") from error
+        raise about(SandboxError(f"The session's workspace cannot be read: {error.strerror}."), source) from error
     try:
         with contextlib.closing(walk.entries(top)) as entries:
             for entry in entries:
@@ -186,10 +192,9 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
                 elif stat.S_ISREG(entry.info.st_mode):
                     room -= entry.info.st_size
                     if room < 0:
-                        raise SandboxError(
-                            f"The workspace {source} holds more than workspace_bytes={policy.workspace_bytes:,}. "
-                            "Delete files from it, or raise the limit."
-                        )
+                        problem = f"holds more than workspace_bytes={policy.workspace_bytes:,}"
+                        advice = "Delete files from it, or raise the limit."
+                        raise about(SandboxError(f"The session's workspace {problem}. {advice}"), source)
                     workspace.given[entry.path] = _copy_file(entry.folder, entry.name, target, entry.info)
                     workspace.persistent.add(entry.path)
                 else:
@@ -197,7 +202,8 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
     finally:
         os.close(top)
     if walk.stopped:
-        raise SandboxError(f"The workspace {source} cannot be copied: {walk.stopped}. Delete files from it.")
+        problem = f"cannot be copied: {walk.stopped}"
+        raise about(SandboxError(f"The session's workspace {problem}. Delete files from it."), source)
     workspace.notes.extend(f"{path!r} in the workspace was not copied in: {reason}." for path, reason in walk.skipped)
 
 

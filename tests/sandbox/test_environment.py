@@ -1,0 +1,61 @@
+"""The environment of a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local.environment import build_environment, looks_secret, search_path
+
+PLACES = {"workspace": "/w", "tmp": "/t", "run_id": "1"}
+
+
+def test_nothing_of_the_host_is_there_unless_named():
+    host = {"A": "a", "B": "b", "PATH": "/evil", "HOME": "/root"}
+    environment = build_environment(SandboxPolicy(inherit_env=("A", "MISSING")), {}, host=host, **PLACES)
+    assert environment["A"] == "a"
+    assert "B" not in environment
+    assert "MISSING" not in environment
+    assert "/evil" not in environment["PATH"]
+    assert environment["HOME"] == "/w"
+
+
+def test_the_call_wins_over_the_policy_and_nothing_wins_over_the_run_id():
+    policy = SandboxPolicy(env={"A": "policy", "LANG": "de_DE.UTF-8", "ADK_SKILLS_RUN_ID": "forged"})
+    environment = build_environment(policy, {"A": "call", "ADK_SKILLS_RUN_ID": "forged"}, host={}, **PLACES)
+    assert (environment["A"], environment["LANG"], environment["ADK_SKILLS_RUN_ID"]) == ("call", "de_DE.UTF-8", "1")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GOOGLE_API_KEY",
+        "github_token",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWORD",
+        "SSH_AUTH_SOCK",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ],
+)
+def test_a_name_that_looks_secret_needs_a_decision(name):
+    assert looks_secret(name)
+    with pytest.raises(ConfigError, match=name):
+        build_environment(SandboxPolicy(inherit_env=(name,)), {}, host={name: "x"}, **PLACES)
+    policy = SandboxPolicy(inherit_env=(name,), allow_secrets=True)
+    assert build_environment(policy, {}, host={name: "x"}, **PLACES)[name] == "x"
+
+
+@pytest.mark.parametrize("name", ["TZ", "HTTP_PROXY", "LC_ALL", "GIT_AUTHOR_NAME"])
+def test_an_ordinary_name_is_passed_on(name):
+    assert not looks_secret(name)
+
+
+def test_the_interpreters_folder_comes_first_on_the_path():
+    assert search_path(None).split(":")[0] == str(Path(sys.executable).parent)
+    assert search_path("/opt/py/bin/python").split(":") == ["/opt/py/bin", "/usr/local/bin", "/usr/bin", "/bin"]
+    assert search_path("python3") == "/usr/local/bin:/usr/bin:/bin"
+    assert search_path("/usr/bin/python3") == "/usr/bin:/usr/local/bin:/bin"

@@ -1,0 +1,268 @@
+"""What is special to the process level: platforms it has to cope with, and the agent around it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import psutil
+import pytest
+
+import adk_skills_agent
+from adk_skills_agent.errors import SecurityWarning
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
+from adk_skills_agent.sandbox.local import local_sandbox, process
+from adk_skills_agent.sandbox.local.process import ProcessSandbox
+
+POLICY = SandboxPolicy(min_isolation="process", wall_seconds=20.0)
+HEAD = """
+import asyncio, os, sys, tempfile, warnings
+warnings.simplefilter("ignore")
+tempfile.tempdir = sys.argv[1]
+{before}
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local import local_sandbox
+def request(code, **policy):
+    return ExecutionRequest(("bash", "-c", code), SandboxPolicy(**{{"min_isolation": "process", **policy}}))
+box = local_sandbox()
+"""
+
+
+def agent(code: str, base: Path, *, before: str = "", **options: object) -> subprocess.CompletedProcess[str]:
+    """Run an agent of its own; its standard output and error."""
+    base = base / "agent-tmp"
+    base.mkdir()
+    line = [sys.executable, "-c", HEAD.format(before=before) + code, str(base)]
+    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def processes_called(*line: str) -> list[int]:
+    return [p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == list(line)]
+
+
+async def test_it_says_once_that_it_is_no_protection(monkeypatch):
+    monkeypatch.setattr(process, "_warned", False)
+    with pytest.warns(SecurityWarning, match="files of this user"):
+        await local_sandbox().run(ExecutionRequest(("true",), POLICY))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await ProcessSandbox().run(ExecutionRequest(("true",), POLICY))
+
+
+async def test_the_agents_own_interpreter_is_meant_literally():
+    result = await local_sandbox().run(ExecutionRequest((sys.executable, "-c", "print(1)"), POLICY))
+    assert result.stdout == b"1\n"
+
+
+async def test_a_process_that_left_session_environment_and_pipes_is_still_found_by_its_folder(nothing_left):
+    code = "env -i setsid sleep 60 > /dev/null 2>&1 & sleep 0.05; echo done"
+    result = await local_sandbox().run(ExecutionRequest(("bash", "-c", code), POLICY))
+    assert result.stdout == b"done\n"
+    assert (result.processes_killed, result.survivors) == (1, 0)
+
+
+async def test_a_daemon_that_forked_twice_is_found_by_its_environment(nothing_left):
+    code = "(cd / && setsid sh -c 'sleep 60 & sleep 60' > /dev/null 2>&1 < /dev/null &) ; sleep 0.1"
+    result = await local_sandbox().run(ExecutionRequest(("bash", "-c", code), POLICY))
+    assert result.status is Status.OK
+    assert result.processes_killed >= 2
+
+
+async def test_other_processes_of_the_agent_are_left_alone(tmp_path):
+    other = subprocess.Popen(["sleep", "60"], cwd=tmp_path)
+    forked = os.fork()
+    if forked == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        request = ExecutionRequest(("bash", "-c", "setsid sleep 60 & sleep 0.2"), POLICY)
+        result = await local_sandbox().run(request)
+        assert result.processes_killed == 1
+        assert other.poll() is None
+        assert os.waitpid(forked, os.WNOHANG) == (0, 0)
+    finally:
+        os.kill(forked, signal.SIGKILL)
+        os.waitpid(forked, 0)
+        other.kill()
+        other.wait()
+
+
+async def test_a_flood_of_processes_is_stopped_by_the_watchdog_where_no_limit_holds(nothing_left):
+    if os.geteuid() != 0:
+        pytest.skip("only root has no RLIMIT_NPROC")
+    policy = SandboxPolicy(min_isolation="process", pids=10, wall_seconds=20.0)
+    result = await local_sandbox().run(
+        ExecutionRequest(("bash", "-c", "for i in {1..100}; do sleep 60 & done; wait"), policy)
+    )
+    assert result.status is Status.ERROR
+    assert result.wall_ms < 15_000
+    assert any("processes" in note for note in result.notes)
+
+
+WITHOUT = {
+    "no pidfd": "del os.pidfd_open",
+    "no pidfd and no waitid": "del os.pidfd_open, os.waitid",
+    "no memfd": "del os.memfd_create",
+}
+
+
+@pytest.mark.parametrize("missing", WITHOUT.values(), ids=WITHOUT.keys())
+def test_it_works_where_the_system_offers_less(missing, tmp_path):
+    code = """
+from dataclasses import replace
+async def main():
+    for _ in range(20):
+        r = await box.run(request("cat; exit 3"))
+        assert r.exit_code == 3, r
+    r = await box.run(replace(request("cat"), stdin=b"data"))
+    assert r.stdout == b"data", r
+    r = await box.run(request("sleep 60 & sleep 60", wall_seconds=0.3))
+    assert r.timed_out and r.survivors == 0, r
+    r = await box.run(request("setsid sleep 60 & exit 0", drain_seconds=0.1))
+    assert r.exit_code == 0 and r.survivors == 0, r
+    task = asyncio.create_task(box.run(request("sleep 60")))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+asyncio.run(main())
+print(os.listdir(sys.argv[1]))
+"""
+    done = agent(code, tmp_path, before=missing)
+    assert (done.stderr, done.stdout) == ("", "[]\n")
+
+
+def test_a_forked_agent_has_machinery_of_its_own_and_touches_nothing_of_its_parents(tmp_path):
+    code = """
+async def main():
+    task = asyncio.create_task(box.run(request("sleep 0.6; echo parent")))
+    await asyncio.sleep(0.2)
+    pid = os.fork()
+    if pid == 0:
+        import atexit, threading
+        answer = []
+        thread = threading.Thread(target=lambda: answer.append(asyncio.run(box.run(request("echo child")))))
+        thread.start()
+        thread.join()
+        os.write(1, answer[0].stdout)
+        task.cancel()
+        try:
+            task.get_coro().close()  # what the end of an interpreter does to a coroutine
+        except RuntimeError:
+            pass
+        atexit._run_exitfuncs()
+        os._exit(0)
+    await asyncio.to_thread(os.waitpid, pid, 0)
+    os.write(1, (await task).stdout)
+asyncio.run(main())
+os.write(1, str(os.listdir(sys.argv[1])).encode())
+"""
+    done = agent(code, tmp_path)
+    assert done.stdout == "child\nparent\n[]"
+
+
+def test_an_agent_that_ends_in_the_middle_of_a_run_ends_the_run(tmp_path):
+    code = """
+import threading, time
+flag = os.path.join(sys.argv[1], "flag")
+threading.Thread(target=lambda: asyncio.run(box.run(request(f"echo > {flag}; sleep 61"))), daemon=True).start()
+while not os.path.exists(flag):
+    time.sleep(0.01)
+"""
+    agent(code, tmp_path)
+    assert [path.name for path in (tmp_path / "agent-tmp").iterdir()] == ["flag"]
+    assert processes_called("sleep", "61") == []
+
+
+def test_an_interrupt_from_the_keyboard_ends_the_run(tmp_path):
+    code = """
+import signal, threading
+flag = os.path.join(sys.argv[1], "flag")
+async def main():
+    task = asyncio.create_task(box.run(request(f"echo > {flag}; sleep 62")))
+    while not os.path.exists(flag):
+        await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    await task
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted", os.listdir(sys.argv[1]))
+"""
+    done = agent(code, tmp_path)
+    assert (done.stdout, done.stderr) == ("interrupted ['flag']\n", "")
+    assert processes_called("sleep", "62") == []
+
+
+def test_a_status_taken_by_other_code_is_an_error_and_not_a_success(tmp_path):
+    code = """
+import signal
+from adk_skills_agent.errors import SandboxError
+async def main():
+    task = asyncio.create_task(box.run(request("sleep 0.2; exit 5")))
+    await asyncio.sleep(0.1)
+    await asyncio.to_thread(os.waitpid, -1, 0)
+    try:
+        print(await task)
+    except SandboxError as error:
+        print(error)
+asyncio.run(main())
+print(os.listdir(sys.argv[1]))
+"""
+    done = agent(code, tmp_path)
+    assert done.stdout.startswith("The exit status of the command was taken by other code")
+    assert done.stdout.endswith("[]\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_an_ordinary_user_has_a_process_limit_and_cleans_up_folders_without_permission(tmp_path):
+    nobody = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        copy = Path(folder, "lib", "adk_skills_agent")
+        shutil.copytree(Path(adk_skills_agent.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        code = f"""
+sys.path.insert(0, {str(copy.parent)!r})
+import adk_skills_agent
+"""
+        body = """
+async def main():
+    r = await box.run(request("mkdir -p a/b; echo x > a/b/c; chmod 000 a/b/c a/b a .; echo done"))
+    print(r.stdout, r.isolation.enforced["pids"])
+    r = await box.run(request("for i in {1..60}; do sleep 5 & done; echo all", pids=20, wall_seconds=2.0))
+    print(b"esource" in r.stderr)
+asyncio.run(main())
+print([name for name in os.listdir(sys.argv[1]) if name != "lib"])
+"""
+        python = next((p for p in ("/usr/bin/python3", "/usr/local/bin/python3") if usable(p, nobody.pw_uid)), None)
+        if python is None:
+            pytest.skip("no Python 3.11 that other users may run")
+        line = [python, "-c", HEAD.format(before=code) + body, folder]
+        done = subprocess.run(
+            line,
+            capture_output=True,
+            text=True,
+            user=nobody.pw_uid,
+            group=nobody.pw_gid,
+            extra_groups=[],
+            cwd="/",
+            env={},
+            check=False,
+            timeout=60,
+        )
+        assert (done.stdout.splitlines(), done.stderr) == (["b'done\\n' rlimit", "True", "[]"], "")
+
+
+def usable(python: str, uid: int) -> bool:
+    try:
+        test = "import sys; sys.exit(sys.version_info < (3, 11))"
+        return subprocess.run([python, "-c", test], user=uid, cwd="/", check=False).returncode == 0
+    except OSError:
+        return False

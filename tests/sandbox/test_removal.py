@@ -1,0 +1,54 @@
+"""Removal of hostile trees."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from adk_skills_agent.sandbox.local.removal import remove_tree
+
+
+def test_links_are_removed_and_what_they_point_to_stays(tmp_path: Path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    tree = tmp_path / "tree"
+    (tree / "a").mkdir(parents=True)
+    (tree / "a" / "folder").symlink_to(outside)
+    (tree / "file").symlink_to(outside / "kept")
+    os.mkfifo(tree / "pipe")
+    assert remove_tree(str(tree)) is None
+    assert not tree.exists()
+    assert (outside / "kept").read_text() == "kept"
+
+
+def test_a_tree_deeper_than_recursion_and_descriptors_allow_is_removed(tmp_path: Path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    here = os.getcwd()
+    try:
+        os.chdir(tree)
+        for _ in range(1500):
+            os.mkdir("d")
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    before = len(os.listdir("/proc/self/fd"))
+    assert remove_tree(str(tree)) is None
+    assert not tree.exists()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_names_like_the_ones_used_for_moving_and_odd_bytes_are_no_obstacle(tmp_path: Path):
+    tree = tmp_path / "tree"
+    for name in (b".adk-skills-removing-1", b"\xff\n", b"a/.adk-skills-removing-1/b", b"a/.adk-skills-removing-2"):
+        os.makedirs(os.path.join(os.fsencode(tree), name))
+    assert remove_tree(str(tree)) is None
+    assert not tree.exists()
+
+
+def test_what_is_not_there_or_no_folder_is_no_problem(tmp_path: Path):
+    assert remove_tree(str(tmp_path / "missing")) is None
+    (tmp_path / "file").write_text("x")
+    assert remove_tree(str(tmp_path / "file")) is None
+    assert not (tmp_path / "file").exists()
