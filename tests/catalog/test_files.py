@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from adk_skills_agent.catalog import Skill, SkillFile
 from adk_skills_agent.catalog.files import list_files
 from adk_skills_agent.format import parse_head
@@ -116,6 +118,16 @@ def test_the_listing_is_bounded_and_says_so(make_skill: MakeSkill) -> None:
     assert [problem.code for problem in shallow.problems] == ["too-deep"]
     exact = list_files(str(folder), "SKILL.md", max_files=21, max_depth=3)
     assert (len(exact.files), exact.problems) == (21, ())
+
+
+def test_thousands_of_empty_folders_end(make_skill: MakeSkill, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_skill("one", files={"a.md": ""})
+    for number in range(30):
+        (folder / f"empty-{number:02}").mkdir()
+    monkeypatch.setattr("adk_skills_agent.catalog.files.MAX_FOLDERS", 20)
+    skill = skill_in(folder)
+    assert paths(skill) == ["a.md"]
+    assert [problem.code for problem in skill.file_diagnostics()] == ["too-many-folders"]
 
 
 def test_a_skill_whose_folder_is_gone_lists_nothing_and_says_why(make_skill: MakeSkill) -> None:

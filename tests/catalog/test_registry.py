@@ -213,6 +213,30 @@ async def test_callers_at_the_same_time_share_one_look_and_the_loop_stays_free(
     assert list(registry) == ["one", "two"]
 
 
+async def test_a_look_at_the_disk_does_not_make_readers_wait(
+    make_skill: MakeSkill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = registry_of(make_skill("one").parent, RegistryConfig(cache=False, refresh_interval=0))
+    looking, go_on = threading.Event(), threading.Event()
+    whole = SkillsRegistry._look
+
+    def held_look(self: SkillsRegistry) -> bool:
+        looking.set()
+        assert go_on.wait(30)
+        return whole(self)
+
+    monkeypatch.setattr(SkillsRegistry, "_look", held_look)
+    look = asyncio.create_task(registry.refresh_if_due())
+    await asyncio.to_thread(looking.wait)
+    assert list(registry) == ["one"]
+    assert registry.load_skill("one").instructions
+    assert registry.scope_of("one") == "explicit"
+    assert registry.view("o*").search("thing")
+    assert not look.done()
+    go_on.set()
+    assert not await look
+
+
 def test_refreshes_from_several_event_loops_and_threads_agree(make_skill: MakeSkill) -> None:
     root = make_skill("one").parent
     registry = registry_of(root, RegistryConfig(cache=False, refresh_interval=0))

@@ -208,3 +208,40 @@ def test_xdg_folders_are_honoured(make_skill: MakeSkill, tmp_path: Path, monkeyp
     make_skill("mine", root=tmp_path / "settings" / "adk-skills" / "skills")
     (tmp_path / "empty").mkdir()
     assert list(scoped(tmp_path / "empty")) == ["mine"]
+
+
+def test_a_home_reached_by_a_link_is_still_the_home(
+    make_skill: MakeSkill, private_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_skill("mine", root=private_home / ".claude" / "skills")
+    (tmp_path / "home").symlink_to(private_home)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    registry = scoped(private_home, RegistryConfig(cache=False, packages=False))
+    assert registry.scope_of("mine") is Scope.USER
+    assert registry.diagnostics == ()
+
+
+def test_a_working_folder_behind_a_link_does_not_borrow_trust(
+    make_skill: MakeSkill, project: Path, tmp_path: Path
+) -> None:
+    evil = tmp_path / "evil"
+    (evil / "sub").mkdir(parents=True)
+    make_skill("bad", root=evil / "sub" / ".agents" / "skills")
+    (project / "link").symlink_to(evil / "sub")
+    trust_project(project)
+    registry = scoped(project / "link", RegistryConfig(cache=False, packages=False))
+    assert list(registry) == []
+    assert [diagnostic.code for diagnostic in registry.diagnostics] == ["link-leaves-scope"]
+
+
+def test_a_working_folder_that_is_gone_leaves_the_user_scope(
+    make_skill: MakeSkill, private_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_skill("mine", root=private_home / ".agents" / "skills")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    registry = SkillsRegistry(RegistryConfig(cache=False, packages=False))
+    registry.discover_scopes()
+    monkeypatch.undo()
+    assert "no-such-folder" in [diagnostic.code for diagnostic in registry.diagnostics]

@@ -288,3 +288,25 @@ def test_a_command_that_does_not_exist_is_wrong_usage() -> None:
 def test_python_dash_m_is_the_same_program() -> None:
     run = subprocess.run([sys.executable, "-m", "adk_skills_agent", "--version"], capture_output=True, check=False)
     assert run.stdout.startswith(b"adk-skills ")
+
+
+def test_a_project_is_trusted_and_no_longer(tmp_path: Path, make_skill: Callable[..., Path]) -> None:
+    """C11: skills of a project load only when its root is on the list."""
+    (tmp_path / "project" / ".git").mkdir(parents=True)
+    make_skill("local", root=tmp_path / "project" / ".agents" / "skills")
+    inside = tmp_path / "project" / ".agents"
+    before = adk_skills("list", cwd=inside)
+    assert "local" not in before.stdout
+    assert adk_skills("trust", cwd=inside).stdout == f"Trusted: {tmp_path / 'project'}\n"
+    assert "local" in adk_skills("list", cwd=tmp_path / "project").stdout
+    assert json.loads(adk_skills("trust", "--list", "--json").stdout) == [str(tmp_path / "project")]
+    adk_skills("trust", tmp_path / "project", "--remove")
+    assert "local" not in adk_skills("list", cwd=tmp_path / "project").stdout
+    assert adk_skills("trust", tmp_path / "nowhere").returncode == 2
+
+
+def test_a_model_without_a_key_ends_in_a_sentence(tmp_path: Path) -> None:
+    run = adk_skills("demo", "--model", "gemini-2.5-flash", cwd=tmp_path, GOOGLE_API_KEY="", GEMINI_API_KEY="")
+    assert run.returncode == 1
+    assert "API key" in run.stderr
+    assert "Traceback" not in run.stderr

@@ -11,7 +11,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 PROGRAM = Path(sys.executable).parent / "adk-skills"
-COMMANDS = ("list", "info", "validate", "new", "search", "run", "doctor", "demo", "completion")
+COMMANDS = ("list", "info", "validate", "new", "search", "run", "trust", "doctor", "demo", "completion")
 
 
 def help_of(*command: str) -> str:
@@ -47,7 +47,5 @@ def test_every_command_has_an_example_in_its_help(command: str) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_there_is_a_completion_script(shell: str) -> None:
-    run = subprocess.run(
-        [PROGRAM, "completion", shell], capture_output=True, text=True, check=False
-    )
+    run = subprocess.run([PROGRAM, "completion", shell], capture_output=True, text=True, check=False)
     assert "_ADK_SKILLS_COMPLETE" in run.stdout

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the parser, for a bounded time: ``python fuzz_parser_atheris.py [SECONDS]`` (default 60).
 
-Ends with 0 when nothing was found or atheris is not installed (it says which), with 1 and the input otherwise.
+Ends with 0 when nothing was found or atheris is not installed (it says which), with 77, the traceback and the input otherwise.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ except ImportError:
     sys.exit(0)
 
 with atheris.instrument_imports(include=["adk_skills_agent", "yaml"]):
+    # Some modules are imported on first use; here, so that they are instrumented.
+    import adk_skills_agent.format.body_description
+    import adk_skills_agent.format.text_repairs
+    import adk_skills_agent.format.unusual_fences  # noqa: F401
     from adk_skills_agent.errors import ParseError
     from adk_skills_agent.format import normalise_name, parse_file, parse_head, to_available_skills_xml, validate_skill
     from adk_skills_agent.format.yaml_nodes import YamlProblem, load_fields

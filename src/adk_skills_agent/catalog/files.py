@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from itertools import islice
 
 from adk_skills_agent.catalog.ignore import NOT_LISTED
 from adk_skills_agent.catalog.spelling import is_inside, shown
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
 MAX_FILES = 10_000  # the largest of 2,066 real skills has 400
+MAX_FOLDERS = 10_000  # empty folders cost time too
 MAX_DEPTH = 20  # the deepest real file is 7 folders down
 
 
@@ -65,7 +67,7 @@ class _Listing:
 
     def run(self) -> FileListing:
         level = [""]
-        depth = 0
+        depth = visited = 0
         while level:  # level by level, so that a cut takes the deepest files
             if depth > self.max_depth:
                 message = f"Folders deeper than {self.max_depth} levels are not listed; the first is {{}}."
@@ -73,6 +75,11 @@ class _Listing:
                 break
             below: list[str] = []
             for prefix in level:
+                visited += 1
+                if visited > MAX_FOLDERS:
+                    message = f"The skill has more than {MAX_FOLDERS} folders; {{}} and what follows is not listed."
+                    self._say("too-many-folders", Severity.WARNING, prefix, message)
+                    return self._listing()
                 for entry in self._entries(prefix):
                     if len(self.files) >= self.max_files:
                         message = (
@@ -93,7 +100,8 @@ class _Listing:
     def _entries(self, prefix: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(f"{self.folder}/{prefix}") as entries:
-                return sorted(entries, key=lambda entry: entry.name)
+                # more than that is cut anyway, and must not fill the memory before it is
+                return sorted(islice(entries, self.max_files + MAX_FOLDERS), key=lambda entry: entry.name)
         except OSError as error:
             why = error.strerror or type(error).__name__
             self._say("unreadable-folder", Severity.ERROR, prefix, f"{{}} cannot be listed: {why}.")

@@ -56,6 +56,7 @@ class SkillsRegistry(CatalogReader):
         self._origins: dict[str, ScanRoot] = {}
         self._cache = IndexCache(cache_folder(self.config) if self.config.cache else None)
         self._loaded: dict[str, Skill] = {}
+        self._loaded_lock = threading.Lock()
         self._search_lock = threading.Lock()
         self._search_index: tuple[CatalogSnapshot, SearchIndex] | None = None
         self._next_look = 0.0
@@ -100,7 +101,7 @@ class SkillsRegistry(CatalogReader):
             How many skills of the scopes are in the catalog.
         """
         with self._lock:
-            self._cwd = os.path.abspath(cwd) if cwd is not None else os.getcwd()
+            self._cwd = self._working_folder(cwd)
             self._look()
             return sum(origin.scope is not Scope.EXPLICIT for origin in self._origins.values())
 
@@ -110,9 +111,7 @@ class SkillsRegistry(CatalogReader):
         Raises:
             SkillNotFound: There is no such skill.
         """
-        entry = self._require(name)
-        with self._lock:
-            origin = self._origins.get(entry.name)
+        origin = self._origins.get(self._require(name).name)
         return origin.scope if origin is not None else Scope.EXPLICIT
 
     def refresh(self) -> bool:
@@ -164,7 +163,7 @@ class SkillsRegistry(CatalogReader):
             return self._search_index[1]
 
     def _load(self, entry: IndexedSkill) -> Skill:
-        with self._lock:
+        with self._loaded_lock:  # not the lock of the scan: a caller on the event loop must not wait for the disk
             skill = self._loaded.pop(entry.location, None)
             if skill is None or skill.name != entry.name:
                 skill = Skill(entry.metadata, entry.problems)
@@ -172,6 +171,14 @@ class SkillsRegistry(CatalogReader):
             if len(self._loaded) > _MAX_LOADED:
                 del self._loaded[next(iter(self._loaded))]
             return skill
+
+    def _working_folder(self, given: str | os.PathLike[str] | None) -> str:
+        try:
+            return os.path.abspath(given) if given is not None else os.getcwd()
+        except FileNotFoundError:
+            message = "The folder this process works in is gone, so there is no project scope. Name one with cwd."
+            self._not_paths.append(Diagnostic("no-such-folder", Severity.ERROR, message))
+            return os.sep
 
     def _look(self) -> bool:
         """Scan every root and replace the snapshot when something differs. The lock is held."""

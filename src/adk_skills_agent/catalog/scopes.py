@@ -98,6 +98,7 @@ def scope_roots(cwd: str, config: RegistryConfig) -> list[ScanRoot]:
         config: Bounds and places.
     """
     user = list(_user_folders(config))
+    real_user = {os.path.realpath(path) for path in user}
     found: dict[str, ScanRoot] = {}
     top = os.path.realpath(project_root(cwd))
     folder = cwd
@@ -105,7 +106,8 @@ def scope_roots(cwd: str, config: RegistryConfig) -> list[ScanRoot]:
     while True:
         for name in CLIENT_FOLDERS:
             path = os.path.join(folder, name)
-            if path not in user:  # working in the home itself: what is there is the user's, and needs no trust
+            # Working in the home itself: what is there is the user's, and needs no trust.
+            if os.path.realpath(path) not in real_user:
                 found.setdefault(path, _scanned(path, scope, top, config))
         if os.path.realpath(folder) == top or os.path.dirname(folder) == folder:
             break

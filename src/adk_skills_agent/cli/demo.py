@@ -106,7 +106,9 @@ def _introduce(*, rehearsed: bool, model: str) -> None:
 
 
 def _show(step: DemoStep) -> None:
-    if step.kind == "call":
+    if step.kind == "catalog":
+        print(f"\ncatalogue  the model is told of these skills: {_brief(step.content, 400)}")
+    elif step.kind == "call":
         print(f"\nmodel      calls {step.name}({_brief(step.content, 160)})")
     elif step.kind == "result":
         print(f"tool       {_brief(step.content, 400)}")
@@ -128,5 +130,8 @@ def _conclude(run: DemoRun, written: list[str]) -> None:
     print()
     for path in written:
         print(f"file       {path}")
-    print(f"catalogue  {run.skills} skills in {run.catalog_tokens} tokens of each request")
+    print(
+        f"catalogue  {run.skills} skills cost {run.catalog_tokens} tokens of each request; the model read "
+        f"{run.prompt_tokens:,} tokens in all"
+    )
     print("isolation  level 'process', chosen for our own examples; see adk-skills doctor for what this machine can do")

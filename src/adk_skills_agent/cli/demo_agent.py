@@ -21,7 +21,7 @@ REHEARSED = "rehearsed"
 
 @dataclass(slots=True)
 class DemoStep:
-    """One thing that happened: ``call``, ``result`` or ``text``."""
+    """One thing that happened: ``catalog``, ``call``, ``result``, ``text`` or ``error``."""
 
     kind: str
     name: str
@@ -93,6 +93,7 @@ async def run_demo(model: BaseLlm | str, run: DemoRun, question: str = QUESTION)
     )
     listing = next(tool for tool in agent.tools if isinstance(tool, SkillTools)).listing
     run.skills, run.catalog_tokens = len(listing.skills), listing.text.tokens
+    yield DemoStep("catalog", "use_skill", {"skills": list(listing.skills), "tokens": listing.text.tokens})
     runner = InMemoryRunner(agent=agent, app_name="adk-skills-demo")
     try:
         session = await runner.session_service.create_session(app_name=runner.app_name, user_id="you")
@@ -121,11 +122,13 @@ async def _answered(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
             yield event
     except SkillsError:
         raise
-    except Exception as error:  # noqa: BLE001 - each model client has its own exceptions; all mean the same here
+    except Exception as error:
         if told:
             return  # google-adk has already made an event of it
         cause = getattr(error, "error", error)
-        raise ConfigError(f"The model did not answer: {type(cause).__name__}: {' '.join(str(cause).split())}") from error
+        raise ConfigError(
+            f"The model did not answer: {type(cause).__name__}: {' '.join(str(cause).split())}"
+        ) from error
 
 
 def _steps(event: Event) -> Iterator[DemoStep]:

@@ -47,7 +47,7 @@ def create_skill_template(
     aside: Path | None = None
     made: list[Path] = []
     try:
-        made = [path for path in (target.parent, *target.parent.parents) if not path.exists()]
+        made = [path for path in (target.parent, *target.parent.parents) if not os.path.lexists(path)]
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{name[:32]}.{os.getpid()}.{os.urandom(4).hex()}.new")
         aside.mkdir()
@@ -64,7 +64,7 @@ def create_skill_template(
     finally:
         if aside is not None:
             shutil.rmtree(aside, ignore_errors=True)
-        if not target.exists():
+        if not os.path.lexists(target):
             _remove_empty(made)
     return target
 

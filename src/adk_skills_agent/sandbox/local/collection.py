@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from adk_skills_agent.sandbox.contract import OutputFile, SandboxPolicy
 from adk_skills_agent.sandbox.local.mime_types import mime_type
 from adk_skills_agent.sandbox.local.output_names import distinct, readable, safe_name
-from adk_skills_agent.sandbox.local.tree import Entry, Walk, open_folder
+from adk_skills_agent.sandbox.local.tree import Entry, Walk, open_own_folder
 from adk_skills_agent.sandbox.local.workspace import Workspace, stamp
 
 _DEFAULT_ENTRIES = 100_000
@@ -62,12 +62,12 @@ def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
     """
     result = Collected()
     most = policy.workspace_inodes if policy.workspace_inodes is not None else _DEFAULT_ENTRIES
-    walk = Walk(most + len(workspace.given) + len(workspace.given_folders) + len(workspace.links))
+    walk = Walk(most + len(workspace.given) + len(workspace.given_folders) + len(workspace.links), own=True)
     taken: set[str] = set()
     left_out = 0
     budget = policy.max_total_file_bytes
     try:
-        top = open_folder(workspace.work)
+        top = open_own_folder(workspace.work)
     except FileNotFoundError:
         result.notes.append("The script removed its workspace; there are no output files.")
         return result
@@ -75,8 +75,6 @@ def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
         result.notes.append("The script replaced its workspace by something else; there are no output files.")
         return result
     try:
-        if stat.S_IMODE(os.fstat(top).st_mode) & 0o700 != 0o700:
-            os.fchmod(top, 0o700)
         with contextlib.closing(walk.entries(top)) as entries:
             for entry in entries:
                 if entry.is_folder:

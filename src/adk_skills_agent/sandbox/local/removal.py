@@ -11,7 +11,8 @@ import os
 import stat
 import time
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from adk_skills_agent.sandbox.local.tree import open_own_folder
+
 _MOVED = ".adk-skills-removing-"
 # Other threads may hold every descriptor of the agent for a moment; a folder left behind is worse than waiting.
 _ATTEMPTS = 20
@@ -45,7 +46,7 @@ def _remove(path: str) -> OSError | None:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)  # noqa: PTH108
             return None
-        top = _open(path, None)
+        top = open_own_folder(path)
         try:
             problem = _empty(top)
         finally:
@@ -74,7 +75,7 @@ def _empty(top: int) -> OSError | None:
         name = pending.pop()
         found: list[str] = []
         try:
-            descriptor = _open(name, top)
+            descriptor = open_own_folder(name, top)
         except OSError as error:
             problem = problem or error
             continue
@@ -127,18 +128,3 @@ def _move_up(name: str, parent: int, moved: str, top: int) -> OSError | None:
         else:
             return None
     return None
-
-
-def _open(name: str, parent: int | None) -> int:
-    """A descriptor of a folder that can be read and written, if need be after giving ourselves the permission."""
-    try:
-        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
-    except PermissionError:
-        # Nothing of the run is alive any more, so the folder cannot be swapped for a link in between.
-        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise
-        os.chmod(name, 0o700, dir_fd=parent)
-        return os.open(name, _DIRECTORY, dir_fd=parent)
-    if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o700 != 0o700:
-        os.fchmod(descriptor, 0o700)
-    return descriptor

@@ -44,14 +44,23 @@ class Walk:
         max_entries: Entries looked at.
         max_depth: Folders inside folders.
         max_seconds: Wall time.
+        own: The tree is a finished run's: folders without permission are given it.
 
     Attributes:
         skipped: Folders not entered: ``(path, reason)``.
         stopped: Why the walk ended early, or None when it saw everything.
     """
 
-    def __init__(self, max_entries: int, *, max_depth: int = MAX_DEPTH, max_seconds: float = MAX_SECONDS) -> None:
+    def __init__(
+        self,
+        max_entries: int,
+        *,
+        max_depth: int = MAX_DEPTH,
+        max_seconds: float = MAX_SECONDS,
+        own: bool = False,
+    ) -> None:
         self._left = max_entries
+        self._own = own
         self._max_depth = max_depth
         self._deadline = time.monotonic() + max_seconds
         self._reasons = (f"more than {max_entries:,} files", f"looking took more than {max_seconds:g} s")
@@ -89,7 +98,10 @@ class Walk:
                 self.skipped.append((path, f"nested deeper than {self._max_depth} folders"))
                 continue
             try:
-                below = os.open(item.name, _DIRECTORY, dir_fd=folder)
+                if self._own:
+                    below = open_own_folder(item.name, folder)
+                else:
+                    below = os.open(item.name, _DIRECTORY, dir_fd=folder)
             except OSError as error:
                 self.skipped.append((path, f"cannot be opened: {error.strerror}"))
                 continue
@@ -114,6 +126,21 @@ def on_disk(folder: str, path: str) -> bytes:
 def open_folder(path: str) -> int:
     """A descriptor of a folder that is not a link."""
     return os.open(path, _DIRECTORY)
+
+
+def open_own_folder(name: str, parent: int | None = None) -> int:
+    """The same for a folder of a run that is over, after giving ourselves the permissions the script took away."""
+    try:
+        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+    except PermissionError:
+        # Nothing of the run is alive any more, so the folder cannot be swapped for a link in between.
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise
+        os.chmod(name, 0o700, dir_fd=parent)
+        return os.open(name, _DIRECTORY, dir_fd=parent)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o700 != 0o700:
+        os.fchmod(descriptor, 0o700)
+    return descriptor
 
 
 def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, int]:
