@@ -21,6 +21,7 @@ test: setup  ## Run the tests
 test-slow: setup  ## Run the slow tests: fuzzing, the wheel in an empty directory, long floods
 	@tools/setup --group slow
 	@$(PYTEST) -n auto -m slow
+	@$(BIN)/python tests/format/fuzz_parser_atheris.py 60
 
 test-adk-matrix: setup  ## Run the google-adk tests on its lowest supported and its newest version
 	@tools/test-adk-matrix

@@ -1,6 +1,7 @@
 """Coverage-guided fuzzing of the parser, for a bounded time: ``python fuzz_parser_atheris.py [SECONDS]`` (default 60).
 
-Ends with 0 when nothing was found or atheris is not installed (it says which), with 77, the traceback and the input otherwise.
+Ends with 0 when nothing was found or atheris is not installed (it says which); otherwise with 77, the traceback and
+the input.
 """
 
 from __future__ import annotations

@@ -181,6 +181,26 @@ while not os.path.exists(flag):
     assert processes_called("sleep", "61") == []
 
 
+def test_an_agent_that_is_process_1_keeps_no_zombies(tmp_path):
+    probe = subprocess.run(["unshare", "-p", "-f", "--mount-proc", "true"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip("needs the right to make a PID namespace")
+    code = """
+async def main():
+    for n in range(30):
+        r = await box.run(request("(sleep 60 & setsid sleep 60 & sleep 0 & exit 0) > /dev/null 2>&1"))
+        assert r.survivors == 0, r
+    assert os.getpid() == 1
+    await asyncio.sleep(0.1)
+asyncio.run(main())
+print([p for p in os.listdir("/proc") if p.isdigit()])
+"""
+    (tmp_path / "t").mkdir()
+    line = ["unshare", "-p", "-f", "--mount-proc", sys.executable, "-c", HEAD.format(before="") + code]
+    done = subprocess.run([*line, str(tmp_path / "t")], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr) == ("['1']\n", "")
+
+
 def test_an_interrupt_from_the_keyboard_ends_the_run(tmp_path):
     code = """
 import signal, threading

@@ -54,6 +54,7 @@ class SkillsRegistry(CatalogReader):
         self._packages: tuple[list[ScanRoot], list[Diagnostic]] | None = None
         self._scans: dict[ScanRoot, Scan] = {}
         self._origins: dict[str, ScanRoot] = {}
+        self._counts: dict[ScanRoot, int] = {}
         self._cache = IndexCache(cache_folder(self.config) if self.config.cache else None)
         self._loaded: dict[str, Skill] = {}
         self._loaded_lock = threading.Lock()
@@ -89,7 +90,7 @@ class SkillsRegistry(CatalogReader):
                     self._explicit[root] = None
                     roots.add(root)
             self._look()
-            return sum(origin in roots for origin in self._origins.values())
+            return sum(self._counts[root] for root in roots)
 
     def discover_scopes(self, cwd: str | os.PathLike[str] | None = None) -> int:
         """Look for skills in the scopes: project, ancestors, user, admin, packages (C1 to C3, C12).
@@ -103,7 +104,7 @@ class SkillsRegistry(CatalogReader):
         with self._lock:
             self._cwd = self._working_folder(cwd)
             self._look()
-            return sum(origin.scope is not Scope.EXPLICIT for origin in self._origins.values())
+            return sum(count for root, count in self._counts.items() if root.scope is not Scope.EXPLICIT)
 
     def scope_of(self, name: str) -> Scope:
         """Who put a skill where it was found.
@@ -187,9 +188,10 @@ class SkillsRegistry(CatalogReader):
         for root in self._roots(problems):
             scans[root] = self._scan(root)
         self._scans = scans
-        skills, origins = _merge(scans, problems)
+        skills, origins, counts = _merge(scans, problems)
         problems.extend(self._cache.problems)
         self._origins = origins
+        self._counts = counts
         self._next_look = time.monotonic() + self.config.refresh_interval
         old = self._current
         if _same(old.skills, skills) and list(old.problems) == problems:
@@ -250,11 +252,13 @@ class SkillsRegistry(CatalogReader):
 
 def _merge(
     scans: dict[ScanRoot, Scan], problems: list[Diagnostic]
-) -> tuple[dict[str, IndexedSkill], dict[str, ScanRoot]]:
+) -> tuple[dict[str, IndexedSkill], dict[str, ScanRoot], dict[ScanRoot, int]]:
     """One skill for each name: of the first root in the order of precedence, and there the first found (C8 to C10)."""
     skills: dict[str, IndexedSkill] = {}
     origins: dict[str, ScanRoot] = {}
+    counts: dict[ScanRoot, int] = {}
     for root, result in scans.items():
+        before = len(skills)
         problems.extend(result.problems)
         for skill in result.skills:
             winner = skills.setdefault(skill.name, skill)
@@ -262,7 +266,8 @@ def _merge(
                 origins[skill.name] = root
             elif not _is_same_file(winner, skill):
                 problems.append(_shadowed(skill, root, winner, origins[skill.name]))
-    return dict(sorted(skills.items())), origins
+        counts[root] = len(skills) - before
+    return dict(sorted(skills.items())), origins, counts
 
 
 def _is_same_file(one: IndexedSkill, other: IndexedSkill) -> bool:

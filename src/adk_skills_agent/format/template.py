@@ -72,9 +72,9 @@ def create_skill_template(
 def _remove_empty(folders: list[Path]) -> None:
     """Remove the folders that were made for nothing, deepest first."""
     for folder in folders:
+        if not os.path.lexists(folder):
+            continue  # it was never made
         try:
             folder.rmdir()
-        except FileNotFoundError:
-            continue  # it was never made
         except OSError:
             return  # not empty: someone else uses it by now

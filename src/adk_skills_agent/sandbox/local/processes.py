@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
@@ -125,11 +125,11 @@ def run_members(marks: RunMarks) -> list[ProcessInfo]:
     return list(found.values())
 
 
-def end_run(marks: RunMarks) -> tuple[int, int]:
-    """Kill everything of a run. The command itself must not have been waited for yet.
+def end_run(marks: RunMarks) -> tuple[int, int, frozenset[int]]:
+    """Kill everything of a run. The command itself should not have been waited for yet, so that its id is its own.
 
     Returns:
-        How many processes besides the command were still alive, and how many are left.
+        How many processes besides the command were still alive, how many are left, and the ids of the former.
     """
     met: set[tuple[int, int]] = set()
     pause = _FIRST_PAUSE
@@ -137,7 +137,7 @@ def end_run(marks: RunMarks) -> tuple[int, int]:
         members = run_members(marks)
         signal_group(marks.pid, signal.SIGKILL)
         if not members:
-            return len(met), 0
+            return len(met), 0, frozenset(pid for pid, _ in met)
         met.update((info.pid, info.start) for info in members)
         strangers = [info for info in members if info.group != marks.pid]
         if strangers:
@@ -148,14 +148,20 @@ def end_run(marks: RunMarks) -> tuple[int, int]:
         if attempt + 1 < _ROUNDS:
             time.sleep(pause)
             pause = min(pause * 2, 0.1)
-    return len(met), len(run_members(marks))
+    return len(met), len(run_members(marks)), frozenset(pid for pid, _ in met)
 
 
-def reap_adopted(pid: int) -> None:
-    """Wait for dead members of the run's group that became our children: the agent is process 1 or a subreaper."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-pid, os.WNOHANG)[0] > 0:
-            pass
+def reap_adopted(group: int, killed: Iterable[int]) -> None:
+    """Wait for the run's dead that became our children, because the agent is process 1 or a subreaper (row 31).
+
+    Args:
+        group: The run's group.
+        killed: Ids of processes that were killed outside of it, too.
+    """
+    for which in (-group, *killed):
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(which, os.WNOHANG)[0] > 0:
+                pass
 
 
 def _suspects(marks: RunMarks) -> Iterator[ProcessInfo]:

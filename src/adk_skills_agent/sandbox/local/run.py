@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import sys
 import threading
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exit_watch import wait_until_ended
 from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
 from adk_skills_agent.sandbox.local.persistence import persist
-from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted, signal_group
+from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
 from adk_skills_agent.sandbox.local.tree import portable
 from adk_skills_agent.sandbox.local.view import PathView
@@ -218,12 +217,9 @@ class LocalRun:
 
     def _end_processes(self, result: Aftermath) -> None:
         child = self.child
-        if child.waited is None:
-            result.killed, result.survivors = end_run(self.marks)
-            if not wait_until_ended(child, _KILL_SECONDS):
-                result.survivors += 1  # it hangs inside the kernel; nothing can be done about it
-        else:
-            signal_group(child.pid, signal.SIGKILL)
+        result.killed, result.survivors, met = end_run(self.marks)
+        if not wait_until_ended(child, _KILL_SECONDS):
+            result.survivors += 1  # it hangs inside the kernel; nothing can be done about it
         result.rest = (_drain(child.stdout), _drain(child.stderr))
         if child.waited is None and not result.survivors:
             with contextlib.suppress(ChildProcessError):
@@ -233,7 +229,7 @@ class LocalRun:
             with contextlib.suppress(ChildProcessError):
                 pid, status, usage = os.wait4(child.pid, os.WNOHANG)
                 child.waited = (status, usage) if pid else None
-        reap_adopted(child.pid)
+        reap_adopted(child.pid, met)
         if child.waited is not None:
             status, usage = child.waited
             result.status = status
