@@ -223,12 +223,17 @@ except KeyboardInterrupt:
 
 def test_a_status_taken_by_other_code_is_an_error_and_not_a_success(tmp_path):
     code = """
-import signal
+import time
 from adk_skills_agent.errors import SandboxError
 async def main():
-    task = asyncio.create_task(box.run(request("sleep 0.2; exit 5")))
-    await asyncio.sleep(0.1)
-    await asyncio.to_thread(os.waitpid, -1, 0)
+    task = asyncio.create_task(box.run(request("sleep 0.5; exit 5")))
+    def take():
+        while True:
+            try:
+                return os.waitpid(-1, 0)
+            except ChildProcessError:  # not started yet
+                time.sleep(0.01)
+    await asyncio.to_thread(take)
     try:
         print(await task)
     except SandboxError as error:

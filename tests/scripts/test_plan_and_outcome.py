@@ -199,3 +199,30 @@ def test_keys_outlive_an_invocation_and_separate_sessions() -> None:
     """S0-67."""
     assert execution_id("csv", "s1", "bot") == "skill:csv:session:s1:agent:bot"
     assert workspace_key("app", "u", "s1") != workspace_key("app", "u", "s2")
+
+
+def test_a_cut_of_the_sandbox_is_marked_where_it_is(skill_with: Callable[..., Skill]) -> None:
+    skill = skill_with({"scripts/r.py": "print('ü' * 500 + 'end')"})
+    shown = str(run(skill, "r.py", output_bytes=400).to_model()["stdout"])
+    head, _, tail = shown.partition("\n[... 604 bytes left out ...]\n")
+    assert set(head) == {"ü"}
+    assert tail.endswith("end\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "limit", "says"),
+    [
+        ("while True: pass", {"cpu_seconds": 1}, "CPU time"),
+        (
+            "f = open('big', 'wb')\nfor _ in range(99): f.write(b'x' * (1 << 16)); f.flush()",
+            {"file_bytes": 1 << 20},
+            "1",
+        ),
+    ],
+)
+def test_a_limit_of_the_kernel_is_named(
+    skill_with: Callable[..., Skill], source: str, limit: dict[str, int], says: str
+) -> None:
+    outcome = run(skill_with({"scripts/r.py": source}), "r.py", **limit)
+    assert outcome.status == "error"
+    assert says in (outcome.error or "")

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping
 from itertools import islice
 
-from adk_skills_agent.catalog.discovery import Folder
+from adk_skills_agent.catalog.folder import Folder
 from adk_skills_agent.catalog.indexed import IndexedSkill
 from adk_skills_agent.catalog.spelling import shown
 from adk_skills_agent.catalog.stamp import NO_STAMP

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.catalog.config import RegistryConfig
-from adk_skills_agent.catalog.discovery import Folder, Scan, scan
+from adk_skills_agent.catalog.discovery import scan
+from adk_skills_agent.catalog.folder import Folder, Scan
 from adk_skills_agent.catalog.index_cache import IndexCache
 from adk_skills_agent.catalog.indexed import IndexedSkill
 from adk_skills_agent.catalog.reading import CatalogReader, CatalogSnapshot

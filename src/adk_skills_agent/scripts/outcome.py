@@ -5,6 +5,7 @@ Every fact comes from the result's fields. Nothing is deduced from the script's 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -91,6 +92,7 @@ class ScriptOutcome:
                 self.stdout,
                 stream_chars,
                 missing_bytes=result.stdout_total - len(result.stdout) if result.stdout_truncated else 0,
+                cut_at=_characters(result.stdout, result.stdout_cut_at),
                 artifact=artifacts.get("stdout"),
             ),
             "stderr": cut(
@@ -111,8 +113,8 @@ class ScriptOutcome:
             answer["skipped_files"] = shown
             if len(result.skipped_files) > len(shown):
                 answer["skipped_files_left_out"] = len(result.skipped_files) - len(shown)
-        if self.plan.notes:
-            answer["notes"] = list(self.plan.notes)
+        if self.plan.notes or result.notes:
+            answer["notes"] = [*self.plan.notes, *result.notes]
         return answer
 
 
@@ -141,28 +143,38 @@ def script_outcome(
     return ScriptOutcome(plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error)
 
 
-def cut(text: str, limit: int, *, missing_bytes: int = 0, artifact: str | None = None) -> str:
+def cut(
+    text: str, limit: int, *, missing_bytes: int = 0, cut_at: int | None = None, artifact: str | None = None
+) -> str:
     """Keep the start and the end of a long text and say between them what is missing and where it is.
 
     Args:
         text: What the sandbox kept: itself a head and a tail when ``missing_bytes`` is not 0.
         limit: Most characters of the text to keep.
         missing_bytes: Bytes the sandbox has already left out.
+        cut_at: Where in ``text`` they are missing, in characters; None when unknown.
         artifact: Name of the artifact that holds all of it, if any.
     """
-    if len(text) <= limit and missing_bytes <= 0:
-        return text
-    room = min(limit, len(text))
-    head = int(room * HEAD_SHARE)
-    tail_from = len(text) - (room - head)
-    left_out = max(missing_bytes, 0) + len(text[head:tail_from].encode("utf-8", "replace"))
+    if len(text) <= limit:
+        if missing_bytes <= 0:
+            return text
+        head_to = tail_from = cut_at if cut_at is not None else int(len(text) * HEAD_SHARE)
+    else:
+        head_to = int(limit * HEAD_SHARE)
+        tail_from = len(text) - (limit - head_to)
+    left_out = max(missing_bytes, 0) + len(text[head_to:tail_from].encode("utf-8", "replace"))
     where = f"; the full text is the artifact '{artifact}'" if artifact else ""
-    return f"{text[:head]}\n[... {left_out:,} bytes left out{where} ...]\n{text[tail_from:]}"
+    return f"{text[:head_to]}\n[... {left_out:,} bytes left out{where} ...]\n{text[tail_from:]}"
 
 
 def _text(stream: bytes) -> str:
     """Bytes as text a model can get: undecodable bytes and NUL become U+FFFD (attack row 53)."""
     return stream.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _characters(stream: bytes, offset: int | None) -> int | None:
+    """An offset in bytes as one in the decoded text."""
+    return None if offset is None else len(_text(stream[:offset]))
 
 
 def _return_code(result: ExecutionResult) -> int:
@@ -185,10 +197,20 @@ def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str
         "disk_limit": f"Script '{plan.path}' was stopped: it filled its workspace.",
         "cancelled": f"Script '{plan.path}' was cancelled.",
         "sandbox_error": f"Script '{plan.path}' could not be run to its end; this is not the script's fault.",
-        "signal": f"Script '{plan.path}' was ended by signal {result.signal}.",
+        "signal": _signal_sentence(plan, result.signal),
         "exit_code": f"Script '{plan.path}' exited with status {result.exit_code}.",
     }[reason]
     return f"{what} {cause}" if cause and reason in {"exit_code", "signal"} else what
+
+
+def _signal_sentence(plan: ScriptPlan, number: int | None) -> str:
+    """Two signals are limits of the policy that the kernel enforces."""
+    if number == signal.SIGXCPU:
+        return f"Script '{plan.path}' was stopped: it used up its CPU time. Give it less work."
+    if number == signal.SIGXFSZ:
+        size = (plan.request.policy.file_bytes or 0) >> 20
+        return f"Script '{plan.path}' was stopped: it wrote a file larger than {size} MiB."
+    return f"Script '{plan.path}' was ended by signal {number}."
 
 
 def _seconds(value: float | None) -> str:
