@@ -191,7 +191,7 @@ def test_headings_are_read_once_and_only_when_something_is_searched() -> None:
 
 
 def test_a_skill_with_unreadable_headings_stays_findable_and_a_diagnostic_says_why(tmp_path: Path) -> None:
-    gone = SkillMetadata(name="gone", description="Vanished meanwhile.", location=tmp_path / "gone" / "SKILL.md")
+    gone = SkillMetadata(name="gone", description="Vanished meanwhile.", file=str(tmp_path / "gone" / "SKILL.md"))
     index = SearchIndex([gone], headings_of)
     assert _names(index.search("vanished")) == ["gone"]
     (found,) = index.diagnostics
@@ -211,12 +211,12 @@ def test_a_mistake_in_the_headings_callback_is_not_hidden() -> None:
 def test_headings_come_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "SKILL.md"
     path.write_text("---\nname: a\n# comment: xylophone\n---\n# Marimba\n```\n# tuba\n```\n")
-    item = SkillMetadata(name="a", description="x", location=path)
+    item = SkillMetadata(name="a", description="x", file=str(path))
     index = SearchIndex([item], headings_of)
     assert _names(index.search("marimba")) == ["a"]
     assert index.search("xylophone tuba") == []
     with pytest.raises(ParseError):
-        headings_of(SkillMetadata(name="a", description="x", location=tmp_path))
+        headings_of(SkillMetadata(name="a", description="x", file=str(tmp_path)))
 
 
 def test_many_threads_may_search_at_once() -> None:

@@ -18,7 +18,7 @@ def test_no_skills_give_an_empty_block() -> None:
 
 
 def test_every_tag_and_value_has_its_own_line_and_values_are_escaped() -> None:
-    items = [SkillMetadata("a", "x < y & 'z'", Path("/s/a/SKILL.md")), SkillMetadata("b", 'say "b"')]
+    items = [SkillMetadata("a", "x < y & 'z'", "/s/a/SKILL.md"), SkillMetadata("b", 'say "b"')]
     assert to_available_skills_xml(items).split("\n") == [
         "<available_skills>",
         "<skill>",
@@ -42,7 +42,7 @@ def test_every_tag_and_value_has_its_own_line_and_values_are_escaped() -> None:
 
 
 def test_the_location_is_given_only_on_request() -> None:
-    item = SkillMetadata("a", "d", Path("/s/<a>/SKILL.md"))
+    item = SkillMetadata("a", "d", "/s/<a>/SKILL.md")
     assert "location" not in to_available_skills_xml([item])
     assert "<location>\n/s/&lt;a&gt;/SKILL.md\n</location>\n</skill>" in to_available_skills_xml([item], location=True)
     assert "location" not in to_available_skills_xml([SkillMetadata("a", "d")], location=True)

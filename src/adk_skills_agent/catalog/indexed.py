@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -49,7 +48,7 @@ class IndexedSkill:
         cls, location: str, stamp: int, settled: bool, metadata: SkillMetadata, problems: tuple[Diagnostic, ...]
     ) -> IndexedSkill:
         """The entry of a head that was just read."""
-        location = str(metadata.location or location)  # the path's own text, so that it is not kept twice
+        location = metadata.file or location  # the path's own text, so that it is not kept twice
         return cls(location, stamp, settled, metadata.name, [], problems, metadata)
 
     @property
@@ -98,12 +97,12 @@ def _taken_apart(metadata: SkillMetadata) -> list[Any]:
 
 def _built(location: str, name: str, values: list[Any]) -> SkillMetadata:
     if len(values) == 1:
-        return SkillMetadata(name, values[0], Path(location), None, None, None, _NOTHING, _NOTHING, name)
+        return SkillMetadata(name, values[0], location, None, None, None, _NOTHING, _NOTHING, name)
     description, license_, compatibility, allowed_tools, own, extra, original_name, repairs = values
     return SkillMetadata(
         name,
         description,
-        Path(location),
+        location,
         license_,
         compatibility,
         allowed_tools,

@@ -120,7 +120,7 @@ class SearchIndex:
                     Severity.WARNING,
                     f"The headings of skill '{item.name}' cannot be read ({error}); search finds it by its name and "
                     "description only. Make its SKILL.md readable.",
-                    file=str(item.location) if item.location else None,
+                    file=item.file,
                 )
             )
             return ""

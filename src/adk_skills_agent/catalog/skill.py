@@ -32,10 +32,10 @@ class Skill:
     """
 
     def __init__(self, metadata: SkillMetadata, diagnostics: Sequence[Diagnostic] = ()) -> None:
-        if metadata.location is None:
+        if metadata.file is None:
             raise ValueError("a Skill needs the location of its SKILL.md")
         self._metadata = metadata
-        self._location = str(metadata.location)
+        self._location = metadata.file
         self._folder, self._skill_file = os.path.split(self._location)
         self._diagnostics = tuple(diagnostics)
         self._parsed: ParsedSkill | None = None

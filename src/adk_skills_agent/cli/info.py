@@ -36,7 +36,7 @@ def command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, trust
     facts: dict[str, object] = {
         "name": metadata.name,
         "description": metadata.description,
-        "location": str(metadata.location),
+        "location": metadata.file,
         "license": metadata.license,
         "compatibility": metadata.compatibility,
         "allowed_tools": metadata.allowed_tools,

@@ -34,7 +34,7 @@ def command(dirs: tuple[Path, ...], as_json: bool, xml: bool, diagnostics: bool,
         print_json(
             {
                 "skills": [
-                    {"name": item.name, "description": item.description, "location": str(item.location)}
+                    {"name": item.name, "description": item.description, "location": item.file}
                     for item in skills
                 ],
                 "diagnostics": [diagnostic.to_dict() for diagnostic in registry.diagnostics],

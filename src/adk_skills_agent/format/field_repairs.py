@@ -88,7 +88,7 @@ class Draft:
         return SkillMetadata(
             self.name,
             self.description,
-            location,
+            str(location) if location is not None else None,
             self.license,
             self.compatibility,
             self.allowed_tools,

@@ -34,7 +34,7 @@ def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
     Returns:
         One finding per piece of advice, links one each.
     """
-    file = str(parsed.metadata.location) if parsed.metadata.location else None
+    file = parsed.metadata.file
     found: list[Diagnostic] = []
 
     def note(code: str, message: str, line: int | None = None) -> None:

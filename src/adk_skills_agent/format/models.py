@@ -23,7 +23,8 @@ class SkillMetadata:
     Attributes:
         name: The name the catalog uses (normalised; see ``original_name``).
         description: What the skill does and when to use it; never empty.
-        location: Absolute path of the SKILL.md, or None for a skill that is not on disk.
+        file: Absolute path of the SKILL.md as text, or None for a skill that is not on disk. ``location`` is the same
+            as a Path, made when asked for: thousands of Path objects cost more than all the rest.
         license: As written, or None.
         compatibility: As written (a mapping becomes JSON, S0-133), or None.
         allowed_tools: Space-separated tools as the specification has them, or None.
@@ -35,7 +36,7 @@ class SkillMetadata:
 
     name: str
     description: str
-    location: Path | None = None
+    file: str | None = None
     license: str | None = None
     compatibility: str | None = None
     allowed_tools: str | None = None
@@ -43,6 +44,11 @@ class SkillMetadata:
     extra: Mapping[str, YamlValue] = field(default_factory=lambda: _EMPTY)
     original_name: str | None = None
     repairs: tuple[str, ...] = ()
+
+    @property
+    def location(self) -> Path | None:
+        """Absolute path of the SKILL.md, or None for a skill that is not on disk (C20)."""
+        return Path(self.file) if self.file is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def to_available_skills_xml(items: Iterable[SkillMetadata], *, location: bool = 
     """
     lines = ["<available_skills>"]
     for item in items:
-        path = str(item.location) if location and item.location is not None else None
+        path = item.file if location else None
         lines.extend(_skill(item.name, item.description, path))
     lines.append("</available_skills>")
     return "\n".join(lines)
