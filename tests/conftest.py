@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,21 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sandbox_cache() -> Iterator[Path]:
+    """A cache of skill copies for this test process alone, where also a run with another user id can reach it."""
+    folder = Path(tempfile.mkdtemp(prefix="adk-skills-test-cache-"))
+    folder.chmod(0o711)
+    before = os.environ.get("ADK_SKILLS_SANDBOX_CACHE")
+    os.environ["ADK_SKILLS_SANDBOX_CACHE"] = str(folder / "skills")
+    yield folder / "skills"
+    if before is None:
+        del os.environ["ADK_SKILLS_SANDBOX_CACHE"]
+    else:
+        os.environ["ADK_SKILLS_SANDBOX_CACHE"] = before
+    for path in folder.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
+    shutil.rmtree(folder)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         SandboxPolicy,
     )
     from adk_skills_agent.sandbox.local import local_sandbox
+    from adk_skills_agent.sandbox.policy_file import load_policy
+    from adk_skills_agent.sandbox.secrets import Secret
 
 __version__ = "0.1.0"
 
@@ -73,6 +75,8 @@ _HOME = {
         "SandboxPolicy",
     ),
     "sandbox.local": ("local_sandbox",),
+    "sandbox.policy_file": ("load_policy",),
+    "sandbox.secrets": ("Secret",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -88,6 +92,7 @@ __all__ = [
     "SandboxError",
     "SandboxPolicy",
     "SandboxUnavailable",
+    "Secret",
     "Severity",
     "Skill",
     "SkillMetadata",
@@ -102,6 +107,7 @@ __all__ = [
     "create_search_skills_tool",
     "create_skill_template",
     "create_use_skill_tool",
+    "load_policy",
     "local_sandbox",
     "read_properties",
     "to_available_skills_xml",

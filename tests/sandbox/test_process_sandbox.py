@@ -19,10 +19,9 @@ import pytest
 import adk_skills_agent
 from adk_skills_agent.errors import SecurityWarning
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import local_sandbox, process
-from adk_skills_agent.sandbox.local.process import ProcessSandbox
+from adk_skills_agent.sandbox.local import local_sandbox, sandbox
 
-POLICY = SandboxPolicy(min_isolation="process", wall_seconds=20.0)
+POLICY = SandboxPolicy(isolation="process", min_isolation="process", wall_seconds=20.0)
 HEAD = """
 import asyncio, os, sys, tempfile, warnings
 warnings.simplefilter("ignore")
@@ -31,7 +30,7 @@ tempfile.tempdir = sys.argv[1]
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 def request(code, **policy):
-    return ExecutionRequest(("bash", "-c", code), SandboxPolicy(**{{"min_isolation": "process", **policy}}))
+    return ExecutionRequest(("bash", "-c", code), SandboxPolicy(**{{"isolation": "process", "min_isolation": "process", **policy}}))
 box = local_sandbox()
 """
 
@@ -49,12 +48,12 @@ def processes_called(*line: str) -> list[int]:
 
 
 async def test_it_says_once_that_it_is_no_protection(monkeypatch):
-    monkeypatch.setattr(process, "_warned", False)
+    monkeypatch.setattr(sandbox, "_warned", set())
     with pytest.warns(SecurityWarning, match="files of this user"):
         await local_sandbox().run(ExecutionRequest(("true",), POLICY))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        await ProcessSandbox().run(ExecutionRequest(("true",), POLICY))
+        await local_sandbox().run(ExecutionRequest(("true",), POLICY))
 
 
 async def test_the_agents_own_interpreter_is_meant_literally():
@@ -98,7 +97,7 @@ async def test_other_processes_of_the_agent_are_left_alone(tmp_path):
 async def test_a_flood_of_processes_is_stopped_by_the_watchdog_where_no_limit_holds(nothing_left):
     if os.geteuid() != 0:
         pytest.skip("only root has no RLIMIT_NPROC")
-    policy = SandboxPolicy(min_isolation="process", pids=10, wall_seconds=20.0)
+    policy = SandboxPolicy(isolation="process", min_isolation="process", pids=10, wall_seconds=20.0)
     result = await local_sandbox().run(
         ExecutionRequest(("bash", "-c", "for i in {1..100}; do sleep 60 & done; wait"), policy)
     )

@@ -13,9 +13,9 @@ from adk_skills_agent.adk.tools.use_skill import UseSkillTool
 from adk_skills_agent.adk.toolset import SkillTools
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.scripts import Interpreters, RunSettings
+from adk_skills_agent.sandbox.presets import policy_of
+from adk_skills_agent.scripts import Grants, Interpreters, RunSettings
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 if TYPE_CHECKING:
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
     from google.adk.agents import LlmAgent
 
     from adk_skills_agent.format import SkillMetadata
-    from adk_skills_agent.sandbox.contract import Sandbox
+    from adk_skills_agent.sandbox.contract import Sandbox, SandboxPolicy
+    from adk_skills_agent.sandbox.secrets import EnvValue
 
 
 def with_skills(
     agent: LlmAgent,
     skills: Iterable[str | Path] | CatalogReader,
     *,
-    policy: SandboxPolicy | None = None,
+    policy: SandboxPolicy | str | None = None,
     sandbox: Sandbox | None = None,
     interpreters: Mapping[str, Sequence[str]] | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, EnvValue] | None = None,
+    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
     allow: Sequence[str] = (),
     deny: Sequence[str] = (),
     predicate: Callable[[SkillMetadata], bool] | None = None,
@@ -45,17 +47,18 @@ def with_skills(
     Args:
         agent: Any google-adk LLM agent.
         skills: Folders to search, or a registry (agents may share one), or a view of one.
-        policy: Limits of the scripts it runs.
+        policy: Limits of the scripts it runs: a policy, or the name of a preset (``trusted``, ``default``, ``strict``).
         sandbox: Where they run; None takes this machine.
         interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
-        env: Variables granted to every script.
+        env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.
+        grants: Variables granted to one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
         allow: Only skills whose names match one of these patterns (``"db-*"``); empty allows all.
         deny: No skill whose name matches one of these patterns.
         predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
         budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
 
     Raises:
-        ConfigError: ``interpreters`` or ``skills`` is malformed.
+        ConfigError: ``policy``, ``interpreters``, ``env``, ``grants`` or ``skills`` is malformed.
     """
     if isinstance(skills, str):
         raise ConfigError(f"with_skills takes a list of folders; write [{skills!r}].")
@@ -70,6 +73,7 @@ def with_skills(
         sandbox=sandbox,
         settings=_settings(policy, interpreters),
         env=env,
+        grants=grants,
         budget_tokens=budget_tokens,
         model=model,
     )
@@ -86,10 +90,11 @@ def create_use_skill_tool(
 def create_run_script_tool(
     skills: CatalogReader,
     *,
-    policy: SandboxPolicy | None = None,
+    policy: SandboxPolicy | str | None = None,
     sandbox: Sandbox | None = None,
     interpreters: Mapping[str, Sequence[str]] | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, EnvValue] | None = None,
+    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
 ) -> RunScriptTool:
     """The tool that runs a skill's scripts."""
     return RunScriptTool(
@@ -97,7 +102,7 @@ def create_run_script_tool(
         sandbox or local_sandbox(),
         settings=_settings(policy, interpreters),
         workspaces=SessionWorkspaces(),
-        env=env,
+        grants=Grants(env, grants),
     )
 
 
@@ -113,5 +118,5 @@ def create_search_skills_tool(
     return SearchSkillsTool(SkillListing(skills.view(), budget_tokens=budget_tokens, model=model))
 
 
-def _settings(policy: SandboxPolicy | None, interpreters: Mapping[str, Sequence[str]] | None) -> RunSettings:
-    return RunSettings(policy or SandboxPolicy(), Interpreters(interpreters))
+def _settings(policy: SandboxPolicy | str | None, interpreters: Mapping[str, Sequence[str]] | None) -> RunSettings:
+    return RunSettings(policy_of(policy), Interpreters(interpreters))

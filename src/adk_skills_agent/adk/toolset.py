@@ -15,7 +15,7 @@ from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.use_skill import UseSkillTool
 from adk_skills_agent.sandbox.contract import IsolationLevel, Sandbox
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.scripts import RunSettings
+from adk_skills_agent.scripts import Grants, RunSettings
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from google.adk.tools.base_tool import BaseTool
 
     from adk_skills_agent.catalog import SkillsView
+    from adk_skills_agent.sandbox.secrets import EnvValue
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ class SkillTools(BaseToolset):
         skills: The skills this agent may see.
         sandbox: Where scripts run; None takes this machine.
         settings: Limits and interpreters.
-        env: Variables granted to every script of this agent.
+        env: Variables granted to every script of this agent; a :class:`Secret` is shown to nobody else.
+        grants: Variables granted to one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
         budget_tokens: Most tokens of the catalogue; None takes 2 % of the model's context.
         model: The agent's model, for the default budget.
     """
@@ -45,7 +47,8 @@ class SkillTools(BaseToolset):
         *,
         sandbox: Sandbox | None = None,
         settings: RunSettings | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, EnvValue] | None = None,
+        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
         budget_tokens: int | None = None,
         model: str | None = None,
     ) -> None:
@@ -56,11 +59,13 @@ class SkillTools(BaseToolset):
         self._sandbox = local_sandbox() if sandbox is None else sandbox
         self._workspaces = SessionWorkspaces()
         self._warned = False
+        self._grants = Grants(env, grants)
+        self._grants_checked = False
         self._use = UseSkillTool(self.listing)
         self._read = ReadReferenceTool(self.listing)
         self._search = SearchSkillsTool(self.listing)
         self._run = RunScriptTool(
-            self.listing, self._sandbox, settings=self._settings, workspaces=self._workspaces, env=env
+            self.listing, self._sandbox, settings=self._settings, workspaces=self._workspaces, grants=self._grants
         )
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -68,6 +73,10 @@ class SkillTools(BaseToolset):
         await self.listing.skills.refresh_if_due()
         if self.listing.empty:
             return []
+        if not self._grants_checked:
+            self._grants_checked = True
+            for sentence in self._grants.unknown(item.name for item in self.listing.skills.list_metadata()):
+                logger.warning("%s", sentence)
         tools: list[BaseTool] = [self._use, self._read]
         if await self._scripts_can_run():
             tools.append(self._run)

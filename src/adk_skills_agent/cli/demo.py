@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adk_skills_agent.cli.files import write_files
+from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from google.adk.models import BaseLlm
 
     from adk_skills_agent.cli.demo_agent import DemoRun, DemoStep
+    from adk_skills_agent.cli.demo_attack import Attempt
 
 
 EXAMPLES = """\b
@@ -43,9 +45,9 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
 
     An agent discovers a skill, loads it, reads a reference, runs a script and produces a file.
     """
-    import asyncio
     import logging
     import warnings
+    from dataclasses import asdict
 
     from adk_skills_agent.cli.demo_agent import REHEARSED, DemoRun, demo_model
     from adk_skills_agent.errors import ConfigError, SecurityWarning
@@ -62,9 +64,15 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
     if not as_json:
         _introduce(rehearsed=model == REHEARSED, model=model)
     with demo_model(model) as chosen:
-        asyncio.run(_collect(chosen, run, steps, question, show=not as_json))
+        run_interruptible(_collect(chosen, run, steps, question, show=not as_json))
     written = write_files(output, {Path(name).name: content for name, content in run.files.items()})
     failed = any(step.kind == "error" for step in steps)
+    if not as_json:
+        _conclude(run, written)
+    attempts: list[Attempt] = []
+    if model == REHEARSED and not failed:
+        attempts = run_interruptible(_second_act(show=not as_json))
+        failed = not all(attempt.contained for attempt in attempts)
     if as_json:
         print_json(
             {
@@ -74,10 +82,9 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
                 "prompt_tokens": run.prompt_tokens,
                 "steps": [{"kind": step.kind, "name": step.name, "content": step.content} for step in steps],
                 "files": written,
+                "attempts": [asdict(attempt) for attempt in attempts],
             }
         )
-    else:
-        _conclude(run, written)
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -94,6 +101,37 @@ async def _collect(
         steps.append(step)
         if show:
             _show(step)
+
+
+async def _second_act(*, show: bool) -> list[Attempt]:
+    """A hostile skill, where this machine can contain one."""
+    from adk_skills_agent.cli.demo_attack import QUESTION, attack
+    from adk_skills_agent.sandbox.contract import IsolationLevel
+    from adk_skills_agent.sandbox.local import local_sandbox
+
+    report = await local_sandbox().probe()
+    if report.level.strength < IsolationLevel.LANDLOCK.strength:
+        if show:
+            print(
+                f"\nThe second act, a hostile skill, is left out: this machine isolates at level '{report.level}' only."
+            )
+            print("adk-skills doctor says why.")
+        return []
+    if show:
+        print("\n--- Second act: a skill from a stranger, with scripts that attack this machine ---")
+        print(f"\nyou        {QUESTION}")
+    attempts, last = await attack(report, _show if show else _silent)
+    if show:
+        print(f"\nisolation  level '{report.level}'; what the host saw of each attempt:\n")
+        for attempt in attempts:
+            verdict = "contained" if attempt.contained else "NOT CONTAINED"
+            print(f"  {verdict:<10} {attempt.what:<30} {attempt.how}  [{attempt.mechanism}]")
+        print(f"\nmodel      {last}")
+    return attempts
+
+
+def _silent(step: DemoStep) -> None:
+    """For ``--json``: the attempts say it all."""
 
 
 def _introduce(*, rehearsed: bool, model: str) -> None:

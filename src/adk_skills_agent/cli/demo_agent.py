@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 
 if TYPE_CHECKING:
     from google.adk.events import Event
@@ -38,14 +39,14 @@ class DemoRun:
     prompt_tokens: int = 0
 
 
-def examples_folder() -> Path:
-    """The example skills: inside the installed package, or beside the sources in a checkout.
+def examples_folder(name: str = "skills") -> Path:
+    """Example skills (``skills``, ``hostile-skills``): in the installed package, or in a checkout.
 
     Raises:
         ConfigError: Neither is there.
     """
-    packaged = Path(str(files("adk_skills_agent"))) / "_examples" / "skills"
-    checkout = Path(__file__).resolve().parents[3] / "examples" / "skills"
+    packaged = Path(str(files("adk_skills_agent"))) / "_examples" / name
+    checkout = Path(__file__).resolve().parents[3] / "examples" / name
     for folder in (packaged, checkout):
         if folder.is_dir():
             return folder
@@ -53,7 +54,7 @@ def examples_folder() -> Path:
 
 
 @contextlib.contextmanager
-def demo_model(name: str) -> Iterator[BaseLlm | str]:
+def demo_model(name: str, conversation: str = "demo") -> Iterator[BaseLlm | str]:
     """The model behind ``--model``: rehearsed on a loopback server, Gemini by name, or LiteLLM by ``provider/model``.
 
     Raises:
@@ -62,7 +63,7 @@ def demo_model(name: str) -> Iterator[BaseLlm | str]:
     if name == REHEARSED:
         from adk_skills_agent.testing import GeminiServer, load_conversation
 
-        with GeminiServer(load_conversation(_conversation())) as server:
+        with GeminiServer(load_conversation(_conversation(conversation))) as server:
             yield server.model()
     elif "/" in name:
         try:
@@ -76,20 +77,37 @@ def demo_model(name: str) -> Iterator[BaseLlm | str]:
         yield name
 
 
-async def run_demo(model: BaseLlm | str, run: DemoRun, question: str = QUESTION) -> AsyncIterator[DemoStep]:
-    """Ask one question and yield what happens, as it happens."""
+async def run_demo(
+    model: BaseLlm | str,
+    run: DemoRun,
+    question: str = QUESTION,
+    *,
+    skills: Path | None = None,
+    policy: SandboxPolicy | None = None,
+    env: Mapping[str, str] | None = None,
+) -> AsyncIterator[DemoStep]:
+    """Ask one question and yield what happens, as it happens.
+
+    Args:
+        model: Who answers.
+        run: Filled meanwhile.
+        question: What is asked.
+        skills: The folder of skills; None takes the examples.
+        policy: Limits of the scripts; None is the policy for our own examples.
+        env: Variables granted to the scripts.
+    """
     from google.adk.agents import LlmAgent
     from google.adk.runners import InMemoryRunner
     from google.genai import types
 
     from adk_skills_agent.adk import SkillTools, with_skills
-    from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 
     agent = with_skills(
         LlmAgent(name="assistant", model=model, instruction="Answer briefly. Use a skill when one fits the task."),
-        [examples_folder()],
+        [skills or examples_folder()],
         # The examples are our own, so the demo also works where nothing stronger is available.
-        policy=SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),
+        policy=policy or SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),
+        env=env,
     )
     listing = next(tool for tool in agent.tools if isinstance(tool, SkillTools)).listing
     run.skills, run.catalog_tokens = len(listing.skills), listing.text.tokens
@@ -143,5 +161,5 @@ def _steps(event: Event) -> Iterator[DemoStep]:
             yield DemoStep("text", event.author, part.text)
 
 
-def _conversation() -> Path:
-    return Path(str(files("adk_skills_agent.testing"))) / "conversations" / "demo.yaml"
+def _conversation(name: str) -> Path:
+    return Path(str(files("adk_skills_agent.testing"))) / "conversations" / f"{name}.yaml"

@@ -13,8 +13,10 @@ from adk_skills_agent.cli.output import print_json
 from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.presets import PRESETS
 
 if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.secrets import EnvValue
     from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan
 
 
@@ -22,6 +24,7 @@ EXAMPLES = """\b
 Examples:
   adk-skills run ./skills/csv-report report.py -- --input assets/sample.csv
   adk-skills run csv-report report.py -d ./skills -i sales.csv --json -- --input sales.csv
+  adk-skills run weather forecast.py --policy strict --secret OPENWEATHER_KEY -- --city Oslo
 """
 
 
@@ -42,20 +45,45 @@ Examples:
     help="Where files it writes are put.",
 )
 @click.option(
-    "--timeout", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds until it is stopped."
+    "--policy",
+    default=None,
+    type=click.Choice(list(PRESETS)),
+    help="Limits to start from.  [default: default]",
 )
 @click.option(
-    "--memory-mb", "memory", default=512, show_default=True, type=click.IntRange(1), help="Memory limit in MiB."
+    "--policy-file",
+    default=None,
+    type=a_path,
+    help="Limits from a file instead: [tool.adk-skills.policy] of a .toml file, or .yaml. Read only when it is named.",
+)
+@click.option(
+    "--timeout",
+    default=None,
+    type=click.FloatRange(0),
+    help="Seconds until it is stopped.  [default: the policy's, 30]",
+)
+@click.option(
+    "--memory-mb",
+    "memory",
+    default=None,
+    type=click.IntRange(1),
+    help="Memory limit in MiB.  [default: the policy's, 512]",
 )
 @click.option("--env", multiple=True, help="NAME=VALUE granted to the script (repeatable).")
 @click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    help="NAME of a variable of your environment granted to the script and kept out of its output (repeatable).",
+)
+@click.option(
     "--min-isolation",
-    default=IsolationLevel.LANDLOCK.value,
-    show_default=True,
+    default=None,
     envvar="ADK_SKILLS_MIN_ISOLATION",
     show_envvar=True,
     type=click.Choice([level.value for level in IsolationLevel]),
-    help="Refuse to run below this level. 'process' protects neither files nor network: for scripts you trust.",
+    help="Refuse to run below this level; the variable counts when no policy is named. 'process' protects neither "
+    "files nor network: for scripts you trust.  [default: the policy's, landlock]",
 )
 @json_option
 @trust_option
@@ -66,10 +94,13 @@ def command(
     dirs: tuple[Path, ...],
     inputs: tuple[Path, ...],
     output: Path,
-    timeout: float,
-    memory: int,
+    policy: str | None,
+    policy_file: Path | None,
+    timeout: float | None,
+    memory: int | None,
     env: tuple[str, ...],
-    min_isolation: str,
+    secrets: tuple[str, ...],
+    min_isolation: str | None,
     as_json: bool,
     trust_project: bool,
 ) -> None:
@@ -83,13 +114,13 @@ def command(
 
     from adk_skills_agent.scripts import RunSettings, ScriptArguments, plan_script
 
-    policy = SandboxPolicy(wall_seconds=timeout, memory_bytes=memory << 20, min_isolation=min_isolation)
+    limits = _policy(policy, policy_file, timeout, memory, min_isolation)
     plan = plan_script(
         open_skill(skill, dirs, trust_project=trust_project),
         script,
         ScriptArguments(list(arguments)),
-        settings=RunSettings(policy),
-        env=_granted(env),
+        settings=RunSettings(limits),
+        env=_granted(env, secrets),
         input_files=tuple(_input(path) for path in inputs),
         on_output=None if as_json else _stream,
     )
@@ -120,13 +151,54 @@ def _stream(stream: str, chunk: bytes) -> None:
     target.flush()
 
 
-def _granted(pairs: tuple[str, ...]) -> dict[str, str]:
-    granted = {}
+def _policy(
+    name: str | None, file: Path | None, timeout: float | None, memory: int | None, min_isolation: str | None
+) -> SandboxPolicy:
+    """The policy named, with the options given over it."""
+    from click.core import ParameterSource
+
+    from adk_skills_agent.sandbox.policy import resolve_policy
+    from adk_skills_agent.sandbox.presets import policy_of
+
+    if name is not None and file is not None:
+        raise ConfigError("Give --policy or --policy-file, not both; a file can start from a preset (preset = ...).")
+    if file is not None:
+        from adk_skills_agent.sandbox.policy_file import load_policy
+
+        base = load_policy(file)
+    else:
+        base = policy_of(name)
+    layer: dict[str, object] = {}
+    if timeout is not None:
+        layer["wall_seconds"] = timeout
+    if memory is not None:
+        layer["memory_bytes"] = memory << 20
+    # A variable set long ago must not weaken a policy somebody names now.
+    typed = click.get_current_context().get_parameter_source("min_isolation") is ParameterSource.COMMANDLINE
+    if min_isolation is not None and (typed or (name is None and file is None)):
+        layer["min_isolation"] = min_isolation
+    return resolve_policy(layer, default=base)
+
+
+def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvValue]:
+    from adk_skills_agent.sandbox.env_names import check_env_name
+    from adk_skills_agent.sandbox.secrets import Secret
+
+    granted: dict[str, EnvValue] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator or not name:
             raise ConfigError(f"--env {pair.split('=')[0]!r} needs the form NAME=VALUE.")
+        check_env_name(name)
         granted[name] = value
+    for name in secrets:
+        if "=" in name:
+            shown = name.partition("=")[0]
+            raise ConfigError(
+                f"--secret takes the name only ({shown!r}): a value here could be seen in the process list."
+            )
+        check_env_name(name)
+        granted[name] = Secret.from_env(name)
     return granted
 
 

@@ -13,7 +13,9 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-_NO_ENV: Mapping[str, str] = MappingProxyType({})
+from adk_skills_agent.sandbox.secrets import EnvValue, Secret
+
+_NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
 
 SKILL_DIR = PurePosixPath("/skill")
 """Where a skill's files are, as the script and the model see it."""
@@ -103,7 +105,7 @@ class SandboxPolicy:
         max_file_bytes: Largest output file collected.
         max_total_file_bytes: Output files collected, together.
         network: See :class:`Network`.
-        env: Variables granted to the script.
+        env: Variables granted to the script; a :class:`Secret` among them is kept out of what comes out.
         inherit_env: Names of host variables passed on; names that look secret are refused unless ``allow_secrets``.
         allow_secrets: Permit secret-looking names in ``inherit_env``.
         python: Interpreter for Python; None is the one running the agent.
@@ -131,7 +133,7 @@ class SandboxPolicy:
     max_file_bytes: int = 5 << 20
     max_total_file_bytes: int = 16 << 20
     network: Network = field(default_factory=Network.none)
-    env: Mapping[str, str] = field(default_factory=lambda: _NO_ENV)
+    env: Mapping[str, EnvValue] = field(default_factory=lambda: _NO_ENV)
     inherit_env: tuple[str, ...] = ()
     allow_secrets: bool = False
     python: str | None = None
@@ -146,11 +148,16 @@ class ReadOnlyMount:
     ``linked`` also makes each of its top-level entries appear in the workspace under the same name (as a symbolic
     link, when the workspace has nothing of that name), so that the working directory looks like the folder's root
     (C40, S0-43) while everything new is written to the workspace. Such links are never collected as output.
+
+    ``copied`` gives the run a read-only copy of the folder as it is at the start, at most 1 GiB and 20,000 files, which
+    is made once and shared by all runs until the folder changes. False gives it the folder itself: for large data, and
+    with whatever happens to it meanwhile.
     """
 
     source: Path
     target: PurePosixPath = SKILL_DIR
     linked: bool = True
+    copied: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +178,10 @@ class ExecutionRequest:
             view (``/skill/...``, ``/work/...``): a backend without a file system of its own translates elements that
             are, or start with, a mount's target or the workspace.
         policy: The limits that hold.
-        env: Variables granted to this run, over ``policy.env``.
+        env: Variables granted to this run, over ``policy.env``. What is a :class:`Secret` in either is replaced by
+            ``[secret NAME]`` in streams, spill files, notes and errors; a file that contains it is not collected.
+        redact: Names and values of more secrets, not granted to this run, that must not come out of it: what another
+            run of the same session may have left in the workspace.
         stdin: Bytes for standard input; None closes it (a read sees end of file at once, C43).
         mounts: Read-only folders.
         input_files: Files written into the workspace first.
@@ -187,7 +197,7 @@ class ExecutionRequest:
 
     argv: tuple[str, ...]
     policy: SandboxPolicy = field(default_factory=SandboxPolicy)
-    env: Mapping[str, str] = field(default_factory=lambda: _NO_ENV)
+    env: Mapping[str, EnvValue] = field(default_factory=lambda: _NO_ENV)
     stdin: bytes | None = None
     mounts: tuple[ReadOnlyMount, ...] = ()
     input_files: tuple[InputFile, ...] = ()
@@ -196,6 +206,7 @@ class ExecutionRequest:
     on_output: Callable[[str, bytes], None] | None = None
     spill_dir: Path | None = None
     label: str = ""
+    redact: tuple[tuple[str, Secret], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +242,25 @@ class IsolationReport:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkDecision:
+    """One decision of a run's network proxy, for the owner; not for the model.
+
+    Attributes:
+        host: The name that was asked for, normalised, or as far as it could be read; empty when it could not.
+        port: The port that was asked for; None when it could not be read.
+        allowed: Whether a connection was tried.
+        reason: Why, in words.
+        address: The numeric address that was connected to, or that was the reason to refuse.
+    """
+
+    host: str
+    port: int | None
+    allowed: bool
+    reason: str
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionResult:
     """What one run did. Always returned: a script's failure is a result, not an exception.
 
@@ -240,7 +270,7 @@ class ExecutionResult:
     bytes are missing, None when nothing is. ``processes_killed`` counts what was still alive at the end; ``survivors``
     what could not be killed (only possible at the ``process`` level, best effort). ``cpu_ms`` is the command's and its
     waited-for children's. ``notes`` has a sentence for everything the run asked for and did not get, and everything
-    that was cut, renamed or left out without a field of its own.
+    that was cut, renamed or left out without a field of its own. ``network`` has the decisions of the network proxy.
     """
 
     status: Status
@@ -272,6 +302,7 @@ class ExecutionResult:
     stdout_cut_at: int | None = None
     stderr_cut_at: int | None = None
     notes: tuple[str, ...] = ()
+    network: tuple[NetworkDecision, ...] = ()
 
 
 class Sandbox(ABC):

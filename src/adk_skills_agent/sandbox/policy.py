@@ -8,7 +8,6 @@ key or :data:`UNSET` leaves the decision to the next layer.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from enum import Enum
@@ -18,6 +17,9 @@ from typing import Final
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import IsolationLevel, Network, SandboxPolicy
+from adk_skills_agent.sandbox.env_names import check_env_name, check_search_path
+from adk_skills_agent.sandbox.hostnames import parse_hosts
+from adk_skills_agent.sandbox.secrets import EnvValue, Secret
 
 
 class _Unset(Enum):
@@ -32,7 +34,6 @@ UNSET: Final = _Unset.UNSET
 
 _NETWORK_MODES = ("none", "loopback", "allow", "host")
 _LEVELS = tuple(level.value for level in IsolationLevel)
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _MEBIBYTE = 1 << 20
 # Smallest value of each number, and whether None (unlimited) is legal. Where 0 would only mean "cannot start at all"
@@ -94,7 +95,7 @@ def resolve_policy(
             if value is UNSET:
                 continue
             if key == "env":
-                env.update(_env(value, where))
+                env.update(check_env(value, where))
             else:
                 values[key] = _convert(key, value, where)
     values["env"] = MappingProxyType(env)
@@ -122,14 +123,16 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     _check_choice("isolation", policy.isolation, ("auto", *_LEVELS))
     _check_choice("min_isolation", policy.min_isolation, _LEVELS)
     _check_network(policy.network)
-    _env(policy.env, None)
+    check_env(policy.env, None)
     for name in ("inherit_env", "extra_ro"):
         items = getattr(policy, name)
         if not isinstance(items, tuple) or not all(isinstance(item, str) and item for item in items):
             raise ConfigError(f"{name} must be a list of non-empty strings, not {items!r}.")
     for variable in policy.inherit_env:
-        if not _ENV_NAME.fullmatch(variable):
-            raise ConfigError(f"inherit_env: {variable!r} cannot be the name of an environment variable.")
+        try:
+            check_env_name(variable)
+        except ConfigError as error:
+            raise ConfigError(f"inherit_env: {error.message}") from None
     for path in policy.extra_ro:
         if not PurePath(path).is_absolute() or "\0" in path:
             raise ConfigError(f"extra_ro must name absolute host paths, not {path!r}.")
@@ -140,25 +143,27 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     return policy
 
 
-def check_env_name(name: str) -> None:
-    """Refuse what is no portable variable name: a shell would drop it silently.
+def check_env(value: object, where: str | None) -> dict[str, EnvValue]:
+    """The variables of a grant, when each name and value is possible.
+
+    Args:
+        value: The mapping.
+        where: Whose it is, for the sentence.
 
     Raises:
-        ConfigError: ``name`` is not letters, digits and underscores.
+        ConfigError: It is no mapping, a name is refused, or a value is no text and no :class:`Secret`.
     """
-    if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} cannot be the name of an environment variable: use letters, digits and underscores."
-        )
-
-
-def _env(value: object, where: str | None) -> dict[str, str]:
+    # No sentence here shows a value: what stands in an environment may be a secret.
     if not isinstance(value, Mapping):
-        raise ConfigError(f"env{_at(where)} must map names to strings, not {value!r}.")
+        raise ConfigError(f"env{_at(where)} must map names to strings, not be of type {type(value).__name__}.")
     for name, content in value.items():
         check_env_name(name)
+        if isinstance(content, Secret):
+            continue
         if not isinstance(content, str) or "\0" in content:
-            raise ConfigError(f"env{_at(where)}: the value of {name!r} must be a string without NUL.")
+            raise ConfigError(f"env{_at(where)}: the value of {name!r} must be a string without NUL, or a Secret.")
+        if name == "PATH":
+            check_search_path(content)
     return dict(value)
 
 
@@ -212,6 +217,7 @@ def _check_network(network: object) -> None:
     for host in network.hosts:
         if not isinstance(host, str) or not host or not host.isprintable() or any(c.isspace() for c in host):
             raise ConfigError(f"network: {host!r} is no host name.")
+    parse_hosts(network.hosts)
     for port in network.ports:
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise ConfigError(f"network: {port!r} is no port; use a number from 1 to 65535.")

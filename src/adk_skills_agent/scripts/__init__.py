@@ -2,12 +2,14 @@
 
 from adk_skills_agent.scripts.arguments import ScriptArguments, build_argv
 from adk_skills_agent.scripts.execution_id import execution_id, workspace_key
+from adk_skills_agent.scripts.grants import Grants
 from adk_skills_agent.scripts.interpreters import Interpreters
 from adk_skills_agent.scripts.location import ScriptLocation, list_scripts, locate_script
 from adk_skills_agent.scripts.outcome import ScriptOutcome, script_outcome
 from adk_skills_agent.scripts.plan import RunSettings, ScriptPlan, plan_script
 
 __all__ = [
+    "Grants",
     "Interpreters",
     "RunSettings",
     "ScriptArguments",

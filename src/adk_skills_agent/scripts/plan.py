@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.sandbox.contract import SKILL_DIR, ExecutionRequest, InputFile, ReadOnlyMount, SandboxPolicy
+from adk_skills_agent.sandbox.secrets import EnvValue
 from adk_skills_agent.scripts.arguments import ScriptArguments, build_argv
+from adk_skills_agent.scripts.grants import Grants
 from adk_skills_agent.scripts.interpreters import Interpreters
 from adk_skills_agent.scripts.location import locate_script
 
@@ -52,7 +54,8 @@ def plan_script(
     arguments: ScriptArguments | None = None,
     *,
     settings: RunSettings | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, EnvValue] | None = None,
+    grants: Grants | None = None,
     workspace: Path | None = None,
     input_files: tuple[InputFile, ...] = (),
     stdin: bytes | None = None,
@@ -66,7 +69,8 @@ def plan_script(
         script_path: As the caller wrote it; ``run.py`` and ``scripts/run.py`` are the same.
         arguments: See :class:`ScriptArguments`.
         settings: The owner's decisions.
-        env: Variables granted to this call.
+        env: Variables granted to this call, over ``grants``.
+        grants: What the owner grants to which script; no secret of any of them comes out of this call.
         workspace: Host folder of the session's files, or None for an empty workspace.
         input_files: Files put into the workspace first.
         stdin: Standard input; None closes it.
@@ -79,13 +83,14 @@ def plan_script(
         UnsupportedScriptType: No interpreter for that suffix.
     """
     settings = settings or RunSettings()
+    grants = grants or Grants()
     script = locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
     command, notes = settings.interpreters.command(SKILL_DIR / script.path, script.file, python=settings.policy.python)
     request = ExecutionRequest(
         argv=(*command, *argv),
         policy=settings.policy,
-        env=dict(env or {}),
+        env=grants.of(skill.name, script.path) | dict(env or {}),
         stdin=stdin,
         mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR),),
         input_files=input_files,
@@ -93,5 +98,6 @@ def plan_script(
         on_output=on_output,
         spill_dir=spill_dir,
         label=f"{skill.name}/{script.path}",
+        redact=grants.secrets,
     )
     return ScriptPlan(skill.name, script.path, request, notes)

@@ -6,6 +6,7 @@ holds from that level up; without the mark it holds for all.
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Awaitable, Callable
@@ -34,13 +35,24 @@ class Backend:
     missing: Callable[[], str | None] = lambda: None
 
 
-def _process() -> Sandbox:
-    from adk_skills_agent.sandbox.local.process import ProcessSandbox
+def _local() -> Sandbox:
+    from adk_skills_agent.sandbox.local import local_sandbox
 
-    return ProcessSandbox()
+    return local_sandbox()
 
 
-BACKENDS = (Backend("process", IsolationLevel.PROCESS, _process),)
+def _local_problem(name: str) -> str | None:
+    from adk_skills_agent.sandbox.local.levels import levels
+
+    found = [level for level in levels() if level.level.value == name]
+    problem = found[0].problem() if found else "there is no such level on this system"
+    return None if problem is None else f"{name}: {problem}"
+
+
+LOCAL_LEVELS = ("namespaces", "landlock", "seccomp", "process")
+BACKENDS = tuple(
+    Backend(name, IsolationLevel(name), _local, functools.partial(_local_problem, name)) for name in LOCAL_LEVELS
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,7 +111,7 @@ def box(backend: Backend, tmp_path: Path, nothing_left: None) -> Box:
     skill = tmp_path / "skill"
     (skill / "scripts").mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: skill\ndescription: attacks\n---\n")
-    return Box(backend.make(), skill, {"min_isolation": backend.level.value, "wall_seconds": 20.0})
+    return Box(backend.make(), skill, {"isolation": backend.level.value, "min_isolation": backend.level.value, "wall_seconds": 20.0})
 
 
 Run = Callable[..., Awaitable[ExecutionResult]]

@@ -26,7 +26,7 @@ async def test_row_47_48_what_cannot_be_an_argument_is_refused_in_a_sentence(box
 
 @pytest.mark.parametrize(
     "command",
-    ["no-such-command", "/no/such/command", "/skill", "/skill/SKILL.md", "../../bin/sh", "", "/skill/missing"],
+    ["no-such-command", "/no/such/command", "/skill", "/skill/SKILL.md", "../../bin/no-shell", "", "/skill/missing"],
 )
 async def test_row_47_a_command_that_cannot_be_started_is_a_sandbox_error(box, command):
     with pytest.raises((SandboxError, ValueError)) as caught:
@@ -207,14 +207,18 @@ def test_row_63_there_is_no_terminal_to_inject_into():
     assert "['no tty', 'refused', 'refused', 'refused', 'True', '']" in said.decode()
 
 
-async def test_a_policy_that_demands_more_than_the_backend_gives_is_refused_with_reasons(box, backend):
-    stronger = [level for level in IsolationLevel if level.strength > backend.level.strength]
-    for level in stronger:
-        for settings in ({"min_isolation": level.value}, {"isolation": level.value}):
-            with pytest.raises(SandboxUnavailable) as caught:
-                await box.run("true", **settings)
-            assert caught.value.reasons
-            assert "min_isolation='process'" in str(caught.value)
+async def test_a_policy_is_met_exactly_or_refused_with_reasons(box, backend):
+    for level in (level for level in IsolationLevel if level.strength > backend.level.strength):
+        with pytest.raises(SandboxUnavailable, match="weaker") as caught:
+            await box.run("true", min_isolation=level.value)
+        assert caught.value.reasons
+        try:
+            result = await box.run("true", isolation=level.value)
+        except SandboxUnavailable as refused:
+            assert refused.reasons
+            assert "min_isolation='process'" in str(refused)
+        else:
+            assert result.isolation.level is level
 
 
 async def test_a_policy_with_an_impossible_value_is_refused(box):
@@ -244,7 +248,7 @@ async def test_the_numbers_of_a_run_are_reported(box):
 
 def test_importing_the_sandbox_is_cheap():
     code = (
-        "import sys, adk_skills_agent.sandbox.local.process;"
+        "import sys, adk_skills_agent.sandbox.local.sandbox;"
         "print(sorted({'google', 'pydantic', 'sqlite3', 'shutil', 'random'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=Path(__file__).parent)

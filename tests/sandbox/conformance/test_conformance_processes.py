@@ -116,13 +116,13 @@ time.sleep(60)
     assert result.survivors == 0
 
 
-async def test_row_33_cancelling_the_task_kills_the_script_and_removes_its_files(box, tmp_path):
-    flag = tmp_path / "flag"
-    request = box.request("bash", box.script(f"sleep 60 & echo x > {flag}; sleep 60", ".sh"))
+async def test_row_33_cancelling_the_task_kills_the_script_and_removes_its_files(box):
+    started = asyncio.Event()
+    script = box.script("sleep 60 & echo started; sleep 60", ".sh")
+    request = box.request("bash", script, on_output=lambda stream, chunk: started.set())
     task = asyncio.create_task(box.sandbox.run(request))
     async with asyncio.timeout(20):
-        while not flag.exists():
-            await asyncio.sleep(0.01)
+        await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -147,13 +147,15 @@ async def test_row_33_a_timeout_of_the_caller_ends_the_run(box):
             await box.bash("sleep 60")
 
 
-def test_row_33_a_loop_that_is_thrown_away_ends_its_runs(box, tmp_path):
-    flag = tmp_path / "flag"
-    request = box.request("bash", box.script(f"echo x > {flag}; sleep 60", ".sh"))
+def test_row_33_a_loop_that_is_thrown_away_ends_its_runs(box):
+    output: list[bytes] = []
+    script = box.script("echo started; sleep 60", ".sh")
+    request = box.request("bash", script, on_output=lambda stream, chunk: output.append(chunk))
 
     async def until_started() -> None:
-        while not flag.exists():
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while not output:
+                await asyncio.sleep(0.01)
 
     loop = asyncio.new_event_loop()
     run = box.sandbox.run(request)

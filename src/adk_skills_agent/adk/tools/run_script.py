@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,9 @@ from adk_skills_agent.adk.answers import failure, required_text
 from adk_skills_agent.adk.artifacts import load_inputs, save_outputs
 from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.errors import SandboxError, SkillsError
+from adk_skills_agent.sandbox.redaction import redact_error, redacted
 from adk_skills_agent.scripts import (
+    Grants,
     RunSettings,
     ScriptArguments,
     ScriptOutcome,
@@ -53,7 +54,7 @@ class RunScriptTool(BaseTool):
         *,
         settings: RunSettings,
         workspaces: SessionWorkspaces,
-        env: Mapping[str, str] | None = None,
+        grants: Grants | None = None,
     ) -> None:
         super().__init__(
             name=NAME,
@@ -68,7 +69,7 @@ class RunScriptTool(BaseTool):
         self._sandbox = sandbox
         self._settings = settings
         self._workspaces = workspaces
-        self._env = dict(env or {})
+        self._grants = grants or Grants()
 
     def _get_declaration(self) -> types.FunctionDeclaration:
         return types.FunctionDeclaration(
@@ -115,9 +116,11 @@ class RunScriptTool(BaseTool):
             arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
             return await self._run(name, script, arguments, inputs, tool_context)
         except SandboxError as error:
+            redact_error(error, self._grants.forms)
             logger.exception("the sandbox failed for script %r of skill %r", args.get("script"), args.get("skill"))
             return failure(error)
         except SkillsError as error:
+            redact_error(error, self._grants.forms)
             return failure(error)
 
     async def _run(
@@ -152,7 +155,7 @@ class RunScriptTool(BaseTool):
             script,
             arguments,
             settings=self._settings,
-            env=self._env,
+            grants=self._grants,
             workspace=workspace,
             input_files=inputs,
             spill_dir=spill,
@@ -161,7 +164,8 @@ class RunScriptTool(BaseTool):
     async def _execute(self, plan: ScriptPlan, run_id: str) -> ScriptOutcome:
         with tracer.start_as_current_span("run_skill_script") as span:
             span.set_attributes({"skill.name": plan.skill_name, "skill.script": plan.path, "execution.id": run_id})
-            result = await self._sandbox.run(plan.request)
+            # Our own sandboxes have done so already; others may not know what a secret is.
+            result = redacted(await self._sandbox.run(plan.request), self._grants.forms)
             outcome = script_outcome(plan, result)
             span.set_attributes(
                 {

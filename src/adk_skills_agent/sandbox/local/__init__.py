@@ -13,8 +13,7 @@ __all__ = ["local_sandbox"]
 def local_sandbox() -> Sandbox:
     """The sandbox of this machine: each run gets the strongest level that works here and satisfies its policy.
 
-    Only the process level exists in this version, so a run is refused unless its policy says
-    ``min_isolation="process"``.
+    A run for which nothing at or above its policy's ``min_isolation`` works is refused with the reasons.
 
     Raises:
         SandboxUnavailable: Nothing can run on this system (Windows).
@@ -24,6 +23,6 @@ def local_sandbox() -> Sandbox:
             "Scripts cannot be run on Windows itself. Use a container: pip install 'adk-skills-agent[container]'.",
             ("Windows has no sessions, signals and resource limits of the kind the local levels need.",),
         )
-    from adk_skills_agent.sandbox.local.process import ProcessSandbox
+    from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
 
-    return ProcessSandbox()
+    return LocalSandbox()

@@ -1,6 +1,7 @@
 """Collect what a run left in its workspace: new and changed regular files, inside every bound.
 
-Attack rows 10, 11, 39 to 42.
+Attack rows 10, 11, 39 to 42. A file that contains one of the run's secrets is neither collected nor kept for the
+session's next run, which may be another skill's.
 
 Runs after everything of the run is dead. Folders are entered through descriptors, links are never followed, a file is
 opened without blocking and looked at again before it is read.
@@ -18,6 +19,8 @@ from adk_skills_agent.sandbox.local.mime_types import mime_type
 from adk_skills_agent.sandbox.local.output_names import distinct, readable, safe_name
 from adk_skills_agent.sandbox.local.tree import Entry, Walk, open_own_folder
 from adk_skills_agent.sandbox.local.workspace import Workspace, stamp
+from adk_skills_agent.sandbox.redaction import withheld
+from adk_skills_agent.sandbox.secret_forms import SecretForms
 
 _DEFAULT_ENTRIES = 100_000
 _MAX_SKIPPED = 100
@@ -38,7 +41,8 @@ class Collected:
     Attributes:
         files: The output files, sorted by path.
         skipped: ``(path, reason)`` of what is there and was not taken.
-        changed: Relative host paths of all new or changed regular files, taken or not, for a persistent workspace.
+        changed: Relative host paths of all new or changed regular files, taken or not, for a persistent workspace;
+            without those that contain a secret.
         folders: Relative host paths of all folders seen.
         present: Given files that are still there, changed or not.
         complete: Whether the whole workspace was looked at.
@@ -54,8 +58,13 @@ class Collected:
     notes: list[str] = field(default_factory=list)
 
 
-def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
+def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | None = None) -> Collected:
     """Read the output files of a finished run.
+
+    Args:
+        workspace: Its folders.
+        policy: How much is taken.
+        secrets: What must not be in a file or its name.
 
     Raises:
         OSError: The workspace itself cannot be opened.
@@ -78,7 +87,8 @@ def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
         with contextlib.closing(walk.entries(top)) as entries:
             for entry in entries:
                 if entry.is_folder:
-                    result.folders.append(entry.path)
+                    if secrets is None or secrets.found_in(_bytes_of(entry.path)) is None:
+                        result.folders.append(entry.path)
                     continue
                 if workspace.links.get(entry.path) == entry.info.st_ino and stat.S_ISLNK(entry.info.st_mode):
                     continue
@@ -86,7 +96,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
                     result.present.add(entry.path)
                     if workspace.given[entry.path] == stamp(entry.info):
                         continue
-                reason = _why_not(entry)
+                reason = _why_not(entry) or (None if secrets is None else _secret_in(entry, secrets))
                 if reason is None:
                     result.changed.append(entry.path)
                     reason = _take(entry, policy, budget, taken, result)
@@ -117,6 +127,34 @@ def _why_not(entry: Entry) -> str | None:
     return "has several hard links" if entry.info.st_nlink != 1 else None
 
 
+def _secret_in(entry: Entry, secrets: SecretForms) -> str | None:
+    """Why a file is withheld, if it is; all of it is looked at, however large it is."""
+    found = secrets.found_in(_bytes_of(entry.path))
+    if found is not None:
+        return withheld(found)
+    try:
+        descriptor = _open(entry)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    try:
+        before = b""
+        while chunk := os.read(descriptor, 1 << 20):
+            data = before + chunk
+            found = secrets.found_in(data)
+            if found is not None:
+                return withheld(found)
+            before = data[-secrets.reach :]
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _bytes_of(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")
+
+
 def _take(entry: Entry, policy: SandboxPolicy, budget: int, taken: set[str], result: Collected) -> str | None:
     """Read one file into ``result.files``; why not, if not."""
     if len(result.files) >= policy.max_files:
@@ -142,12 +180,16 @@ def _take(entry: Entry, policy: SandboxPolicy, budget: int, taken: set[str], res
     return None
 
 
-def _read(entry: Entry, limit: int) -> bytes | None:
+def _open(entry: Entry) -> int:
     try:
-        descriptor = os.open(entry.name, _READ, dir_fd=entry.folder)
+        return os.open(entry.name, _READ, dir_fd=entry.folder)
     except PermissionError:
         os.chmod(entry.name, 0o600, dir_fd=entry.folder)  # the script took our right to read its file
-        descriptor = os.open(entry.name, _READ, dir_fd=entry.folder)
+        return os.open(entry.name, _READ, dir_fd=entry.folder)
+
+
+def _read(entry: Entry, limit: int) -> bytes | None:
+    descriptor = _open(entry)
     try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or info.st_ino != entry.info.st_ino or info.st_size > limit:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import SandboxPolicy
-from adk_skills_agent.sandbox.policy import check_env_name
+from adk_skills_agent.sandbox.env_names import check_env_name, check_search_path, looks_secret
+from adk_skills_agent.sandbox.secrets import MIN_SECRET_CHARS, EnvValue, Secret, revealed, secrets_of
 
 RUN_ID_VARIABLE = "ADK_SKILLS_RUN_ID"
 """Set to a random value in every run; a process that left the run's session is recognised by it."""
 
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
-_SECRET_NAME = re.compile(
-    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH(?!OR)|COOKIE|PRIVATE|DSN|DATABASE_URL|CONNECTION_STRING"
-)
 
 
 def build_environment(
     policy: SandboxPolicy,
-    granted: Mapping[str, str],
+    granted: Mapping[str, EnvValue],
     *,
     workspace: str,
     tmp: str,
@@ -64,15 +61,18 @@ def build_environment(
             )
         if name in host:
             environment[name] = host[name]
-    environment.update(policy.env)
+    environment.update((name, revealed(value)) for name, value in policy.env.items())
     for name, value in granted.items():
+        text = revealed(value)
+        if not isinstance(text, str) or "\0" in text:
+            raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
         try:
             check_env_name(name)
+            if name == "PATH":
+                check_search_path(text)
         except ConfigError as error:
             raise ValueError(error.message) from None
-        if not isinstance(value, str) or "\0" in value:
-            raise ValueError(f"The value of environment variable {name!r} must be a string without NUL.")
-        environment[name] = value
+        environment[name] = text
     environment[RUN_ID_VARIABLE] = run_id
     return environment
 
@@ -84,6 +84,21 @@ def search_path(python: str | None) -> str:
     return ":".join(dict.fromkeys([folder, *_SYSTEM_PATH] if folder and ":" not in folder else _SYSTEM_PATH))
 
 
-def looks_secret(name: str) -> bool:
-    """Whether a variable's name suggests that its value is a secret."""
-    return _SECRET_NAME.search(name.upper()) is not None
+def secrets_in(
+    policy: SandboxPolicy, granted: Mapping[str, EnvValue], host: Mapping[str, str] | None = None
+) -> tuple[tuple[str, Secret], ...]:
+    """The secrets a run gets: granted as a :class:`Secret`, or inherited under a name that looks secret.
+
+    Args:
+        policy: See :func:`build_environment`.
+        granted: Variables of this run.
+        host: The host's environment; None takes ``os.environ``.
+    """
+    host = os.environ if host is None else host
+    inherited: dict[str, EnvValue] = {}
+    for name in policy.inherit_env:
+        value = host.get(name, "")
+        # What is too short to be told from ordinary text cannot be kept out of it.
+        if looks_secret(name) and len("".join(value.split())) >= MIN_SECRET_CHARS:
+            inherited[name] = Secret(value)
+    return secrets_of(granted, policy.env, inherited)

@@ -33,7 +33,20 @@ def launcher(policy: SandboxPolicy, marker: str, argv: list[str]) -> list[str]:
         marker: Host path the shell creates when the command could not be started; the command never sees it.
         argv: The command, its first element an absolute path.
     """
-    return [SHELL, "-c", _script(*_numbers(policy)), marker, *argv]
+    processes = None
+    if policy.pids is not None and enforces_pids():
+        processes = threads_of_user(os.getuid()) + policy.pids
+    return [SHELL, "-c", _script(*_numbers(policy, processes)), marker, *argv]
+
+
+def limit_steps(policy: SandboxPolicy, processes: int | None) -> str:
+    """The limits as commands of a shell, joined by ``&&``.
+
+    Args:
+        policy: Its per-process limits.
+        processes: Processes and threads the run's user may have; None for no limit.
+    """
+    return _steps(*_numbers(policy, processes))
 
 
 def enforces_pids() -> bool:
@@ -48,7 +61,9 @@ def enforces_memory() -> bool:
     return sys.platform == "linux"
 
 
-def _numbers(policy: SandboxPolicy) -> tuple[int | None, int | None, int | None, int | None, int | None]:
+def _numbers(
+    policy: SandboxPolicy, processes: int | None
+) -> tuple[int | None, int | None, int | None, int | None, int | None]:
     import resource
 
     cpu = policy.cpu_seconds
@@ -57,19 +72,16 @@ def _numbers(policy: SandboxPolicy) -> tuple[int | None, int | None, int | None,
     # RLIMIT_DATA and not RLIMIT_AS: it counts private writable memory, while runtimes such as V8, Go and the JVM
     # reserve far more address space than they ever use and would not even start.
     data = policy.memory_bytes if enforces_memory() else None
-    processes = None
-    if policy.pids is not None and enforces_pids():
-        processes = _threads_of_user(os.getuid()) + policy.pids
     return (
-        _clamp(resource.RLIMIT_CPU, cpu),
-        _clamp(resource.RLIMIT_FSIZE, policy.file_bytes),
-        _clamp(resource.RLIMIT_DATA, data),
-        _clamp(resource.RLIMIT_NOFILE, policy.open_files),
-        _clamp(getattr(resource, "RLIMIT_NPROC", resource.RLIMIT_CPU), processes),
+        clamp(resource.RLIMIT_CPU, cpu),
+        clamp(resource.RLIMIT_FSIZE, policy.file_bytes),
+        clamp(resource.RLIMIT_DATA, data),
+        clamp(resource.RLIMIT_NOFILE, policy.open_files),
+        clamp(getattr(resource, "RLIMIT_NPROC", resource.RLIMIT_CPU), processes),
     )
 
 
-def _clamp(which: int, value: int | None) -> int | None:
+def clamp(which: int, value: int | None) -> int | None:
     """Never above the hard limit this process has: raising it would fail, and keeping it is stricter anyway."""
     import resource
 
@@ -78,7 +90,7 @@ def _clamp(which: int, value: int | None) -> int | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _script(cpu: int | None, file: int | None, data: int | None, files: int | None, processes: int | None) -> str:
+def _steps(cpu: int | None, file: int | None, data: int | None, files: int | None, processes: int | None) -> str:
     steps = ["ulimit -c 0"]
     if cpu is not None:
         # First SIGXCPU, a second later SIGKILL; when that is not possible below a hard limit, both at once.
@@ -93,10 +105,16 @@ def _script(cpu: int | None, file: int | None, data: int | None, files: int | No
         steps.append(f"{{ ulimit -u {processes} 2>/dev/null || ulimit -p {processes}; }}")
     if files is not None:
         steps.append(f"ulimit -n {files}")
+    return " && ".join(steps)
+
+
+@functools.lru_cache(maxsize=64)
+def _script(cpu: int | None, file: int | None, data: int | None, files: int | None, processes: int | None) -> str:
+    steps = _steps(cpu, file, data, files, processes)
     # $0 is the marker. dash leaves after a failed exec and runs the trap; bash runs it only with execfail.
     return (
         "trap ': > \"$0\"' EXIT; "
-        f"{' && '.join(steps)} || exit 125; "
+        f"{steps} || exit 125; "
         'if [ "${BASH_VERSION-}" ]; then shopt -s execfail; fi; '
         'exec "$@"; : > "$0"; exit 126'
     )
@@ -105,7 +123,7 @@ def _script(cpu: int | None, file: int | None, data: int | None, files: int | No
 _counted: tuple[float, int, int] = (-math.inf, -1, 0)
 
 
-def _threads_of_user(uid: int) -> int:
+def threads_of_user(uid: int) -> int:
     """Threads the user has now: RLIMIT_NPROC counts all of them, not only the run's. Counted at most every 2 s."""
     global _counted  # noqa: PLW0603  # a cache of something the whole machine shares
     now = time.monotonic()

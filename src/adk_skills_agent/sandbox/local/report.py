@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport, SandboxPolicy
+from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local import limits, watchdog
-
-NO_STRONGER_LEVEL = (
-    "cgroup, namespaces, landlock, seccomp: only the process level exists in this version; choose it with "
-    "min_isolation='process'",
-)
+from adk_skills_agent.sandbox.local.levels import Enforcement
 
 
-def process_report(policy: SandboxPolicy) -> IsolationReport:
+def process_report(policy: SandboxPolicy) -> Enforcement:
     """Who enforces what for a run under ``policy`` at the process level."""
     watched = watchdog.works_here()
     memory = "+".join(["rlimit"] * limits.enforces_memory() + ["watchdog"] * watched) or "none"
@@ -26,9 +22,7 @@ def process_report(policy: SandboxPolicy) -> IsolationReport:
         "disk": "rlimit+watchdog" if watched else "rlimit",
         "kernel": "none",
     }
-    return IsolationReport(
-        IsolationLevel.PROCESS, MappingProxyType(enforced), tuple(_degraded(policy, watched)), NO_STRONGER_LEVEL
-    )
+    return Enforcement(MappingProxyType(enforced), tuple(_degraded(policy, watched)))
 
 
 def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:

@@ -8,55 +8,32 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local.collection import Collected, collect
+from adk_skills_agent.sandbox.local.aftermath import Aftermath
+from adk_skills_agent.sandbox.local.collection import collect
 from adk_skills_agent.sandbox.local.command import find_command
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exit_watch import wait_until_ended
 from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
+from adk_skills_agent.sandbox.local.output_filter import secrets_of_run
 from adk_skills_agent.sandbox.local.persistence import persist
-from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted
+from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted, signal_group
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
 from adk_skills_agent.sandbox.local.tree import portable
 from adk_skills_agent.sandbox.local.view import PathView
+from adk_skills_agent.sandbox.local.watchdog import DiskLimit, folder_limit
 from adk_skills_agent.sandbox.local.workspace import Workspace, create_workspace, fill_workspace
 
 TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # the name in the sandbox's view, not a folder of the host
 _KILL_SECONDS = 2.0
 _LAST_READ_BYTES = 1 << 20  # what a pipe can hold at most when a script enlarged it
-
-
-@dataclass(slots=True)
-class Aftermath:
-    """What is known once everything of a run is gone.
-
-    Attributes:
-        status: What ``wait`` gave; None when it cannot be known.
-        cpu_seconds: Of the command and the children it waited for.
-        max_rss: Largest resident memory of one of them, in bytes, where the kernel's number is about them.
-        killed: Processes that were still alive.
-        survivors: Processes that could not be killed.
-        rest: What was still in the two pipes.
-        not_started: The launcher says that the command never ran.
-        collected: Output files; None when they were not wanted.
-        notes: Sentences about what is left behind or was not kept.
-    """
-
-    status: int | None = None
-    cpu_seconds: float | None = None
-    max_rss: int | None = None
-    killed: int = 0
-    survivors: int = 0
-    rest: tuple[bytes, bytes] = (b"", b"")
-    not_started: bool = False
-    collected: Collected | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 class LocalRun:
@@ -82,10 +59,23 @@ class LocalRun:
         self._over = False
 
     @property
-    def folders(self) -> tuple[str, str]:
-        """Host paths of the workspace and of the folder for temporary files."""
+    def disk(self) -> tuple[DiskLimit, ...]:
+        """The workspace and the folder for temporary files."""
         assert self._workspace is not None  # noqa: S101  # only called after start()
-        return self._workspace.work, self._workspace.tmp
+        policy = self._policy
+        return (
+            folder_limit(self._workspace.work, policy.workspace_bytes, policy.workspace_inodes),
+            folder_limit(self._workspace.tmp, policy.tmp_bytes, policy.workspace_inodes),
+        )
+
+    def terminate(self) -> None:
+        """Ask the command to end: SIGTERM to its group."""
+        signal_group(self.child.pid, signal.SIGTERM)
+        signal_group(self.child.pid, signal.SIGCONT)  # a stopped process could not answer
+
+    def kill(self) -> None:
+        """End the command and its group now; what left the group is found by ``finish()``."""
+        signal_group(self.child.pid, signal.SIGKILL)
 
     def start(self) -> None:
         """Make the workspace and start the command.
@@ -169,6 +159,7 @@ class LocalRun:
             input_files=request.input_files,
             mounts=request.mounts,
         )
+        self._own(workspace)
         pairs = [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
         self.view = PathView([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)])
         environment = build_environment(
@@ -178,16 +169,10 @@ class LocalRun:
             tmp=portable(workspace.tmp),
             run_id=self.run_id,
         )
-        cwd = _encode(self.view.directory(request.cwd))
+        cwd = encode(self.view.directory(request.cwd))
         if not os.path.isdir(cwd):  # noqa: PTH112
             raise ValueError(f"cwd {str(request.cwd)!r} does not exist in the sandbox.")
-        marker = f"{portable(workspace.root)}/not-started-{os.urandom(8).hex()}"
-        self._marker = marker
-        launch = Launch(
-            argv=tuple(_encode(part) for part in self._command_line(environment["PATH"], cwd, marker)),
-            env={_encode(name): _encode(value) for name, value in environment.items()},
-            cwd=cwd,
-        )
+        launch = self._launch(self._command(environment["PATH"], cwd), environment, cwd)
         if request.stdin is None:
             self.child = spawner().spawn(launch)
         else:
@@ -200,7 +185,21 @@ class LocalRun:
         pipes = frozenset(os.fstat(descriptor).st_ino for descriptor in (self.child.stdout, self.child.stderr))
         self.marks = RunMarks(self.child.pid, self.run_id, workspace.root, pipes, self.child.started)
 
-    def _command_line(self, path: str, cwd: bytes, marker: str) -> list[str]:
+    def _own(self, workspace: Workspace) -> None:
+        """For levels that run the command as another user: give it the files of the workspace."""
+
+    def _launch(self, command: list[str], environment: dict[str, str], cwd: bytes) -> Launch:
+        """What is really started; other levels wrap the command differently."""
+        assert self._workspace is not None  # noqa: S101  # made before
+        self._marker = f"{portable(self._workspace.root)}/not-started-{os.urandom(8).hex()}"
+        return Launch(
+            argv=tuple(encode(part) for part in launcher(self._policy, self._marker, command)),
+            env={encode(name): encode(value) for name, value in environment.items()},
+            cwd=cwd,
+        )
+
+    def _command(self, path: str, cwd: bytes) -> list[str]:
+        """The command and its arguments in the host's view."""
         argv = self._request.argv
         if not argv or not all(isinstance(part, str) for part in argv):
             raise ValueError("argv must be at least one string: the command and its arguments.")
@@ -210,17 +209,15 @@ class LocalRun:
         # The host's interpreter is meant literally, also when it happens to be under a folder called /work.
         literal = argv[0] in {self._policy.python, sys.executable}
         name = argv[0] if literal else self.view.argument(argv[0])
-        command = find_command(_encode(name), path=_encode(path), cwd=cwd, shown=argv[0])
-        return launcher(
-            self._policy, marker, [portable(os.fsdecode(command)), *(self.view.argument(part) for part in argv[1:])]
-        )
+        command = find_command(encode(name), path=encode(path), cwd=cwd, shown=argv[0])
+        return [portable(os.fsdecode(command)), *(self.view.argument(part) for part in argv[1:])]
 
     def _end_processes(self, result: Aftermath) -> None:
         child = self.child
         result.killed, result.survivors, met = end_run(self.marks)
         if not wait_until_ended(child, _KILL_SECONDS):
             result.survivors += 1  # it hangs inside the kernel; nothing can be done about it
-        result.rest = (_drain(child.stdout), _drain(child.stderr))
+        result.rest = (drain(child.stdout), drain(child.stderr))
         if child.waited is None and not result.survivors:
             with contextlib.suppress(ChildProcessError):
                 _, status, usage = os.wait4(child.pid, 0)
@@ -245,13 +242,15 @@ class LocalRun:
             status is not None
             and os.WIFEXITED(status)
             and os.WEXITSTATUS(status) in NOT_STARTED_CODES
-            and os.path.lexists(_encode(self._marker))
+            and os.path.lexists(encode(self._marker))
         )
 
     def _collect(self, result: Aftermath) -> None:
         assert self._workspace is not None  # noqa: S101  # checked by the caller
         result.notes.extend(self._workspace.notes)
-        result.collected = collected = collect(self._workspace, self._policy)
+        result.collected = collected = collect(
+            self._workspace, self._policy, secrets_of_run(self._request, self._policy)
+        )
         if self._request.workspace is not None:
             result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
 
@@ -268,7 +267,7 @@ class LocalRun:
         return workspace.remove() if started else workspace.undo()
 
 
-def _encode(text: str) -> bytes:
+def encode(text: str) -> bytes:
     """Text as the bytes a process gets, the same in every locale (row 54)."""
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -296,7 +295,7 @@ def _stdin_file(data: bytes, root: str) -> int:
     return descriptor
 
 
-def _drain(descriptor: int) -> bytes:
+def drain(descriptor: int) -> bytes:
     """What is in a pipe now, without waiting for more."""
     chunks: list[bytes] = []
     left = _LAST_READ_BYTES

@@ -35,12 +35,16 @@ class Launch:
         env: The whole environment.
         cwd: Working directory on the host.
         stdin: Descriptor of standard input, or None for ``/dev/null``.
+        pass_fds: Descriptors the process gets besides 0, 1 and 2, under the same numbers.
+        umask: Its file mode creation mask.
     """
 
     argv: tuple[bytes, ...]
     env: dict[bytes, bytes]
     cwd: bytes
     stdin: int | None = None
+    pass_fds: tuple[int, ...] = ()
+    umask: int = _UMASK
 
 
 @dataclass(slots=True)
@@ -109,7 +113,8 @@ def start(launch: Launch) -> Child:
                 env=launch.env,
                 start_new_session=True,
                 close_fds=True,
-                umask=_UMASK,
+                pass_fds=launch.pass_fds,
+                umask=launch.umask,
             )
         except OSError as error:
             raise _refusal(error, launch) from error

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy, Status
 from adk_skills_agent.sandbox.local.exit_watch import ExitWatch
+from adk_skills_agent.sandbox.local.levels import LevelRun
 from adk_skills_agent.sandbox.local.output import Capture
-from adk_skills_agent.sandbox.local.processes import signal_group
-from adk_skills_agent.sandbox.local.spawner import Child
-from adk_skills_agent.sandbox.local.view import ViewStream
+from adk_skills_agent.sandbox.local.output_filter import OutputFilter
 
 CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop get their turn
@@ -30,31 +28,37 @@ class Stream:
         name: ``stdout`` or ``stderr``.
         descriptor: Its reading end.
         capture: Keeps it.
-        view: Replaces host paths.
+        filtered: Replaces secrets and host paths.
         on_output: Gets the first ``share`` bytes.
         share: See ``on_output``.
     """
 
     def __init__(
-        self, name: str, descriptor: int, capture: Capture, view: ViewStream, on_output: OnOutput | None, share: int
+        self,
+        name: str,
+        descriptor: int,
+        capture: Capture,
+        filtered: OutputFilter,
+        on_output: OnOutput | None,
+        share: int,
     ) -> None:
         self.name = name
         self.descriptor = descriptor
         self.capture = capture
         self.total = 0
         self.ended = False
-        self._view = view
+        self._filter = filtered
         self._on_output = on_output
         self._share = share
 
     def feed(self, data: bytes) -> None:
         """The next bytes from the pipe."""
         self.total += len(data)
-        self._pass_on(self._view.feed(data))
+        self._pass_on(self._filter.feed(data))
 
     def close(self) -> None:
         """There is no more."""
-        self._pass_on(self._view.close())
+        self._pass_on(self._filter.close())
 
     def _pass_on(self, data: bytes) -> None:
         if not data:
@@ -67,7 +71,7 @@ class Stream:
 
 
 class Supervision:
-    """One child under the policy's limits; ``done`` is set when nothing more is to be waited for.
+    """One run under the policy's limits; ``done`` is set when nothing more is to be waited for.
 
     Attributes:
         done: Set when the command has ended and its pipes are closed or no longer waited for.
@@ -78,7 +82,7 @@ class Supervision:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, child: Child, policy: SandboxPolicy, streams: tuple[Stream, Stream]
+        self, loop: asyncio.AbstractEventLoop, run: LevelRun, policy: SandboxPolicy, streams: tuple[Stream, Stream]
     ) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
         self.cause: Status | None = None
@@ -86,7 +90,8 @@ class Supervision:
         self.notes: list[str] = []
         self.failure: Exception | None = None
         self._loop = loop
-        self._child = child
+        self._run = run
+        self._child = run.child
         self._policy = policy
         self._streams = streams
         self._owner = os.getpid()
@@ -109,7 +114,7 @@ class Supervision:
         self._exit = ExitWatch(self._loop, self._child, self._on_exit)
 
     def stop(self, cause: Status | None, note: str | None = None) -> None:
-        """End the run now: SIGKILL to the whole group."""
+        """End everything of the run now."""
         if self._closed or self._exited or os.getpid() != self._owner:
             return
         if self.cause is None and cause is not None:
@@ -118,7 +123,7 @@ class Supervision:
                 self.notes.append(note)
         if not self._killed:
             self._killed = True
-            signal_group(self._child.pid, signal.SIGKILL)
+            self._run.kill()
             self._after(_UNKILLABLE_SECONDS, self._finish)
 
     def close(self) -> None:
@@ -194,8 +199,7 @@ class Supervision:
         if self._policy.term_grace_seconds <= 0:
             self.stop(None)
             return
-        signal_group(self._child.pid, signal.SIGTERM)
-        signal_group(self._child.pid, signal.SIGCONT)  # a stopped process could not answer
+        self._run.terminate()
         self._after(self._policy.term_grace_seconds, lambda: self.stop(None))
 
     def _finish(self) -> None:

@@ -6,6 +6,7 @@ more than a tenth of a processor. It needs ``/proc``.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -27,6 +28,26 @@ _LOOK_SECONDS = 0.2
 _MANY_ENTRIES = 200_000
 
 
+@dataclass(frozen=True, slots=True)
+class DiskLimit:
+    """How much one place of a run may hold.
+
+    Attributes:
+        usage: Gives bytes and entries now, counting no further than so many entries and seconds; may raise OSError.
+        most_bytes: None for no limit.
+        most_entries: None for no limit.
+    """
+
+    usage: Callable[[int, float], tuple[int, int]]
+    most_bytes: int | None
+    most_entries: int | None
+
+
+def folder_limit(folder: str, most_bytes: int | None, most_entries: int | None) -> DiskLimit:
+    """The limit of a host folder, which is walked to measure it."""
+    return DiskLimit(functools.partial(disk_usage, folder), most_bytes, most_entries)
+
+
 @dataclass(slots=True, eq=False)
 class Watched:
     """One run under watch.
@@ -35,7 +56,7 @@ class Watched:
         marks: The run.
         memory_bytes: Of all its processes together; None for no limit.
         pids: See :data:`PIDS_FACTOR`; None for no limit.
-        disk: ``(folder, bytes, entries)`` for each limited folder.
+        disk: Each limited place.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
         peak_rss: Largest sum of resident memory seen, in bytes.
     """
@@ -43,7 +64,7 @@ class Watched:
     marks: RunMarks
     memory_bytes: int | None
     pids: int | None
-    disk: tuple[tuple[str, int | None, int | None], ...]
+    disk: tuple[DiskLimit, ...]
     breach: Callable[[Status, str], None]
     peak_rss: int = 0
     _next_disk: float = field(default=0.0)
@@ -140,12 +161,13 @@ def _disk_problem(run: Watched) -> tuple[Status, str] | None:
     if now < run._next_disk:
         return None
     problem = None
-    for folder, most_bytes, most_entries in run.disk:
+    for limit in run.disk:
+        most_bytes, most_entries = limit.most_bytes, limit.most_entries
         if most_bytes is None and most_entries is None:
             continue
         ceiling = _MANY_ENTRIES if most_entries is None else most_entries + 1
         try:
-            used, entries = disk_usage(folder, ceiling, _LOOK_SECONDS)
+            used, entries = limit.usage(ceiling, _LOOK_SECONDS)
         except OSError:  # removed or renamed by the script; the next look may find it again
             continue
         if most_bytes is not None and used > most_bytes:

@@ -102,8 +102,17 @@ def fill_workspace(
     persistent: Path | None,
     input_files: Iterable[InputFile],
     mounts: Iterable[ReadOnlyMount],
+    inside: bool = False,
 ) -> None:
     """Put in the session's files, then the input files, then links to the entries of linked mounts.
+
+    Args:
+        workspace: Where.
+        policy: How large the session's files may be.
+        persistent: The session's files.
+        input_files: More files.
+        mounts: Folders to link to.
+        inside: The run sees its mounts at their targets, so that links lead there and not to the host's folders.
 
     Raises:
         SandboxError: The session's workspace is no folder, or larger than the policy allows; a mount is no folder.
@@ -119,7 +128,7 @@ def fill_workspace(
         if not mount.source.is_dir():
             raise about(SandboxError(f"The folder for {mount.target} is not there."), mount.source)
         if mount.linked:
-            _link(workspace, mount)
+            _link(workspace, mount, str(mount.target) if inside else None)
 
 
 def about(error: SandboxError, path: object) -> SandboxError:
@@ -162,12 +171,12 @@ def _make_folders(workspace: Workspace, parts: list[str]) -> None:
             workspace.given_folders.add(path)
 
 
-def _link(workspace: Workspace, mount: ReadOnlyMount) -> None:
+def _link(workspace: Workspace, mount: ReadOnlyMount, seen_at: str | None) -> None:
     source = os.path.abspath(mount.source)  # noqa: PTH100
     for name in sorted(os.listdir(source)):  # noqa: PTH208
         target = f"{workspace.work}/{name}"
         try:
-            os.symlink(f"{source}/{name}", target)  # noqa: PTH211
+            os.symlink(f"{seen_at or source}/{name}", target)  # noqa: PTH211
         except FileExistsError:
             continue  # the workspace's own file goes first
         workspace.links[portable(name)] = os.lstat(target).st_ino
@@ -186,8 +195,9 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
             for entry in entries:
                 target = on_disk(workspace.work, entry.path)
                 if entry.is_folder:
-                    os.mkdir(target, 0o700)  # noqa: PTH102
-                    workspace.given_folders.add(entry.path)
+                    if entry.path not in workspace.given_folders:
+                        os.mkdir(target, 0o700)  # noqa: PTH102
+                        workspace.given_folders.add(entry.path)
                     workspace.persistent.add(entry.path)
                 elif stat.S_ISREG(entry.info.st_mode):
                     room -= entry.info.st_size

@@ -1,6 +1,6 @@
-"""The process level: a child process with a clean environment, limits and a sure end, but the host's files and network.
+"""The sandbox of this machine: the strongest level that works, and the course every run takes whatever its level.
 
-It is for trusted skills and for machines where nothing stronger works, and only ever by explicit choice.
+A run is prepared and started in a worker thread, watched in the event loop, and ended in a worker thread.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import time
 import warnings
+from dataclasses import replace
 from typing import TypeVar
 
-from adk_skills_agent.errors import SandboxError, SandboxUnavailable, SecurityWarning
+from adk_skills_agent.errors import SandboxError, SecurityWarning, SkillsError
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
     ExecutionResult,
@@ -24,48 +24,66 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.local import workers
+from adk_skills_agent.sandbox.local.aftermath import Aftermath
+from adk_skills_agent.sandbox.local.choice import Choice, choose, is_known
+from adk_skills_agent.sandbox.local.levels import LevelRun
+from adk_skills_agent.sandbox.local.outcome import Times, outcome
 from adk_skills_agent.sandbox.local.output import Capture, SpillFile, check_spill_folder
-from adk_skills_agent.sandbox.local.report import NO_STRONGER_LEVEL, process_report
-from adk_skills_agent.sandbox.local.run import Aftermath, LocalRun
+from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
+from adk_skills_agent.sandbox.local.staging import Staged, stage
 from adk_skills_agent.sandbox.local.supervision import Stream, Supervision
 from adk_skills_agent.sandbox.local.turns import RUNNING
 from adk_skills_agent.sandbox.local.watchdog import INTERVAL_SECONDS, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.redaction import redact_error, redacted
 
 _Result = TypeVar("_Result")
 
-_warned = False
+# What the two weakest levels leave open; said once per process and level (S0-44).
+_WARNINGS = {
+    IsolationLevel.PROCESS: "can read and write the files of this user and use the network",
+    IsolationLevel.SECCOMP: "can read files of this machine that are not theirs",
+}
+
+_warned: set[IsolationLevel] = set()
 _probed: dict[int, IsolationReport] = {}
 
 
-class ProcessSandbox(Sandbox):
-    """Runs commands as child processes of the agent; see :class:`Sandbox` for the contract.
+class LocalSandbox(Sandbox):
+    """Runs commands on this machine; see :class:`Sandbox` for the contract.
 
-    One object serves any number of event loops and threads; it holds nothing of its own. A run is refused unless its
-    policy says ``min_isolation="process"`` and does not demand another level with ``isolation``.
+    One object serves any number of event loops and threads; it holds nothing of its own. Each run gets the strongest
+    level that works here and fits its policy, and is refused when that is weaker than ``min_isolation``.
     """
 
-    name = "process"
+    name = "local"
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`."""
         policy = check_policy(request.policy)
-        _refuse_if_too_weak(policy)
-        _warn_once()
         waited_since = time.monotonic()
-        async with RUNNING.place():
-            return await _run(request, policy, waited_since)
+        choice = await _choice(request, policy)
+        _warn_once(choice.level.level)
+        secrets = secrets_of_run(request, policy)
+        try:
+            async with RUNNING.place():
+                return redacted(await _run(request, policy, choice, waited_since), secrets)
+        except SkillsError as error:
+            redact_error(error, secrets)
+            raise
 
     async def probe(self) -> IsolationReport:
-        """Run a command that does nothing and report what held; cached per process.
+        """Run a command that does nothing at the strongest level and report what held; cached per process.
 
         Raises:
             SandboxError: Not even that works; the sentence says why.
         """
         if os.getpid() not in _probed:
             policy = SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value, wall_seconds=10.0)
+            request = ExecutionRequest(("sh", "-c", ":"), policy)
+            choice = await _choice(request, policy)
             async with RUNNING.place():
-                result = await _run(ExecutionRequest(("sh", "-c", ":"), policy), policy, time.monotonic())
+                result = await _run(request, policy, choice, time.monotonic())
             if result.status is not Status.OK:
                 raise SandboxError(
                     f"A trial run of 'sh' did not end well: {result.status.value}, exit code {result.exit_code}."
@@ -74,34 +92,52 @@ class ProcessSandbox(Sandbox):
         return _probed[os.getpid()]
 
 
-def _refuse_if_too_weak(policy: SandboxPolicy) -> None:
-    process = IsolationLevel.PROCESS.value
-    if policy.min_isolation == process and policy.isolation in {"auto", process}:
-        return
-    wanted = policy.isolation if policy.min_isolation == process else policy.min_isolation
-    raise SandboxUnavailable(
-        f"Isolation {wanted!r} is required and does not work here: only the process level exists in this version. "
-        "Choose it with min_isolation='process' when you trust the skills; it does not protect the host's files and "
-        "network.",
-        NO_STRONGER_LEVEL,
-    )
+async def _choice(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
+    if is_known(policy):
+        return choose(request, policy)
+    loop = asyncio.get_running_loop()
+    return await _uninterrupted(workers.submit(loop, lambda: choose(request, policy)))
 
 
-def _warn_once() -> None:
-    global _warned  # noqa: PLW0603  # once per process is the point
-    if not _warned:
+def _warn_once(level: IsolationLevel) -> None:
+    if level in _WARNINGS and level not in _warned:
+        _warned.add(level)
         warnings.warn(
-            "Scripts run at isolation level 'process': they can read and write the files of this user and use the "
-            "network. Use it only for skills you trust.",
+            f"Scripts run at isolation level {level.value!r}: they {_WARNINGS[level]}. Use it only for skills you "
+            "trust.",
             SecurityWarning,
             stacklevel=4,
         )
-        _warned = True
 
 
-async def _run(request: ExecutionRequest, policy: SandboxPolicy, waited_since: float) -> ExecutionResult:
+async def _run(
+    request: ExecutionRequest, policy: SandboxPolicy, choice: Choice, waited_since: float
+) -> ExecutionResult:
+    staged = await _staged(request)
+    try:
+        result = await _run_staged(staged.request, policy, choice, waited_since)
+    finally:
+        staged.release()
+    return replace(result, notes=(*staged.notes, *result.notes)) if staged.notes else result
+
+
+async def _staged(request: ExecutionRequest) -> Staged:
+    if not request.mounts:
+        return stage(request)  # nothing to wait for
+    work = workers.submit(asyncio.get_running_loop(), lambda: stage(request))
+    try:
+        return await _uninterrupted(work)
+    except asyncio.CancelledError:
+        if work.exception() is None:
+            work.result().release()
+        raise
+
+
+async def _run_staged(
+    request: ExecutionRequest, policy: SandboxPolicy, choice: Choice, waited_since: float
+) -> ExecutionResult:
     loop = asyncio.get_running_loop()
-    run = LocalRun(request, policy)
+    run = choice.level.new_run(request, policy)
     captures = _captures(request, policy, run.run_id)
     try:
         try:
@@ -114,7 +150,7 @@ async def _run(request: ExecutionRequest, policy: SandboxPolicy, waited_since: f
         except GeneratorExit:
             run.abandon()
             raise
-        return await _supervise(request, policy, run, captures, waited_since)
+        return await _supervise(request, policy, choice, run, captures, waited_since)
     except BaseException:
         for capture in captures:
             capture.discard()
@@ -124,17 +160,20 @@ async def _run(request: ExecutionRequest, policy: SandboxPolicy, waited_since: f
 async def _supervise(
     request: ExecutionRequest,
     policy: SandboxPolicy,
-    run: LocalRun,
+    choice: Choice,
+    run: LevelRun,
     captures: tuple[Capture, Capture],
     waited_since: float,
 ) -> ExecutionResult:
     loop = asyncio.get_running_loop()
     child = run.child
+    secrets = secrets_of_run(request, policy)
+    filters = (OutputFilter(run.view, secrets), OutputFilter(run.view, secrets))
     streams = (
-        Stream("stdout", child.stdout, captures[0], run.view.stream(), request.on_output, policy.output_bytes),
-        Stream("stderr", child.stderr, captures[1], run.view.stream(), request.on_output, policy.output_bytes),
+        Stream("stdout", child.stdout, captures[0], filters[0], request.on_output, policy.output_bytes),
+        Stream("stderr", child.stderr, captures[1], filters[1], request.on_output, policy.output_bytes),
     )
-    supervision = Supervision(loop, child, policy, streams)
+    supervision = Supervision(loop, run, policy, streams)
     watched = _watched(loop, run, policy, supervision)
     watch = loop.call_later(INTERVAL_SECONDS, watchdog().add, watched) if watched is not None else None
     wanted = False
@@ -171,10 +210,12 @@ async def _supervise(
     if aftermath.not_started and supervision.cause is None:
         said = captures[1].kept().decode("utf-8", "replace").strip().rpartition(": ")[2]
         raise SandboxError(f"The command {request.argv[0]!r} could not be started: {said or 'the system refused it'}.")
-    return _result(policy, supervision, streams, aftermath, watched, (waited_since, child.started, ended))
+    enforcement = choice.level.report(policy)
+    report = IsolationReport(choice.level.level, enforcement.enforced, enforcement.degraded, choice.reasons)
+    return outcome(report, supervision, streams, aftermath, watched, Times(waited_since, child.started, ended))
 
 
-async def _finish(loop: asyncio.AbstractEventLoop, run: LocalRun, *, wanted: bool) -> Aftermath:
+async def _finish(loop: asyncio.AbstractEventLoop, run: LevelRun, *, wanted: bool) -> Aftermath:
     """Let a worker end the run; when there is none any more, end it here, whatever it costs."""
     try:
         finishing = workers.submit(loop, lambda: run.finish(wanted=wanted))
@@ -214,68 +255,13 @@ def _captures(request: ExecutionRequest, policy: SandboxPolicy, run_id: str) -> 
 
 
 def _watched(
-    loop: asyncio.AbstractEventLoop, run: LocalRun, policy: SandboxPolicy, supervision: Supervision
+    loop: asyncio.AbstractEventLoop, run: LevelRun, policy: SandboxPolicy, supervision: Supervision
 ) -> Watched | None:
     if not works_here():
         return None
-    work, tmp = run.folders
 
     def breach(status: Status, sentence: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the run
             loop.call_soon_threadsafe(supervision.stop, status, sentence)
 
-    disk = ((work, policy.workspace_bytes, policy.workspace_inodes), (tmp, policy.tmp_bytes, policy.workspace_inodes))
-    return Watched(run.marks, policy.memory_bytes, policy.pids, disk, breach)
-
-
-def _result(
-    policy: SandboxPolicy,
-    supervision: Supervision,
-    streams: tuple[Stream, Stream],
-    aftermath: Aftermath,
-    watched: Watched | None,
-    times: tuple[float, float, float],
-) -> ExecutionResult:
-    waited_since, started, ended = times
-    exit_code = number = None
-    if aftermath.status is not None:
-        code = os.waitstatus_to_exitcode(aftermath.status)
-        exit_code, number = (code, None) if code >= 0 else (None, -code)
-    elif supervision.cause is not None:
-        number = int(signal.SIGKILL)
-    status = supervision.cause or (Status.OK if exit_code == 0 else Status.ERROR)
-    collected = aftermath.collected
-    out, err = (stream.capture for stream in streams)
-    spills = (out.finish(), err.finish())
-    peaks = [peak for peak in (aftermath.max_rss, watched.peak_rss if watched else None) if peak]
-    notes = [*supervision.notes, *aftermath.notes, *(collected.notes if collected else [])]
-    notes += [f"{stream.name}: {stream.capture.problem}." for stream in streams if stream.capture.problem]
-    if aftermath.survivors:
-        notes.append(f"{aftermath.survivors} processes of the run could not be killed and are still there.")
-    return ExecutionResult(
-        status=status,
-        exit_code=exit_code,
-        isolation=process_report(policy),
-        signal=number,
-        timed_out=supervision.timed_out,
-        oom_killed=status is Status.OUT_OF_MEMORY,
-        stdout=out.kept(),
-        stderr=err.kept(),
-        stdout_total=streams[0].total,
-        stderr_total=streams[1].total,
-        stdout_truncated=out.truncated,
-        stderr_truncated=err.truncated,
-        stdout_spill=spills[0],
-        stderr_spill=spills[1],
-        wall_ms=(ended - started) * 1000,
-        setup_ms=(started - waited_since) * 1000,
-        cpu_ms=None if aftermath.cpu_seconds is None else aftermath.cpu_seconds * 1000,
-        max_rss_bytes=max(peaks) if peaks else None,
-        processes_killed=aftermath.killed,
-        survivors=aftermath.survivors,
-        files=tuple(collected.files) if collected else (),
-        skipped_files=tuple(collected.skipped) if collected else (),
-        stdout_cut_at=out.cut_at,
-        stderr_cut_at=err.cut_at,
-        notes=tuple(notes),
-    )
+    return Watched(run.marks, policy.memory_bytes, policy.pids, run.disk, breach)

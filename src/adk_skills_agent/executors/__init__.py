@@ -1,0 +1,23 @@
+"""Executors and an environment for google-adk's own classes, over this package's sandbox.
+
+- :class:`LocalSandboxCodeExecutor`: for ``code_executor=`` of ``LlmAgent`` and of google-adk's ``SkillToolset``.
+- :class:`UnsafeLocalCodeExecutor`: google-adk's executor of that name, with limits and a clean environment.
+- :class:`SandboxEnvironment`: for ``environment=`` of google-adk's ``SkillToolset`` and ``EnvironmentToolset``.
+"""
+
+from __future__ import annotations
+
+from adk_skills_agent.executors.code_input import CodeExecutionInput, File
+from adk_skills_agent.executors.code_result import CodeExecutionResult
+from adk_skills_agent.executors.environment import SandboxEnvironment
+from adk_skills_agent.executors.local_sandbox import LocalSandboxCodeExecutor
+from adk_skills_agent.executors.unsafe_local import UnsafeLocalCodeExecutor
+
+__all__ = [
+    "CodeExecutionInput",
+    "CodeExecutionResult",
+    "File",
+    "LocalSandboxCodeExecutor",
+    "SandboxEnvironment",
+    "UnsafeLocalCodeExecutor",
+]

@@ -1,0 +1,178 @@
+"""What both executors share: code goes to a sandbox, its result comes back in google-adk's form."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import tempfile
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from google.adk.code_executors import BaseCodeExecutor
+from google.adk.code_executors import code_execution_utils as google
+from pydantic import ConfigDict, Field, InstanceOf, SkipValidation, field_validator
+
+from adk_skills_agent.executors.background import BackgroundCall
+from adk_skills_agent.executors.caller import BoundToTask, bound_to_task, calling_task
+from adk_skills_agent.executors.code_input import call_timeout, input_files, working_folder
+from adk_skills_agent.executors.code_result import CodeExecutionResult, code_result
+from adk_skills_agent.executors.skill_wrapper import SkillWrapper, recognise
+from adk_skills_agent.sandbox import python_program
+from adk_skills_agent.sandbox.contract import ExecutionRequest, Sandbox, SandboxPolicy
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.presets import policy_of
+from adk_skills_agent.sandbox.secrets import EnvValue
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+
+if TYPE_CHECKING:
+    from google.adk.agents.invocation_context import InvocationContext
+
+logger = logging.getLogger(__name__)
+
+_MARKER_OUTPUT_BYTES = 48 << 20
+"""Kept when a skill's files come back on stdout: google-adk's bound of 16 MiB in base64, as the last quarter or first
+three of it."""
+
+
+class SandboxedCodeExecutor(BaseCodeExecutor):
+    """Runs Python code in a sandbox, for google-adk's ``LlmAgent`` and ``SkillToolset``.
+
+    Thread-safe: any number of threads may call at once, also the thread of a running event loop. When the task that
+    awaits ``asyncio.to_thread(executor.execute_code, ...)`` is cancelled, the code is killed.
+
+    Attributes:
+        timeout_seconds: Seconds of wall time of one execution; None leaves it to the class's default. A
+            ``CodeExecutionInput`` with ``timeout_seconds`` comes first (S0-71 to S0-73).
+        max_output_chars: Most characters of each stream a result holds; the whole text becomes an output file. None
+            keeps what the policy's ``output_bytes`` keeps.
+        restrict_builtins: Take away dangerous builtins and modules (S0-98). Friction against accidents, no boundary:
+            Python code can walk around it. google-adk's own wrapper of skill scripts does not run with it.
+        allowed_env_vars: Names of host variables the code may see; names that look secret are refused.
+        env: Variables given to the code; a :class:`~adk_skills_agent.Secret` is kept out of what comes back.
+        on_output: Called with ``("stdout" | "stderr", chunk)`` as output arrives, in the executors' own thread.
+        policy: Further limits, or the name of a preset (``trusted``, ``default``, ``strict``). They hold where the
+            executor's own fields were not given.
+        sandbox: Where code runs; None takes this machine.
+    """
+
+    model_config = ConfigDict(ignored_types=(BoundToTask,), arbitrary_types_allowed=True)
+
+    stateful: bool = Field(default=False, frozen=True, exclude=True)
+    max_output_chars: int | None = Field(default=MODEL_STREAM_CHARS, ge=0)
+    restrict_builtins: bool = False
+    allowed_env_vars: list[str] = Field(default_factory=list)
+    env: SkipValidation[Mapping[str, EnvValue]] = Field(default_factory=dict, exclude=True, repr=False)
+    on_output: SkipValidation[Callable[[str, bytes], None]] | None = Field(default=None, exclude=True, repr=False)
+    policy: InstanceOf[SandboxPolicy] | None = Field(default=None, exclude=True)
+    sandbox: InstanceOf[Sandbox] | None = Field(default=None, exclude=True)
+
+    def __init__(self, **data: Any) -> None:
+        if data.get("stateful"):
+            raise ValueError(f"Cannot set `stateful=True` in {type(self).__name__}.")
+        super().__init__(**data)
+        check_policy(self.effective_policy())
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _named_policy(cls, value: object) -> object:
+        return policy_of(value) if isinstance(value, str) else value
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """A copy shares what is the owner's: policy, sandbox, variables, callback."""
+        memo = {} if memo is None else memo
+        memo.update((id(shared), shared) for shared in (self.policy, self.sandbox, self.env, self.on_output))
+        return super().__deepcopy__(memo)
+
+    @abstractmethod
+    def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
+        """The limits of one execution.
+
+        Args:
+            timeout_seconds: The call's own; None when it has none.
+        """
+
+    @bound_to_task
+    def execute_code(
+        self,
+        invocation_context: InvocationContext,  # noqa: ARG002  # google-adk's signature
+        code_execution_input: google.CodeExecutionInput,
+    ) -> CodeExecutionResult:
+        """Run the code as ``__main__`` of a fresh interpreter and wait for it.
+
+        Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not.
+
+        Raises:
+            SandboxUnavailable: No isolation level that works here meets the policy.
+            SandboxError: The sandbox itself failed.
+            ConfigError: The policy has impossible values.
+            ValueError: An input file or the working directory is outside the workspace.
+            CancelledError: The task that called was cancelled.
+        """
+        return self._execute(code_execution_input)
+
+    def _execute(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
+        code = code_input.code
+        try:
+            source = code.encode()
+        except UnicodeEncodeError as error:
+            problem = f"SyntaxError: the code has a lone surrogate at character {error.start}; it is no valid text."
+            return CodeExecutionResult(stderr=problem, exit_code=1)
+        wrapper = recognise(code)
+        policy = check_policy(self._policy_for(code_input, wrapper))
+        box = self.sandbox if self.sandbox is not None else _this_machine()
+        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
+            request = ExecutionRequest(
+                argv=self._argv(code_input, wrapper, policy),
+                policy=policy,
+                env=self.env,
+                stdin=source,
+                input_files=input_files(code_input),
+                on_output=self.on_output,
+                spill_dir=None if wrapper is not None else Path(spill),
+                label="code",
+            )
+            call = BackgroundCall(lambda: box.run(request))
+            caller = calling_task()
+            with caller.watch(call.cancel) if caller is not None else contextlib.nullcontext():
+                result = call.result()
+            logger.debug("Code ended: %s, exit code %s.", result.status.value, result.exit_code)
+            return code_result(result, policy, wrapper=wrapper, max_chars=self.max_output_chars)
+
+    def _policy_for(self, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None) -> SandboxPolicy:
+        policy = self.effective_policy(call_timeout(code_input))
+        if wrapper is not None and wrapper.marker is not None and policy.output_bytes < _MARKER_OUTPUT_BYTES:
+            return replace(policy, output_bytes=_MARKER_OUTPUT_BYTES)
+        return policy
+
+    def _argv(
+        self, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None, policy: SandboxPolicy
+    ) -> tuple[str, ...]:
+        shell = "-"
+        if wrapper is not None and wrapper.shell:
+            shell = "its limit" if policy.wall_seconds is None else f"{policy.wall_seconds:g}"
+        python = policy.python if policy.python is not None else sys.executable
+        restrict = "restrict" if self.restrict_builtins else "-"
+        folder = str(working_folder(code_input))
+        # One element that starts with a letter: nothing takes it for a path of the sandbox and translates it.
+        imports = f"import:{':'.join(self._import_folders())}"
+        return (python, "-I", "-c", _program(), folder, restrict, shell, imports)
+
+    def _import_folders(self) -> tuple[str, ...]:
+        return ()
+
+
+@lru_cache(maxsize=1)
+def _program() -> str:
+    return str(python_program.program_text())
+
+
+@lru_cache(maxsize=1)
+def _this_machine() -> Sandbox:
+    """One sandbox for all executors without their own, so that they share what it keeps ready."""
+    return local_sandbox()

@@ -1,0 +1,132 @@
+"""google-adk's ``UnsafeLocalCodeExecutor`` under the same name, with limits: for code you have read (S0-97, S1-7)."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from google.adk.code_executors import code_execution_utils as google
+from pydantic import Field, PrivateAttr
+
+from adk_skills_agent.errors import SecurityWarning
+from adk_skills_agent.executors.code_input import call_timeout
+from adk_skills_agent.executors.code_result import CodeExecutionResult
+from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
+from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.in_process import InProcessPython
+from adk_skills_agent.scripts.outcome import cut
+
+_warned = False
+
+
+class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
+    """Runs Python code in a child process of this user, or in this very process. Not a sandbox.
+
+    The child has a clean environment, a private working directory, limits and a sure end, but reads and writes every
+    file this user can, and uses the network. Modules of the application can be imported, as with google-adk's own.
+
+    Attributes:
+        timeout_seconds: Seconds of wall time; google-adk's default of 300. None means no limit, 0 is legal.
+        max_memory_mb: Memory of the child, in MiB; None means no limit.
+        max_cpu_seconds: CPU seconds of each process; None takes the deadline.
+        in_process: Run the code in a thread of the agent, for debugging. Nothing can stop it there: after a timeout
+            further executions are refused until :meth:`reinitialize` finds it ended.
+    """
+
+    timeout_seconds: int | None = Field(default=300, ge=0)
+    optimize_data_file: bool = Field(default=False, frozen=True, exclude=True)
+    max_memory_mb: int | None = Field(default=512, ge=1)
+    max_cpu_seconds: int | None = Field(default=None, ge=0)
+    in_process: bool = False
+
+    _interpreter: InProcessPython = PrivateAttr(default_factory=InProcessPython)
+
+    def __init__(self, **data: Any) -> None:
+        if data.get("optimize_data_file"):
+            raise ValueError("Cannot set `optimize_data_file=True` in UnsafeLocalCodeExecutor.")
+        super().__init__(**data)
+
+    @property
+    def healthy(self) -> bool:
+        """False after an in-process execution did not end in time."""
+        return self._interpreter.healthy
+
+    def reinitialize(self) -> None:
+        """Accept in-process executions again after a timeout.
+
+        Raises:
+            RuntimeError: The code that did not end in time still runs.
+        """
+        self._interpreter.reinitialize()
+
+    def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
+        """The limits of one execution; the level is ``process``, whatever the policy says."""
+        given = self.model_fields_set
+        policy = SandboxPolicy() if self.policy is None else self.policy
+        wall = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        if timeout_seconds is None and self.policy is not None and "timeout_seconds" not in given:
+            wall = policy.wall_seconds
+        memory, cpu = policy.memory_bytes, policy.cpu_seconds
+        if self.policy is None or "max_memory_mb" in given:
+            memory = None if self.max_memory_mb is None else self.max_memory_mb << 20
+        if self.policy is None or "max_cpu_seconds" in given:
+            cpu = self.max_cpu_seconds
+        return replace(
+            policy,
+            isolation=IsolationLevel.PROCESS.value,
+            min_isolation=IsolationLevel.PROCESS.value,
+            wall_seconds=wall,
+            memory_bytes=memory,
+            cpu_seconds=cpu,
+            inherit_env=(*policy.inherit_env, *self.allowed_env_vars),
+        )
+
+    def _execute(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
+        if not self.in_process:
+            _warn_once()
+            return super()._execute(code_input)
+        if code_input.input_files or getattr(code_input, "working_dir", None) is not None:
+            raise ValueError(
+                "in_process=True has no working directory of its own, so it takes no input files and no working_dir. "
+                "Use in_process=False."
+            )
+        return self._execute_here(code_input)
+
+    def _execute_here(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
+        seconds = self.effective_policy(call_timeout(code_input)).wall_seconds
+        result = self._interpreter.run(
+            code_input.code, timeout_seconds=seconds, restrict_builtins=self.restrict_builtins
+        )
+        lines = [self._cut(result.stderr).rstrip()] if result.stderr.strip() else []
+        if result.timed_out:
+            lines.append(f"timed out after {seconds or 0:g} s")
+        elif result.exit_code == 0:
+            lines = []  # a warning, not a failure
+        elif not lines:
+            lines = [f"Exit code {result.exit_code}"]
+        if lines and result.truncated:
+            lines.append("output truncated")
+        code = -1 if result.exit_code is None else result.exit_code
+        return CodeExecutionResult(stdout=self._cut(result.stdout), stderr="\n".join(lines), exit_code=code)
+
+    def _cut(self, text: str) -> str:
+        return text if self.max_output_chars is None else cut(text, self.max_output_chars)
+
+    def _import_folders(self) -> tuple[str, ...]:
+        """The agent's import path, behind the child's own, so that nothing of it hides a standard module."""
+        # An empty entry means the agent's working directory, where a file of any name may lie.
+        return tuple(folder for folder in sys.path if folder.startswith("/"))
+
+
+def _warn_once() -> None:
+    global _warned  # noqa: PLW0603  # once per process is the point
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "UnsafeLocalCodeExecutor does not isolate: code can read and write the files of this user and use the "
+            "network. Use LocalSandboxCodeExecutor for code you have not read.",
+            SecurityWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,199 @@
+"""Python code in the agent's own process: for debugging only. No isolation, no limit but the wall clock (S0-76, S1-4).
+
+Python cannot stop a thread. A run that outlives its deadline leaves the interpreter unhealthy: further runs are refused
+at once, until :meth:`InProcessPython.reinitialize` finds the thread gone.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from adk_skills_agent.errors import SandboxError, SecurityWarning
+
+_KEPT_CHARS = 1 << 18
+_warned = False
+
+
+@dataclass(frozen=True, slots=True)
+class InProcessResult:
+    """What a run did.
+
+    Attributes:
+        stdout: What its thread printed, at most 262,144 characters.
+        stderr: The same of stderr, with the traceback of an exception.
+        exit_code: 0, what SystemExit carried, 1 after an exception; None after a timeout.
+        timed_out: The deadline passed; the thread goes on.
+        truncated: More was printed than is kept.
+    """
+
+    stdout: str
+    stderr: str
+    exit_code: int | None
+    timed_out: bool = False
+    truncated: bool = False
+
+
+class InProcessPython:
+    """One place to run code, one run at a time; any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._healthy = True
+        self._thread: threading.Thread | None = None
+        self._streams: tuple[_ThreadStream, _ThreadStream] | None = None
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> InProcessPython:
+        return InProcessPython()  # a lock and a thread cannot be copied, and a copy has run nothing
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a run would be accepted."""
+        return self._healthy
+
+    def run(self, code: str, *, timeout_seconds: float | None, restrict_builtins: bool = False) -> InProcessResult:
+        """Run ``code`` in a daemon thread and wait for it.
+
+        Args:
+            code: Python; SystemExit ends only this run.
+            timeout_seconds: Seconds to wait, the wait for an earlier run not counted; None waits without end.
+            restrict_builtins: See :func:`~adk_skills_agent.sandbox.python_program.restricted_builtins`.
+
+        Raises:
+            SandboxError: An earlier run did not end in time.
+        """
+        _warn_once()
+        self._refuse_unhealthy()
+        # The lock is the caller's and not the thread's: a thread that never ends must not keep it.
+        with self._lock:
+            self._refuse_unhealthy()  # the run that was waited for may just have become the one that hangs
+            return self._run(code, timeout_seconds, restrict_builtins)
+
+    def reinitialize(self) -> None:
+        """Make it usable again after a timeout.
+
+        Raises:
+            RuntimeError: The thread that did not end in time is still running.
+        """
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                raise RuntimeError(
+                    "The code that ran out of time is still running in its thread; Python cannot stop it. Wait until "
+                    "it ends, restart the process, or use in_process=False, where it would have been killed."
+                )
+            self._put_streams_back()
+            self._thread = None
+            self._healthy = True
+
+    def _refuse_unhealthy(self) -> None:
+        if not self._healthy:
+            raise SandboxError(
+                "An earlier in-process execution did not end in time and still runs. Call reinitialize() once it has "
+                "ended, or use in_process=False."
+            )
+
+    def _run(self, code: str, timeout_seconds: float | None, restrict_builtins: bool) -> InProcessResult:
+        ended: list[int] = []
+        thread = threading.Thread(
+            target=_work, args=(code, restrict_builtins, ended), name="adk-skills-in-process", daemon=True
+        )
+        out, err = _ThreadStream(sys.stdout, thread), _ThreadStream(sys.stderr, thread)
+        self._thread, self._streams = thread, (out, err)
+        sys.stdout, sys.stderr = out, err  # they answer for what the originals do
+        try:
+            thread.start()
+            thread.join(timeout_seconds)
+        finally:
+            # What still runs keeps printing into the capture and not onto the host's terminal.
+            self._healthy = not thread.is_alive()
+            if self._healthy:
+                self._put_streams_back()
+        code_number = ended[0] if ended else None
+        cut = out.cut or err.cut
+        return InProcessResult(out.text, err.text, code_number, timed_out=not self._healthy, truncated=cut)
+
+    def _put_streams_back(self) -> None:
+        if self._streams is None:
+            return
+        out, err = self._streams
+        # Somebody else may have put their own in place meanwhile (a test runner does).
+        if sys.stdout is out:
+            sys.stdout = out.original
+        if sys.stderr is err:
+            sys.stderr = err.original
+        self._streams = None
+
+
+class _ThreadStream:
+    """Stands in for ``sys.stdout``: keeps what one thread writes, passes on what all others do."""
+
+    def __init__(self, original: TextIO, thread: threading.Thread) -> None:
+        self.original = original
+        self.cut = False
+        self._thread = thread
+        self._parts: list[str] = []
+        self._room = _KEPT_CHARS
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def write(self, text: str) -> int:
+        if threading.current_thread() is not self._thread:
+            return self.original.write(text)
+        if self._room > 0:
+            self._parts.append(text[: self._room])
+        self._room -= len(text)
+        self.cut = self._room < 0
+        return len(text)
+
+    def flush(self) -> None:
+        if threading.current_thread() is not self._thread:
+            self.original.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+
+def _work(code: str, restrict: bool, ended: list[int]) -> None:
+    import traceback
+
+    from adk_skills_agent.sandbox.python_program import restricted_builtins
+
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    if restrict:
+        namespace["__builtins__"] = restricted_builtins()
+    try:
+        exec(compile(code, "<code>", "exec", dont_inherit=True), namespace)  # noqa: S102  # what this file is for
+        ended.append(0)
+    except SystemExit as error:
+        ended.append(_status(error.code))
+    except BaseException as error:  # noqa: BLE001  # whatever the code raises is its result
+        trace = error.__traceback__
+        traceback.print_exception(type(error), error, trace.tb_next if trace else None, file=sys.stderr)
+        ended.append(1)
+
+
+def _status(code: object) -> int:
+    """The exit status SystemExit means, as the interpreter would have it (S0-68)."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)  # noqa: T201  # what Python does with any other value
+    return 1
+
+
+def _warn_once() -> None:
+    global _warned  # noqa: PLW0603  # once per process is the point
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "in_process=True runs code inside the agent's process: it can read every secret and file of the agent, and "
+            "cannot be stopped. Use it only to debug code of your own.",
+            SecurityWarning,
+            stacklevel=3,
+        )

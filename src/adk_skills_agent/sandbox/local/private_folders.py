@@ -1,0 +1,81 @@
+"""The file systems in memory that belong to one sandbox, seen from the host through descriptors.
+
+A descriptor keeps its file system alive: what a run left is read after everything inside is dead, without a path a
+script could have changed (SANDBOX.md finding 7).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local.watchdog import DiskLimit
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else 0
+_NAMES = ("work", "tmp", "dev/shm")
+
+
+class PrivateFolders:
+    """Descriptors of a sandbox's ``/work``, ``/tmp`` and ``/dev/shm``.
+
+    Args:
+        pid: Process 1 of the sandbox, which has its file system in place.
+
+    Raises:
+        OSError: It is gone, or no descriptor is left.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._descriptors: list[int] = []
+        try:
+            for name in _NAMES:
+                self._descriptors.append(os.open(f"/proc/{pid}/root/{name}", _FOLDER))
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def work(self) -> str:
+        """A host path of the workspace, valid in this process until ``close()``."""
+        return _path(self._descriptors[0])
+
+    @property
+    def tmp(self) -> str:
+        """The same for ``/tmp``."""
+        return _path(self._descriptors[1])
+
+    def give_to(self, uid: int) -> None:
+        """Make a user the owner of the workspace."""
+        os.chown(self.work, uid, uid)
+        os.chmod(self.work, 0o700)  # noqa: PTH101
+
+    def open_again(self) -> None:
+        """Give the workspace back the permissions the script may have taken from it; everything inside is dead."""
+        # Without the dot: looking up "." needs the very permission.
+        os.chmod(f"/proc/self/fd/{self._descriptors[0]}", 0o700)  # noqa: PTH101
+
+    def limits(self, policy: SandboxPolicy) -> tuple[DiskLimit, ...]:
+        """What the watchdog counts: files. Bytes are limited by the file systems themselves."""
+        if policy.workspace_inodes is None:
+            return ()
+        return tuple(
+            DiskLimit(functools.partial(_files, descriptor), None, policy.workspace_inodes)
+            for descriptor in self._descriptors
+        )
+
+    def close(self) -> None:
+        """Let go of the file systems."""
+        descriptors, self._descriptors = self._descriptors, []
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _path(descriptor: int) -> str:
+    # Through the dot it is a folder and not a link, also for what must not follow links.
+    return f"/proc/self/fd/{descriptor}/."
+
+
+def _files(descriptor: int, max_entries: int, max_seconds: float) -> tuple[int, int]:  # noqa: ARG001
+    told = os.fstatvfs(descriptor)
+    return (told.f_blocks - told.f_bfree) * told.f_frsize, told.f_files - told.f_ffree

@@ -1,0 +1,238 @@
+"""Start bubblewrap for one run, up to the point at which the command's process waits for a word to begin."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import select
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local import bubblewrap, seccomp
+from adk_skills_agent.sandbox.local.first_process import Control, first_process
+from adk_skills_agent.sandbox.local.run import drain, encode
+from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
+from adk_skills_agent.sandbox.local.system_view import etc_files, python_folders_of, shown_at, system_view
+from adk_skills_agent.sandbox.local.user_mapping import map_users
+
+_READY_SECONDS = 20.0
+_INFO_BYTES = 4096
+_UMASK = 0o022  # of the folders bubblewrap makes; the command gets a stricter one
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A sandbox whose command has not begun.
+
+    Attributes:
+        child: Bubblewrap, with the reading ends of the output; its ``pidfd`` becomes readable when the command has
+            ended, and is the control socket's.
+        outer: Bubblewrap's real pidfd.
+        first_pid: Process 1 of the sandbox, as the host numbers it; leader of the command's session and group.
+        first: Its pidfd.
+        control: To say "begin" and to hear of the end.
+    """
+
+    child: Child
+    outer: int
+    first_pid: int
+    first: int
+    control: Control
+
+    def end(self) -> None:
+        """Kill everything by killing process 1, without waiting; bubblewrap ends when it is dead."""
+        _kill(self.first)
+
+    def end_outer(self) -> None:
+        """Kill bubblewrap too, which should have ended."""
+        _kill(self.outer)
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        self.control.close()
+        for descriptor in (self.first, self.outer, self.child.stdout, self.child.stderr):
+            os.close(descriptor)
+
+
+def start_sandbox(
+    request: ExecutionRequest,
+    policy: SandboxPolicy,
+    *,
+    uid: int | None,
+    environment: dict[str, str],
+    command: list[str],
+) -> Started:
+    """Make the sandbox. Blocking, for a worker thread.
+
+    Args:
+        request: Its mounts, standard input and working directory are used.
+        policy: Limits, network and more folders.
+        uid: Whose rights the command gets when the agent is root; None keeps the agent's.
+        environment: The command's.
+        command: The command as the sandbox sees it.
+
+    Raises:
+        SandboxError: Bubblewrap refused, with its reason as a note, or it hangs.
+        ValueError: The arguments are too large.
+        OSError: No descriptor or memory is left.
+    """
+    with contextlib.ExitStack() as temporary, contextlib.ExitStack() as undo:
+        ours, theirs = socket.socketpair()
+        control = Control(ours)
+        undo.callback(control.close)
+        temporary.callback(theirs.close)
+        files = _Files(temporary)
+        info = files.pipe_from()
+        arguments = _arguments(request, policy, uid, environment, files)
+        if uid is not None:
+            # The socket, because bubblewrap would leave a descriptor of its own to the command.
+            arguments += ["--userns-block-fd", "0"]
+        arguments += ["--info-fd", str(info[1])]
+        listed = files.memory(b"\0".join(encode(part) for part in arguments) + b"\0")
+        found = bubblewrap.features()
+        assert found is not None  # noqa: S101  # checked by the level
+        stdin = bubblewrap.STDIN_PATH if request.stdin is not None else "/dev/null"
+        line = [found.path, "--args", str(listed), "--"]
+        line += [] if uid is None else bubblewrap.drop_prefix(uid)
+        line += first_process(policy, stdin, str(request.cwd), command)
+        if len(arguments) + len(line) > bubblewrap.MAX_ARGUMENTS:
+            raise ValueError(
+                f"The command has {len(command):,} arguments and the sandbox takes {bubblewrap.MAX_ARGUMENTS:,}, its "
+                "own included. Pass the data as an input file or on stdin."
+            )
+        child = spawner().spawn(
+            Launch(tuple(encode(part) for part in line), {}, b"/", theirs.fileno(), tuple(files.passed), _UMASK)
+        )
+        undo.callback(_end, child)
+        files.close_passed()  # so that the sandbox's end is the end of the pipes
+        theirs.close()
+        first_pid = _first_pid(info[0], child)
+        first = os.pidfd_open(first_pid)
+        undo.callback(os.close, first)
+        undo.callback(_kill, first)
+        if uid is not None:
+            map_users(first_pid, uid)
+            control.allow_set_up()
+        if not control.wait_until_ready(_READY_SECONDS):
+            raise _refusal(child)
+        if child.pidfd is None:
+            raise SandboxError("The sandbox could not be set up: no descriptor is left, or the kernel has no pidfd.")
+        outer, child.pidfd = child.pidfd, control.descriptor
+        undo.pop_all()
+    return Started(child, outer, first_pid, first, control)
+
+
+def shown_folders(request: ExecutionRequest, policy: SandboxPolicy) -> list[tuple[str, str]]:
+    """What a run sees of the host besides the system: host path and path inside."""
+    pairs = [(path, shown_at(path)) for path in python_folders_of(policy.python)]
+    pairs += [(path, path) for path in policy.extra_ro]
+    return pairs + [(str(Path(mount.source).absolute()), str(mount.target)) for mount in request.mounts]
+
+
+def _arguments(
+    request: ExecutionRequest, policy: SandboxPolicy, uid: int | None, environment: dict[str, str], files: _Files
+) -> list[str]:
+    network = policy.network.mode == "host"
+    system = system_view(network=network)
+    arguments = bubblewrap.isolation_arguments(policy, root=uid is not None)
+    arguments += system.shown
+    for made in etc_files(bubblewrap.NOBODY if uid is None else uid, network=network):
+        arguments += ["--perms", "0444", "--file", str(files.memory(made.content)), made.path]
+    if request.stdin is not None:
+        content = files.memory(request.stdin)
+        arguments += ["--perms", "0444", "--ro-bind-data", str(content), bubblewrap.STDIN_PATH]
+    arguments += bubblewrap.private_arguments(policy)
+    # After the sandbox's own folders, because an interpreter may be installed under one of those on the host.
+    arguments += bubblewrap.bind_arguments(shown_folders(request, policy))
+    arguments += [*system.sealed, "--remount-ro", "/"]
+    arguments += bubblewrap.environment_arguments(environment)
+    # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
+    families = (seccomp.AF_INET, seccomp.AF_INET6) if network else None
+    program = seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families)
+    return [*arguments, "--seccomp", str(files.memory(program))]
+
+
+class _Files:
+    """Descriptors needed until the sandbox is ready; ``passed`` are those bubblewrap gets."""
+
+    def __init__(self, held: contextlib.ExitStack) -> None:
+        self._held = held
+        self.passed: list[int] = []
+        held.callback(self.close_passed)
+
+    def close_passed(self) -> None:
+        """Bubblewrap has them."""
+        passed, self.passed = self.passed, []
+        for descriptor in passed:
+            os.close(descriptor)
+
+    def memory(self, content: bytes) -> int:
+        """A file with this content, at its start."""
+        descriptor = os.memfd_create("adk-skills", os.MFD_CLOEXEC)
+        self.passed.append(descriptor)
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
+
+    def pipe_from(self) -> tuple[int, int]:
+        """A pipe: our reading end, and the passed writing end."""
+        read, write = os.pipe()
+        self._held.callback(os.close, read)
+        self.passed.append(write)
+        return read, write
+
+
+def _first_pid(info: int, child: Child) -> int:
+    """What bubblewrap tells about its process 1."""
+    said = b""
+    while b"}" not in said:
+        poll = select.poll()
+        poll.register(info, select.POLLIN)
+        if not poll.poll(_READY_SECONDS * 1000):
+            raise SandboxError(f"Bubblewrap said nothing in {_READY_SECONDS:.0f} seconds.")
+        data = os.read(info, _INFO_BYTES)
+        if not data:
+            raise _refusal(child)
+        said += data
+    import json
+
+    return int(json.loads(said)["child-pid"])
+
+
+def _refusal(child: Child) -> SandboxError:
+    """Bubblewrap ended before the sandbox was there. What it says has host paths, so it goes into a note."""
+    _wait(child)
+    said = drain(child.stderr).decode("utf-8", "replace").strip()
+    reason = said.rpartition(": ")[2] or "it did not say why"
+    error = SandboxError(f"The sandbox could not be set up: {reason}.")
+    error.add_note(f"It said: {said}")
+    return error
+
+
+def _kill(pidfd: int) -> None:
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _end(child: Child) -> None:
+    if child.waited is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        _wait(child)
+    for descriptor in (child.stdout, child.stderr, child.pidfd):
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _wait(child: Child) -> None:
+    if child.waited is None:
+        with contextlib.suppress(ChildProcessError):
+            _, status, usage = os.wait4(child.pid, 0)
+            child.waited = (status, usage)

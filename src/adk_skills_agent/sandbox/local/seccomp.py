@@ -1,0 +1,209 @@
+"""The system call filter of a run, as a classic BPF program in bytes; nothing is installed or imported here.
+
+It is a deny list, so that ordinary programs keep working: what lets a process out of its sandbox, into another
+process, or at rarely used kernel code is refused, everything else passes (attack rows 17, 25, 26, 56 to 63). A call
+newer than the filter is answered with ENOSYS, as an older kernel would. Attack row 62: another architecture's calls
+(i386, x32) kill the process, because their numbers mean something else.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import struct
+from collections.abc import Iterable
+
+from adk_skills_agent.sandbox.local.syscall_numbers import LAST_KNOWN, NUMBERS
+
+NAMESPACES, LANDLOCK, SECCOMP = "namespaces", "landlock", "seccomp"
+PROFILES = (NAMESPACES, LANDLOCK, SECCOMP)
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+
+_LOAD, _IF_EQUAL, _IF_NOT_LESS, _IF_MORE, _IF_BITS, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x45, 0x06
+_PASS, _KILL, _ANSWER = 0x7FFF0000, 0x80000000, 0x00050000
+_REFUSE = _ANSWER | errno.EPERM
+_UNKNOWN = _ANSWER | errno.ENOSYS
+_PRETEND = _ANSWER  # errno 0: the caller is told that it worked
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32_BIT = 0x40000000
+
+# In struct seccomp_data; the low half of an argument comes first on both (little-endian) architectures.
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET
+
+_ALWAYS = (
+    "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd "
+    "mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen fsconfig fsmount fspick mount_setattr "
+    "setns unshare open_by_handle_at name_to_handle_at add_key request_key keyctl bpf userfaultfd perf_event_open "
+    "io_uring_setup io_uring_enter io_uring_register fanotify_init memfd_secret swapon swapoff reboot sethostname "
+    "setdomainname init_module finit_module delete_module kexec_load kexec_file_load acct syslog quotactl quotactl_fd "
+    "lookup_dcookie iopl ioperm settimeofday clock_settime clock_adjtime adjtimex vhangup nfsservctl uselib ustat "
+    "sysfs _sysctl modify_ldt mbind migrate_pages move_pages set_mempolicy set_mempolicy_home_node"
+)
+
+# Without an IPC namespace these objects are shared with the host, and outlive the run (rows 7, 61). Watching files
+# for changes is not a matter of Landlock.
+_SHARED_WITH_HOST = (
+    "shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink inotify_add_watch"
+)
+
+# Landlock does not cover them, and they work on any file of the same user. The forms that take a descriptor are among
+# them: one opened for reading is enough for fchmod.
+_METADATA = (
+    "chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat utime utimes futimesat utimensat setxattr lsetxattr "
+    "fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr"
+)
+
+# The process itself is 0; another process may be the agent's.
+_OTHERS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# Also file attributes, changed through a descriptor opened for reading: SETFLAGS in both sizes, FSSETXATTR,
+# ENABLE_VERITY, SETVERSION.
+_FILE_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602)
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE = 8, 10, 15, 1024
+_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
+# Only asks, or the default: what a C library or a debugger's check does.
+_PERSONALITIES = (0x0, 0xFFFFFFFF)
+
+
+def supports(arch: str) -> bool:
+    """Whether there is a table for this architecture (``platform.machine()``)."""
+    return arch in NUMBERS
+
+
+@functools.lru_cache(maxsize=64)
+def program(
+    arch: str,
+    profile: str,
+    *,
+    sockets: tuple[int, ...] | None = None,
+    allow_unix_socketpair: bool = True,
+    pretend_metadata: bool | None = None,
+    guarded: tuple[int, ...] | None = None,
+    refuse_truncate: bool = False,
+) -> bytes:
+    """The filter, as the array of ``struct sock_filter`` the kernel and bubblewrap's ``--seccomp`` take.
+
+    Args:
+        arch: ``x86_64`` or ``aarch64``.
+        profile: ``namespaces`` for a run with namespaces of its own, ``landlock`` or ``seccomp`` without them.
+        sockets: Address families ``socket()`` may use; None takes UNIX, INET and INET6 with namespaces, none without.
+        allow_unix_socketpair: Permit connected pairs, which reach nothing outside (asyncio and multiprocessing need
+            them).
+        pretend_metadata: Answer changes of mode, owner, times and attributes of files with success and do nothing;
+            None does so without namespaces. Needed where the run has the user id of files it must not change.
+        guarded: Process ids the run must not signal, nor everything at once; for kernels whose Landlock has no signal
+            scope (before ABI 6). None checks no signals.
+        refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
+
+    Raises:
+        ValueError: There is no table for ``arch``, or no such profile.
+    """
+    if arch not in NUMBERS:
+        raise ValueError(f"No system call numbers are known for {arch!r}; known: {', '.join(NUMBERS)}.")
+    if profile not in PROFILES:
+        raise ValueError(f"There is no filter profile {profile!r}; known: {', '.join(PROFILES)}.")
+    alone = profile == NAMESPACES
+    families = ((AF_UNIX, AF_INET, AF_INET6) if alone else ()) if sockets is None else sockets
+    pretend = not alone if pretend_metadata is None else pretend_metadata
+    build = _Program(arch)
+    build.answer(_ALWAYS.split(), _REFUSE)
+    build.answer(["clone3"], _UNKNOWN)  # glibc then uses clone, whose flags a filter can see
+    build.unless_argument("personality", 0, _PERSONALITIES)
+    build.if_bits("clone", 0, _NEW_NAMESPACES)
+    build.if_argument("ioctl", 1, (_TIOCSTI, _TIOCLINUX, *(() if alone else _FILE_ATTRIBUTES)))
+    build.unless_argument("socket", 0, families)
+    build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
+    if not alone:
+        build.answer(_SHARED_WITH_HOST.split(), _REFUSE)
+        for name in _OTHERS:
+            build.unless_argument(name, 0, (0,))
+        for name in ("setpriority", "ioprio_set"):
+            build.unless_argument(name, 1, (0,))
+            # 2 and 3 are "all processes of the user" here and there; ioprio counts from 1.
+            build.if_argument(name, 0, (2,) if name == "setpriority" else (3,))
+        build.if_argument("fcntl", 1, (_F_SETLEASE,))
+    if pretend:
+        build.answer(_METADATA.split(), _PRETEND)
+    if refuse_truncate:
+        build.answer(["truncate"], _REFUSE)
+    if guarded is not None:
+        _guard_signals(build, guarded)
+    return build.finish()
+
+
+def _guard_signals(build: _Program, guarded: Iterable[int]) -> None:
+    # As the kernel reads the argument: a process id, or a group by its negative, or -1 for all.
+    targets = [value & 0xFFFFFFFF for pid in guarded for value in (pid, -pid)]
+    for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
+        build.if_argument(name, 0, (0xFFFFFFFF, *targets))
+    build.if_argument("tgkill", 1, targets)
+    build.answer(["pidfd_send_signal"], _REFUSE)
+    # A descriptor's owner gets a signal when there is something to read.
+    build.if_argument("fcntl", 1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX))
+    build.if_argument("ioctl", 1, (_FIOSETOWN, _SIOCSPGRP))
+
+
+class _Program:
+    """The program as it grows. Each rule starts and ends with the call's number in the accumulator."""
+
+    def __init__(self, arch: str) -> None:
+        self._numbers = NUMBERS[arch]
+        self._code: list[bytes] = []
+        self._put(_LOAD, _ARCH)
+        self._put(_IF_EQUAL, _AUDIT_ARCH[arch], skip_true=1)
+        self._put(_RETURN, _KILL)
+        self._put(_LOAD, _NUMBER)
+        if arch == "x86_64":
+            self._put(_IF_NOT_LESS, _X32_BIT, skip_false=1)
+            self._put(_RETURN, _KILL)
+        self._put(_IF_MORE, LAST_KNOWN, skip_false=1)
+        self._put(_RETURN, _UNKNOWN)
+
+    def answer(self, names: Iterable[str], result: int) -> None:
+        """Answer these calls with ``result``."""
+        for name in names:
+            if name in self._numbers:  # aarch64 never had some of them
+                self._put(_IF_EQUAL, self._numbers[name], skip_false=1)
+                self._put(_RETURN, result)
+
+    def if_argument(self, name: str, position: int, values: Iterable[int]) -> None:
+        """Refuse the call when this argument is one of ``values``."""
+        listed = tuple(values)
+        if not listed:
+            return
+        tests = [(_IF_EQUAL, value, len(listed) - 1 - at, 0) for at, value in enumerate(listed)]
+        # The last test skips the refusal when it fails too.
+        tests[-1] = (_IF_EQUAL, listed[-1], 0, 1)
+        self._with_argument(name, position, [*tests, (_RETURN, _REFUSE, 0, 0)])
+
+    def unless_argument(self, name: str, position: int, values: Iterable[int]) -> None:
+        """Refuse the call unless this argument is one of ``values``."""
+        listed = tuple(values)
+        if not listed:
+            self.answer([name], _REFUSE)
+            return
+        tests = [(_IF_EQUAL, value, len(listed) - at, 0) for at, value in enumerate(listed)]
+        self._with_argument(name, position, [*tests, (_RETURN, _REFUSE, 0, 0)])
+
+    def if_bits(self, name: str, position: int, bits: int) -> None:
+        """Refuse the call when this argument has one of ``bits`` set."""
+        self._with_argument(name, position, [(_IF_BITS, bits, 0, 1), (_RETURN, _REFUSE, 0, 0)])
+
+    def finish(self) -> bytes:
+        """The whole program; what no rule refused passes."""
+        self._put(_RETURN, _PASS)
+        return b"".join(self._code)
+
+    def _with_argument(self, name: str, position: int, rule: list[tuple[int, int, int, int]]) -> None:
+        if name not in self._numbers:
+            return
+        self._put(_IF_EQUAL, self._numbers[name], skip_false=len(rule) + 2)
+        self._put(_LOAD, _ARGUMENTS + 8 * position)
+        for code, value, skip_true, skip_false in rule:
+            self._put(code, value, skip_true, skip_false)
+        self._put(_LOAD, _NUMBER)
+
+    def _put(self, code: int, value: int, skip_true: int = 0, skip_false: int = 0) -> None:
+        self._code.append(struct.pack("=HBBI", code, skip_true, skip_false, value & 0xFFFFFFFF))

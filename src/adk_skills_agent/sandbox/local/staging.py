@@ -1,0 +1,50 @@
+"""What comes before every level: the folders a run reads are read-only copies of what they were when it began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from adk_skills_agent.sandbox.contract import ExecutionRequest
+from adk_skills_agent.sandbox.local.skill_cache import Materialised, materialise
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A request whose mounts lead into the skill cache.
+
+    Attributes:
+        request: The same request otherwise.
+        notes: What of the folders was left out, one sentence each.
+    """
+
+    request: ExecutionRequest
+    notes: tuple[str, ...]
+    _copies: tuple[Materialised, ...]
+
+    def release(self) -> None:
+        """The run is over."""
+        for copy in self._copies:
+            copy.release()
+
+
+def stage(request: ExecutionRequest) -> Staged:
+    """Put the copies of a request's mounts in their place. Blocking: call it in a worker thread.
+
+    Raises:
+        SandboxError: A folder is not there, too large, or cannot be copied.
+    """
+    copies: list[Materialised] = []
+    mounts = []
+    try:
+        for mount in request.mounts:
+            if mount.copied:
+                copies.append(materialise(mount.source))
+                mounts.append(replace(mount, source=copies[-1].path))
+            else:
+                mounts.append(mount)
+    except BaseException:
+        for copy in copies:
+            copy.release()
+        raise
+    notes = tuple(note for copy in copies for note in copy.notes)
+    return Staged(replace(request, mounts=tuple(mounts)), notes, tuple(copies))

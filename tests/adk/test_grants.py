@@ -1,0 +1,184 @@
+"""Grants through the tools of an agent: a secret reaches its script, and nothing else (item 4)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent
+
+from adk_skills_agent import SandboxPolicy, Secret, SkillsRegistry, create_run_script_tool, with_skills
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    OutputFile,
+    Sandbox,
+    Status,
+)
+from adk_skills_agent.scripts import Grants
+from adk_skills_agent.testing import GeminiServer
+
+VALUE = "ow-4f9aZ-hunter2-Q7"
+OTHER = "only-for-one-script-8c1"
+
+LEAKS = """
+import base64, json, os, pathlib, sys
+key = os.environ["OPENWEATHER_KEY"]
+print("length", len(key))
+print("GET https://api.example.com/?appid=" + key)
+print(json.dumps({"auth": base64.b64encode(("user:" + key).encode()).decode()}))
+print(key.encode().hex(), file=sys.stderr)
+print(("x" * 5000 + key + "\\n") * 8)
+pathlib.Path("forecast.txt").write_text("sun")
+pathlib.Path("debug.log").write_text("using " + key)
+raise ValueError("401 for " + key)
+"""
+SHOWS = """
+import json, os, pathlib
+wanted = ("OPENWEATHER_KEY", "ONLY_ME", "EVERYBODY")
+print(json.dumps({name: len(os.environ[name]) for name in wanted if name in os.environ}))
+print([str(path) for path in pathlib.Path(".").glob("*.log")])
+"""
+
+
+@pytest.fixture
+def skills(make_skill: Callable[..., Path]) -> Path:
+    make_skill("weather", files={"scripts/leak.py": LEAKS, "scripts/show.py": SHOWS, "scripts/deep/one.py": SHOWS})
+    return make_skill("other", files={"scripts/show.py": SHOWS}).parent
+
+
+def agent(server: GeminiServer, skills: Path, policy: SandboxPolicy, **more: Any) -> LlmAgent:
+    return with_skills(LlmAgent(name="assistant", model=server.model()), [skills], policy=policy, **more)
+
+
+def calls(*scripts: tuple[str, str]) -> str:
+    turns = [f"  - call: {{name: run_script, args: {json.dumps({'skill': s, 'script': p})}}}" for s, p in scripts]
+    return "\n".join(["turns:", *turns, "  - text: done"])
+
+
+async def test_a_secret_is_in_no_request_event_log_record_or_artifact(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = rehearse(calls(("weather", "leak.py"), ("other", "show.py")))
+    grants = {"weather": {"OPENWEATHER_KEY": Secret(VALUE)}}
+    with caplog.at_level(logging.DEBUG):
+        answered = await ask(agent(server, skills, policy, grants=grants), "Weather?")
+    server.assert_finished()
+    leak = answered.results[0][1]
+    assert leak["stdout"].startswith(
+        f"length {len(VALUE)}\nGET https://api.example.com/?appid=[secret OPENWEATHER_KEY]"
+    )
+    assert "401 for [secret OPENWEATHER_KEY]" in leak["error"]
+    assert [file["name"] for file in leak["output_files"]] == ["forecast.txt"]
+    assert [file["name"] for file in leak["skipped_files"]] == ["debug.log"]
+    assert answered.results[1][1]["stdout"] == "{}\n[]\n"  # the other skill: no variable, and nothing left lying about
+    service, where = answered.runner.artifact_service, {"app_name": "tests", "user_id": "user"}
+    names = await service.list_artifact_keys(**where, session_id=answered.session_id)
+    assert len(names) >= 2
+    stored = [(await answered.artifact(name)) or b"" for name in names]
+    seen = [
+        *(json.dumps(request.body) for request in server.requests),
+        *(event.model_dump_json() for event in answered.events),
+        *(record.getMessage() + str(record.args) + str(record.exc_text) for record in caplog.records),
+        *(content.decode("utf-8", "replace") for content in stored),
+        *names,
+    ]
+    assert len(seen) > 8
+    for text in seen:
+        for form in (VALUE, VALUE[::-1], VALUE.encode().hex(), "b3ctNGY5YVotaHVudGVyMi1RN"):
+            assert form not in text
+
+
+async def test_each_script_gets_what_is_for_all_for_its_skill_and_for_itself(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    server = rehearse(calls(("weather", "show.py"), ("weather", "deep/one.py"), ("other", "show.py")))
+    given = {
+        "env": {"EVERYBODY": "all", "OPENWEATHER_KEY": "x"},
+        "grants": {
+            "weather": {"OPENWEATHER_KEY": Secret(VALUE)},
+            "weather/deep/one.py": {"ONLY_ME": Secret(OTHER), "EVERYBODY": "narrower"},
+        },
+    }
+    answered = await ask(agent(server, skills, policy, **given), "Weather?")
+    shown = [json.loads(result["stdout"].splitlines()[0]) for _, result in answered.results]
+    assert shown == [
+        {"OPENWEATHER_KEY": len(VALUE), "EVERYBODY": 3},
+        {"OPENWEATHER_KEY": len(VALUE), "ONLY_ME": len(OTHER), "EVERYBODY": 8},
+        {"OPENWEATHER_KEY": 1, "EVERYBODY": 3},
+    ]
+
+
+async def test_a_grant_for_a_skill_that_is_not_there_is_said(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = rehearse("turns: [{text: hello}]")
+    await ask(agent(server, skills, policy, grants={"wether": {"KEY": Secret(VALUE)}}), "hi")
+    said = [record.getMessage() for record in caplog.records if "no skill 'wether'" in record.getMessage()]
+    assert len(said) == 1
+    assert "weather" in said[0]
+
+
+class Careless(Sandbox):
+    """A backend that knows nothing of secrets, as one of another package may be."""
+
+    name = "careless"
+
+    async def run(self, request: ExecutionRequest) -> ExecutionResult:
+        value = dict(request.redact)["OPENWEATHER_KEY"].reveal().encode()
+        result = ExecutionResult(Status.OK, 0, await self.probe(), stdout=b"key " + value, notes=(value.decode(),))
+        return replace(result, files=(OutputFile("a.txt", value, "text/plain"),))
+
+    async def probe(self) -> IsolationReport:
+        return IsolationReport(IsolationLevel.CGROUP, {})
+
+
+async def test_the_tool_itself_keeps_secrets_from_the_model_whatever_the_sandbox(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    server = rehearse(calls(("weather", "show.py")))
+    grants = {"weather": {"OPENWEATHER_KEY": Secret(VALUE)}}
+    answered = await ask(agent(server, skills, policy, grants=grants, sandbox=Careless()), "Weather?")
+    result = answered.results[0][1]
+    assert result["stdout"] == "key [secret OPENWEATHER_KEY]"
+    assert VALUE not in json.dumps(result)
+
+
+def test_a_policy_can_be_a_name(skills: Path) -> None:
+    registry = SkillsRegistry()
+    registry.discover([skills])
+    for name in ("trusted", "default", "strict"):
+        create_run_script_tool(registry, policy=name, grants={"weather": {"A": "b"}})
+    with pytest.raises(ConfigError, match="'strict'"):
+        create_run_script_tool(registry, policy="stric")
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/", "weather/", "weather//x.py", "weather/../x.py", "/weather", "weather/./x.py", "weather\\x.py", 7]
+)
+def test_a_key_that_names_no_script_is_refused(key: Any) -> None:
+    with pytest.raises(ConfigError, match="names no skill and no script"):
+        Grants(by_name={key: {"A": "b"}})
+
+
+def test_two_keys_for_one_script_and_malformed_values_are_refused_without_showing_them() -> None:
+    with pytest.raises(ConfigError, match="mean the same script"):
+        Grants(by_name={"weather/x.py": {"A": "b"}, "weather/scripts/x.py": {"A": "c"}})
+    malformed: list[Any] = [
+        {"weather": {"KEY": [VALUE]}},
+        {"weather": VALUE},
+        {"weather": {"LD_PRELOAD": VALUE}},
+        [VALUE],
+    ]
+    for by_name in malformed:
+        with pytest.raises(ConfigError) as refused:
+            Grants(by_name=by_name)
+        assert VALUE not in refused.value.message

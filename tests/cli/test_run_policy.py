@@ -1,0 +1,88 @@
+"""``adk-skills run``: where its limits and its secrets come from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(sys.executable).parent / "adk-skills"
+SHOW = 'echo "{\\"files\\": $(ulimit -n), \\"key\\": ${#API_KEY}}"; echo "$API_KEY"\n'
+
+
+@pytest.fixture
+def run(make_skill: Callable[..., Path], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    skill = make_skill("shows", files={"scripts/show.sh": SHOW})
+
+    def call(*options: object, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PROGRAM, "run", skill, "show.sh", *map(str, options)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            timeout=60,
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "100", **env},
+        )
+
+    return call
+
+
+def test_a_policy_by_name(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    trusted = run("--policy", "trusted", "--min-isolation", "process")
+    assert json.loads(trusted.stdout.splitlines()[0])["files"] == 1024
+    unknown = run("--policy", "stric")
+    assert (unknown.returncode, "strict" in unknown.stderr) == (2, True)
+
+
+def test_a_policy_from_a_file_with_options_over_it(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text("preset: trusted\nopen_files: 77\n")
+    assert json.loads(run("--policy-file", file).stdout.splitlines()[0])["files"] == 77
+    file.write_text("open_file: 77\n")
+    wrong = run("--policy-file", file)
+    assert wrong.returncode == 2
+    assert "line 1" in wrong.stderr
+    assert "open_files" in wrong.stderr
+    assert run("--policy-file", file, "--policy", "strict").returncode == 2
+
+
+def test_the_folders_own_pyproject_is_never_read_by_itself(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.adk-skills.policy]\nopen_files = 66\npreset = 'trusted'\n")
+    assert json.loads(run("--min-isolation", "process").stdout.splitlines()[0])["files"] == 256
+    assert json.loads(run("--policy-file", "pyproject.toml").stdout.splitlines()[0])["files"] == 66
+
+
+def test_a_variable_set_long_ago_does_not_weaken_a_policy_named_now(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text("isolation: process\nmin_isolation: landlock\n")
+    refused = run("--policy-file", file, ADK_SKILLS_MIN_ISOLATION="process")
+    assert refused.returncode != 0
+    assert refused.stdout == ""
+    assert run("--policy-file", file, "--min-isolation", "process").returncode == 0
+
+
+def test_a_secret_is_named_not_written_and_is_not_in_the_output(
+    run: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    for mode in ((), ("--json",)):
+        done = run("--min-isolation", "process", "--secret", "API_KEY", *mode, API_KEY="value-8c1-hunter2")
+        assert done.returncode == 0, done.stderr
+        assert "[secret API_KEY]" in done.stdout
+        assert "hunter2" not in done.stdout + done.stderr
+    written = run("--secret", "API_KEY=value-8c1-hunter2")
+    assert written.returncode == 2
+    assert "hunter2" not in written.stderr
+    assert "not set" in run("--secret", "NO_SUCH_KEY").stderr
+    assert "LD_PRELOAD" in run("--env", "LD_PRELOAD=x").stderr

@@ -1,0 +1,198 @@
+"""SandboxEnvironment: google-adk's BaseEnvironment over the sandbox, and google-adk's EnvironmentToolset over it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from google.adk.environment import BaseEnvironment
+from google.adk.tools.environment import EnvironmentToolset
+
+from adk_skills_agent import SandboxPolicy
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.executors import SandboxEnvironment
+
+
+@pytest.fixture
+async def environment(isolation: str) -> AsyncIterator[SandboxEnvironment]:
+    made = SandboxEnvironment(policy=SandboxPolicy(isolation=isolation, min_isolation="process"))
+    await made.initialize()
+    yield made
+    await made.close()
+
+
+async def test_it_is_a_google_adk_environment_that_asks_for_landlock_by_default() -> None:
+    environment = SandboxEnvironment()
+    assert isinstance(environment, BaseEnvironment)
+    assert environment._policy.min_isolation == "landlock"
+    assert not environment.is_initialized
+
+
+async def test_after_close_it_says_what_to_do(environment: SandboxEnvironment) -> None:
+    await environment.initialize()  # a second time does nothing
+    assert environment.is_initialized
+    host = environment.workspace
+    await environment.close()
+    await environment.close()
+    assert not host.exists()
+    assert not environment.is_initialized
+    for attempt in (environment.execute("true"), environment.read_file("x"), environment.write_file("x", "")):
+        with pytest.raises(RuntimeError, match=r"closed: await its initialize\(\)"):
+            await attempt
+    await environment.initialize()
+    assert (await environment.execute("echo again")).stdout == "again\n"
+
+
+async def test_the_first_use_initializes_it() -> None:
+    environment = SandboxEnvironment(min_isolation="process")
+    with pytest.raises(RuntimeError, match="not initialized"):
+        assert environment.workspace
+    await environment.write_file("x", "there")
+    assert environment.is_initialized
+    assert (await environment.execute("cat x")).stdout == "there"
+    await environment.close()
+
+
+async def test_a_forgotten_one_leaves_nothing_behind() -> None:
+    environment = SandboxEnvironment(min_isolation="process")
+    await environment.initialize()
+    host = environment.workspace
+    del environment
+    deadline = time.monotonic() + 5
+    while host.parent.exists() and time.monotonic() < deadline:  # the worker thread lets go of it a moment later
+        gc.collect()
+        await asyncio.sleep(0.02)
+    assert not host.parent.exists()
+
+
+async def test_a_workspace_that_was_given_stays(tmp_path: Path) -> None:
+    environment = SandboxEnvironment(min_isolation="process", workspace=tmp_path / "kept")
+    await environment.initialize()
+    await environment.execute("echo hello > file.txt")
+    await environment.close()
+    assert (tmp_path / "kept/file.txt").read_text() == "hello\n"
+
+
+async def test_files_last_and_commands_and_file_calls_see_the_same(environment: SandboxEnvironment) -> None:
+    await environment.write_file("in/data.txt", "text")
+    await environment.write_file(Path("/work/raw.bin"), b"\0\1")
+    result = await environment.execute("cat in/data.txt; cp raw.bin out.bin; rm raw.bin; mkdir -p a/b; echo x > a/b/c")
+    assert (result.exit_code, result.stdout, result.stderr, result.timed_out) == (0, "text", "", False)
+    assert await environment.read_file(PurePosixPath("/work/out.bin")) == b"\0\1"
+    assert await environment.read_file("a/b/c") == b"x\n"
+    with pytest.raises(FileNotFoundError):
+        await environment.read_file("raw.bin")
+
+
+async def test_the_model_sees_the_sandboxs_path_and_can_use_it_in_commands(environment: SandboxEnvironment) -> None:
+    assert environment.working_dir == Path("/work")
+    await environment.write_file("f.txt", "found\n")
+    command = "pwd; cat /work/f.txt; cat '/work/f.txt'; cd /work && ls /work/; echo /workshop a/work $# \"$@\""
+    result = await environment.execute(command)
+    assert result.stdout == "/work\nfound\nfound\nf.txt\n/workshop a/work 0\n"
+    assert str(environment.workspace) not in result.stdout
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "/work/../etc/passwd", "a/../../x", "", ".", "/work", "a\0b"])
+async def test_paths_outside_the_workspace_are_refused(environment: SandboxEnvironment, path: str) -> None:
+    for attempt in (environment.read_file(path), environment.write_file(path, "x")):
+        with pytest.raises(ValueError, match="not a file inside /work"):
+            await attempt
+
+
+async def test_links_are_not_followed_and_no_host_path_is_said(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (workspace / "link").symlink_to(tmp_path / "secret")
+    (workspace / "folder").symlink_to(tmp_path)
+    environment = SandboxEnvironment(min_isolation="process", workspace=workspace)
+    await environment.initialize()
+    for attempt in (environment.read_file("link"), environment.write_file("link", "x")):
+        with pytest.raises(ValueError, match="'/work/link' cannot be used: it is a symbolic link") as raised:
+            await attempt
+        assert str(tmp_path) not in str(raised.value)
+    for attempt in (environment.read_file("folder/secret"), environment.write_file("folder/new", "x")):
+        with pytest.raises((ValueError, FileNotFoundError)) as raised:
+            await attempt
+        assert str(tmp_path) not in str(raised.value)
+    assert (tmp_path / "secret").read_text() == "secret"
+    assert not (tmp_path / "new").exists()
+    await environment.close()
+
+
+async def test_a_folder_is_no_file_and_a_file_too_large_is_refused(environment: SandboxEnvironment) -> None:
+    await environment.execute("mkdir d; truncate -s 60M sparse")
+    with pytest.raises(ValueError, match="/work/d"):
+        await environment.read_file("d")
+    with pytest.raises(ValueError, match="/work/d"):
+        await environment.write_file("d", "x")
+    small = SandboxEnvironment(policy=SandboxPolicy(min_isolation="process", file_bytes=10))
+    await small.initialize()
+    with pytest.raises(ValueError, match="would have 11 bytes; a file has at most 10 here"):
+        await small.write_file("x", "12345678901")
+    await small.close()
+
+
+async def test_exit_codes_signals_and_timeouts(environment: SandboxEnvironment) -> None:
+    assert (await environment.execute("exit 3")).exit_code == 3
+    assert (await environment.execute("kill -9 $$")).exit_code == -9
+    result = await environment.execute("echo partial; sleep 50", timeout=0.5)
+    assert (result.exit_code, result.stdout, result.timed_out) == (-1, "partial\n", True)
+    assert result.stderr == "timed out after 0.5 s"
+    assert environment.last_result is not None
+    assert environment.last_result.timed_out
+    of_policy = SandboxEnvironment(policy=SandboxPolicy(min_isolation="process", wall_seconds=0.5))
+    await of_policy.initialize()
+    assert (await of_policy.execute("sleep 50")).timed_out
+    await of_policy.close()
+
+
+async def test_commands_of_one_environment_take_turns(environment: SandboxEnvironment) -> None:
+    add = "n=$(cat count 2>/dev/null || echo 0); sleep 0.05; echo $((n + 1)) > count"
+    await asyncio.gather(*(environment.execute(add) for _ in range(8)))
+    assert await environment.read_file("count") == b"8\n"
+
+
+async def test_env_is_given_and_output_can_be_followed() -> None:
+    seen: list[tuple[str, bytes]] = []
+    environment = SandboxEnvironment(
+        min_isolation="process", env={"GIVEN": "value"}, on_output=lambda *piece: seen.append(piece)
+    )
+    await environment.initialize()
+    assert (await environment.execute("echo $GIVEN")).stdout == "value\n"
+    assert seen == [("stdout", b"value\n")]
+    await environment.close()
+
+
+async def test_a_command_no_process_can_get_is_refused(environment: SandboxEnvironment) -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        await environment.execute("echo a\0b")
+
+
+def test_bad_settings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="min_isolation"):
+        SandboxEnvironment(min_isolation="none")
+    with pytest.raises(ConfigError, match="same folder name"):
+        SandboxEnvironment(skills=[tmp_path / "a/x", tmp_path / "b/x"])
+
+
+async def test_google_adks_environment_toolset_works_over_it(call: Any) -> None:
+    environment = SandboxEnvironment(min_isolation="process")
+    tools = EnvironmentToolset(environment=environment)
+    turn = await call([tools], "WriteFile", path="/work/a.txt", content="one two")
+    assert turn.response["status"] == "ok"
+    turn = await call([tools], "EditFile", path="a.txt", old_string="two", new_string="three")
+    assert turn.response["status"] == "ok"
+    turn = await call([tools], "Execute", command="cat /work/a.txt; cat nothing")
+    assert (turn.response["stdout"], turn.response["exit_code"]) == ("one three", 1)
+    turn = await call([tools], "ReadFile", path="a.txt")
+    assert "one three" in turn.response["content"]
+    turn = await call([tools], "ReadFile", path="/etc/passwd")
+    assert turn.response["status"] == "error"
+    assert "Your environment is at /work/" in turn.server.requests[0].system_text

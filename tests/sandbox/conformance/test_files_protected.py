@@ -1,0 +1,246 @@
+"""Rows 35, 38, 43, 44: the host's files and the skill's own, read, written, and changed in other ways."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.sandbox.contract import IsolationLevel, ReadOnlyMount, Status
+
+REFUSED = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOENT, errno.EXDEV}
+
+ATTEMPT = """
+import json, os, shutil, sys
+seen = {}
+def attempt(name, what):
+    try:
+        what()
+        seen[name] = 0
+    except OSError as error:
+        seen[name] = error.errno
+def read(path):
+    with open(path, "rb") as file:
+        return file.read(10)
+def write(path):
+    with open(path, "wb") as file:
+        file.write(b"breach")
+"""
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Everything a script could have changed about the files under a folder, and their bytes."""
+    found: dict[str, tuple[int, ...]] = {}
+    for path in sorted([folder, *folder.rglob("*")]):
+        info = path.lstat()
+        content = hash(path.read_bytes()) if path.is_file() else 0
+        attributes = hash(tuple(sorted(os.listxattr(path, follow_symlinks=False))))
+        found[str(path.relative_to(folder))] = (
+            info.st_ino,
+            info.st_mode,
+            info.st_uid,
+            info.st_gid,
+            info.st_size,
+            info.st_mtime_ns,
+            info.st_nlink,
+            content,
+            attributes,
+        )
+    return found
+
+
+async def attempts(box, code: str, *arguments: str, **settings: object) -> dict[str, int]:
+    result = await box.python(f"{ATTEMPT}\n{code}\nprint(json.dumps(seen))\n", *arguments, **settings)
+    assert result.status is Status.OK, result.stderr.decode()
+    seen: dict[str, int] = json.loads(result.stdout)
+    return seen
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with what agents have in theirs, open to every user, so that only the sandbox protects it."""
+    home = tmp_path / "home"
+    for name in (".ssh/id_rsa", ".config/gcloud/credentials.json", "project/.env", "secrets/token"):
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("hunter2")
+        path.chmod(0o666)
+    for folder in (home, *[path for path in home.rglob("*") if path.is_dir()]):
+        folder.chmod(0o777)
+    for parent in home.parents:
+        if parent.stat().st_uid == os.getuid() and str(parent).startswith("/tmp/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    return home
+
+
+@pytest.mark.level("landlock")
+async def test_row_35_secrets_on_the_host_cannot_be_read(box, backend, home):
+    files = [str(path) for path in home.rglob("*") if path.is_file()]
+    if backend.level.strength < IsolationLevel.NAMESPACES.strength:
+        files.append("/proc/1/environ")  # in a namespace of its own, process 1 is the run's
+    files += ["/etc/shadow", "/root/.bashrc", f"/proc/{os.getpid()}/environ", __file__]
+    code = "".join(f"attempt({path!r}, lambda: read({path!r}))\n" for path in files)
+    code += f"attempt('list', lambda: os.listdir({str(home)!r}))\n"
+    code += "attempt('list tmp', lambda: os.listdir(os.path.dirname(os.path.dirname(os.environ['TMPDIR']))))\n"
+    seen = await attempts(box, code)
+    assert {name: number for name, number in seen.items() if number not in REFUSED and name != "list tmp"} == {}
+
+
+@pytest.mark.level("landlock")
+async def test_row_35_no_program_the_script_starts_can_either(box, home):
+    result = await box.bash(
+        f"cat {home}/.ssh/id_rsa; cp {home}/project/.env ./stolen; ls {home}; exec 3<{home}/.ssh/id_rsa"
+    )
+    assert b"hunter2" not in result.stdout + result.stderr
+    assert [file for file in result.files if b"hunter2" in file.content] == []
+
+
+@pytest.mark.level("landlock")
+async def test_row_35_nor_by_a_link_from_the_workspace(box, home):
+    code = f"""
+os.symlink({str(home / ".ssh/id_rsa")!r}, "link")
+attempt("symbolic", lambda: read("link"))
+attempt("hard", lambda: os.link({str(home / ".ssh/id_rsa")!r}, "hard"))
+attempt("rename in", lambda: os.rename({str(home / "project/.env")!r}, "moved"))
+"""
+    seen = await attempts(box, code)
+    assert {name: number for name, number in seen.items() if number not in REFUSED} == {}
+    assert (home / "project/.env").read_text() == "hunter2"
+
+
+@pytest.mark.level("landlock")
+async def test_row_38_nothing_outside_the_workspace_can_be_written(box, home):
+    before = snapshot(home)
+    folders = ["/usr", "/etc", "/var/tmp", "/dev/shm", "/run", "/root", "/", str(home), str(home / "project")]
+    code = f"""
+for folder in {folders!r}:
+    attempt(f"write {{folder}}", lambda: write(f"{{folder}}/adk-skills-breach"))
+    attempt(f"mkdir {{folder}}", lambda: os.mkdir(f"{{folder}}/adk-skills-breach.d"))
+for path in ({str(home / "project/.env")!r}, {str(home / ".ssh/id_rsa")!r}):
+    attempt(f"append {{path}}", lambda: open(path, "ab"))
+    attempt(f"truncate {{path}}", lambda: os.truncate(path, 0))
+    attempt(f"unlink {{path}}", lambda: os.unlink(path))
+    attempt(f"rename {{path}}", lambda: os.rename(path, path + ".old"))
+    attempt(f"link {{path}}", lambda: os.symlink("/", path + ".link"))
+"""
+    seen = await attempts(box, code)
+    # A level with a file system of its own may have folders there that are the run's.
+    private = {name for name, number in seen.items() if number == 0 and name.split(" ", 1)[1] in folders[:7]}
+    assert {name: number for name, number in seen.items() if number not in REFUSED and name not in private} == {}
+    for folder in folders:
+        assert not os.path.lexists(f"{folder}/adk-skills-breach")
+        assert not os.path.lexists(f"{folder}/adk-skills-breach.d")
+    assert snapshot(home) == before
+
+
+@pytest.mark.level("landlock")
+async def test_row_43_a_script_cannot_change_its_own_skill(box):
+    (box.skill / "data.txt").write_text("as it was")
+    (box.skill / "data.txt").chmod(0o644)
+    script = box.script("print('victim')", name="victim.py")
+    before = snapshot(box.skill)
+    code = """
+for path in ("/skill/data.txt", "/skill/scripts/victim.py", "/skill"):
+    path = sys.argv[1] + path[len("/skill"):]
+    attempt(f"chmod {path}", lambda: os.chmod(path, 0))
+    attempt(f"utime {path}", lambda: os.utime(path, (1, 1)))
+    attempt(f"chown {path}", lambda: os.chown(path, os.getuid(), os.getgid()))
+    attempt(f"xattr {path}", lambda: os.setxattr(path, "user.breach", b"x"))
+    def by_descriptor():
+        descriptor = os.open(path, os.O_RDONLY)
+        for change in (
+            lambda: os.fchmod(descriptor, 0),
+            lambda: os.utime(descriptor, (1, 1)),
+            lambda: os.setxattr(descriptor, "user.breach", b"x"),
+        ):
+            try:
+                change()
+            except OSError:
+                pass
+    attempt(f"descriptor {path}", by_descriptor)
+    seen.clear()  # whether it is refused or ignored is the level's choice; that nothing changes is not
+    if os.path.isfile(path):
+        attempt(f"write {path}", lambda: write(path))
+        attempt(f"truncate {path}", lambda: os.truncate(path, 0))
+        attempt(f"unlink {path}", lambda: os.unlink(path))
+        attempt(f"rename {path}", lambda: os.rename(path, path + "x"))
+        attempt(f"replace {path}", lambda: (write("new"), os.replace("new", path)))
+        attempt(f"link {path}", lambda: os.link(path, "linked"))
+    attempt("new file", lambda: write(sys.argv[1] + "/new"))
+    attempt("new folder", lambda: os.mkdir(sys.argv[1] + "/new.d"))
+"""
+    attack = box.script(f"{ATTEMPT}\n{code}\nprint(json.dumps(seen))\n", name="attack.py")
+    before = snapshot(box.skill)
+    result = await box.run("python3", attack, "/skill")
+    assert result.status is Status.OK, result.stderr.decode()
+    seen = json.loads(result.stdout)
+    assert {name: number for name, number in seen.items() if number not in REFUSED} == {}
+    assert snapshot(box.skill) == before
+    assert (await box.run("python3", script)).stdout == b"victim\n"
+
+
+@pytest.mark.level("landlock")
+async def test_row_43_not_through_the_links_in_the_workspace_either(box):
+    (box.skill / "data.txt").write_text("as it was")
+    before = snapshot(box.skill)
+    result = await box.bash(
+        "echo breach > data.txt; echo breach >> data.txt; chmod 0 data.txt; touch data.txt; rm -f data.txt; ls"
+    )
+    assert (box.skill / "data.txt").read_text() == "as it was"
+    after = snapshot(box.skill)
+    assert {name: state for name, state in after.items() if name in before and name != "scripts"}.items() >= {
+        name: state for name, state in before.items() if name != "scripts"
+    }.items()
+    assert result.status in {Status.OK, Status.ERROR}
+
+
+@pytest.mark.level("landlock")
+async def test_a_script_may_do_with_its_workspace_what_it_likes(box):
+    code = """
+import subprocess, tempfile
+os.makedirs("a/b")
+write("a/b/one")
+os.rename("a/b/one", "a/two")
+shutil.copy2("a/two", "three")
+os.link("three", "four")
+os.unlink("four")
+os.truncate("three", 3)
+with tempfile.NamedTemporaryFile() as file:
+    file.write(b"x")
+shutil.move("three", os.environ["TMPDIR"])
+shutil.move(os.environ["TMPDIR"] + "/three", "back")
+os.mkfifo("pipe")
+os.unlink("pipe")
+descriptor = os.open("tool", os.O_WRONLY | os.O_CREAT, 0o700)
+os.write(descriptor, b"#!/bin/sh\\necho own program\\n")
+os.close(descriptor)
+print(subprocess.run(["./tool"], capture_output=True, text=True).stdout.strip())
+os.unlink("tool")
+"""
+    result = await box.python(f"{ATTEMPT}\n{code}")
+    assert result.stdout == b"own program\n", result.stderr.decode()
+    assert {file.path: file.content for file in result.files} == {"a/two": b"breach", "back": b"bre"}
+
+
+@pytest.mark.level("landlock")
+async def test_row_44_a_mount_that_is_a_link_is_what_it_pointed_to_at_the_start(box, home, tmp_path):
+    link = tmp_path / "current"
+    link.symlink_to(box.skill)
+    script = box.script(f"""
+import os
+try:
+    os.unlink({str(link)!r})
+    os.symlink({str(home)!r}, {str(link)!r})
+except OSError:
+    print("refused")
+try:
+    print(open({str(link)!r} + "/project/.env").read())
+except OSError:
+    print("refused")
+""")
+    result = await box.run("python3", script, mounts=(ReadOnlyMount(link),))
+    assert b"hunter2" not in result.stdout
+    assert os.readlink(link) == str(box.skill)

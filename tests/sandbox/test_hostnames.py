@@ -1,0 +1,121 @@
+"""Names of hosts and the patterns of an allow-list (row 58)."""
+
+from __future__ import annotations
+
+import pytest
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.contract import Network
+from adk_skills_agent.sandbox.hostnames import AllowedHosts, HostNameError, normalise_host, parse_hosts
+from adk_skills_agent.sandbox.policy import resolve_policy
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("Example.ORG", "example.org"),
+        ("example.org.", "example.org"),
+        ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+        ("1.2.3.4.nip.io", "1.2.3.4.nip.io"),
+        ("my_bucket.example.org", "my_bucket.example.org"),
+        ("localhost", "localhost"),
+    ],
+)
+def test_a_name_has_one_form(written: str, normal: str) -> None:
+    assert normalise_host(written) == normal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0X7F.1",
+        "0177.0.0.1",
+        "evil.0x7f",
+        "1.2.3.4.",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "0x",
+    ],
+)
+def test_an_address_in_any_notation_is_no_name(text: str) -> None:
+    with pytest.raises(HostNameError, match="IP address"):
+        normalise_host(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "a..b",
+        ".a",
+        "a.b..",
+        "-a.b",
+        "a-.b",
+        "evil\0.example.org",
+        "a b.example",
+        "a\tb.example",
+        "a\n.example",
+        "a%2e.example",
+        "user@example.org",
+        "a/b",
+        "a" * 64 + ".example",
+        ".".join(["abcdefg"] * 32),
+        "bücher.example",
+        "ⓔxample.org",
+        "example。org",
+        "::1",
+        "fe80::1%eth0",
+    ],
+)
+def test_what_is_no_plain_name_is_refused(text: str) -> None:
+    with pytest.raises(HostNameError):
+        normalise_host(text)
+
+
+def test_a_wildcard_means_sub_domains_at_any_depth_and_not_the_domain() -> None:
+    allowed = parse_hosts(["*.Example.org."])
+    assert allowed.allows("a.example.org")
+    assert allowed.allows("a.b.example.org")
+    assert not allowed.allows("example.org")
+    assert not allowed.allows("evilexample.org")
+    assert not allowed.allows("example.org.evil.test")
+
+
+def test_an_exact_name_means_only_itself() -> None:
+    allowed = parse_hosts(["API.example.org"])
+    assert allowed.allows("api.example.org")
+    assert not allowed.allows("a.api.example.org")
+    assert not allowed.allows("example.org")
+
+
+def test_an_empty_list_allows_nothing() -> None:
+    for nothing in (AllowedHosts(), parse_hosts([])):
+        assert not nothing.allows("example.org")
+        assert not nothing.allows("")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("*", "has a \\* where none can be"),
+        ("*.*.example.org", "has a \\* where none can be"),
+        ("api-*.example.org", "has a \\* where none can be"),
+        ("**.example.org", "has a \\* where none can be"),
+        ("*.org", "top-level domain"),
+        ("*.", "empty"),
+        ("10.0.0.1", "IP address"),
+        ("bücher.example", "xn--"),
+        ("https://example.org", "no host name"),
+        ("example.org:443", "no host name"),
+    ],
+)
+def test_a_pattern_that_cannot_be_meant_is_refused_before_anything_runs(pattern: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_hosts([pattern])
+    with pytest.raises(ConfigError, match=said):
+        resolve_policy(call={"network": Network.allow(pattern)})

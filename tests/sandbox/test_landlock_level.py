@@ -1,0 +1,263 @@
+"""The landlock level beyond the conformance suite: what it reports, the supervisor, the interpreter it reuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, ReadOnlyMount, SandboxPolicy
+from adk_skills_agent.sandbox.local import landlock, local_sandbox
+from adk_skills_agent.sandbox.local.confined_report import landlock_report, refusal
+from adk_skills_agent.sandbox.local.confined_run import read_report
+from adk_skills_agent.sandbox.local.landlock_level import LandlockLevel
+from adk_skills_agent.sandbox.local.seccomp_level import SeccompLevel
+
+pytestmark = [
+    pytest.mark.skipif(LandlockLevel().problem() is not None, reason=f"landlock: {LandlockLevel().problem()}"),
+    pytest.mark.usefixtures("nothing_left"),
+]
+
+PYTHON = (sys.executable, "-s", "-B", "-X", "utf8")
+
+
+def policy(**settings: object) -> SandboxPolicy:
+    return SandboxPolicy(**{"isolation": "landlock", "wall_seconds": 20.0} | settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def skill(tmp_path: Path) -> Path:
+    folder = tmp_path / "skill"
+    (folder / "scripts").mkdir(parents=True)
+    (folder / "scripts" / "sibling.py").write_text("NAME = 'sibling'\n")
+    return folder
+
+
+async def run_script(skill: Path, code: str, *arguments: str, python: tuple[str, ...] = PYTHON, **settings: object):
+    (skill / "scripts" / "main.py").write_text(code)
+    request = ExecutionRequest(
+        (*python, "/skill/scripts/main.py", *arguments),
+        policy(**settings),
+        mounts=(ReadOnlyMount(skill),),
+    )
+    return await local_sandbox().run(request)
+
+
+PROGRAMS = {
+    "a result": "print('hello')",
+    "an error": "def f():\n    return 1 / 0\nf()",
+    "an error in a chain": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError('x') from e",
+    "a syntax error": "def f(:\n",
+    "exit with a number": "import sys; sys.exit(5)",
+    "exit with a text": "import sys; sys.exit('sorry')",
+    "exit with nothing": "import sys; sys.exit()",
+    "an interrupt": "raise KeyboardInterrupt",
+    "a signal": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "its names": "print(__name__, __file__, __package__, __spec__, __doc__, sorted(vars()))",
+    "its arguments": "import sys; print(sys.argv, sys.path[0])",
+    "a sibling": "import sibling; print(sibling.NAME)",
+    "itself as main": "import __main__; x = 3; print(__main__.x, __main__.__loader__.__class__.__name__)",
+    "its end": "import atexit; atexit.register(print, 'at exit'); import threading\n"
+    "threading.Thread(target=lambda: print('thread')).start()",
+    "site": "print(exit, help, sorted(m for m in ('site', 'os') if m in __import__('sys').modules))",
+    "its environment": "import os; print(sorted(set(os.environ) - {'PWD'})); print(os.environ['LANG'])",
+    "a pickle of its own class": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)",
+    "a data class": "from __future__ import annotations\nimport dataclasses as d\n@d.dataclass\nclass A:\n    x: int\n"
+    "print(A(1))",
+    "a worker that is started anew": "import multiprocessing as m\ndef f(x): return x + 1\n"
+    "if __name__ == '__main__':\n    c = m.get_context('spawn'); q, w = c.Pipe()\n    print('spawned')",
+}
+
+
+@pytest.mark.parametrize("code", PROGRAMS.values(), ids=PROGRAMS.keys())
+async def test_a_script_sees_the_same_python_as_without_a_sandbox(skill, code):
+    confined = await run_script(skill, code, "one", "-two")
+    plain = await run_script(skill, code, "one", "-two", isolation="process", min_isolation="process")
+    assert (confined.stdout, confined.stderr) == (plain.stdout, plain.stderr)
+    assert (confined.exit_code, confined.signal) == (plain.exit_code, plain.signal)
+
+
+async def test_variables_an_interpreter_reads_at_its_start_are_heard_because_it_is_started_anew(skill):
+    code = "import os, sys; print(os.environ['PYTHONHASHSEED'], sys.flags.hash_randomization, sys.flags.isolated)"
+    assert (await run_script(skill, code, env={"PYTHONHASHSEED": "0"})).stdout == b"0 0 0\n"
+
+
+async def test_the_end_is_reported_out_of_band(skill):
+    code = """
+import os
+for descriptor in range(3, 100):
+    try:
+        os.write(descriptor, b"ended 0 0 0 0\\n")
+    except OSError:
+        pass
+os._exit(9)
+"""
+    result = await run_script(skill, code)
+    assert (result.exit_code, result.signal) == (9, None)
+
+
+async def test_a_command_that_cannot_be_executed_is_an_error_of_the_sandbox(skill):
+    tool = skill / "tool"
+    tool.write_bytes(b"\x7fELF\0 not really")
+    tool.chmod(0o755)
+    with pytest.raises(SandboxError, match="'/skill/tool' could not be started: Exec format error"):
+        await local_sandbox().run(ExecutionRequest(("/skill/tool",), policy(), mounts=(ReadOnlyMount(skill),)))
+
+
+async def test_what_a_run_leaves_behind_is_ended_and_counted(skill):
+    code = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            os.closerange(0, 100)
+            time.sleep(60)
+        os._exit(0)
+time.sleep(0.2)
+print("done")
+"""
+    result = await run_script(skill, code)
+    assert (result.stdout, result.processes_killed, result.survivors) == (b"done\n", 3, 0)
+
+
+def test_row_31_nothing_of_a_run_is_alive_a_second_after_the_agent_was_killed(tmp_path):
+    agent = """
+import asyncio, sys
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local import local_sandbox
+code = "setsid sleep 61.5 & (setsid setsid sleep 61.5 &) ; trap '' TERM HUP; echo up; sleep 61.5"
+request = ExecutionRequest(("bash", "-c", code), SandboxPolicy(isolation="landlock", wall_seconds=60),
+                           on_output=lambda stream, chunk: print("up", flush=True))
+asyncio.run(local_sandbox().run(request))
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE, env=environment)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        time.sleep(0.1)
+        assert len(sleepers()) == 3
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    deadline = time.monotonic() + 1.0
+    while sleepers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sleepers() == []
+
+
+def sleepers() -> list[int]:
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline", "status"])
+        if process.info["cmdline"] == ["sleep", "61.5"] and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its user id")
+async def test_a_run_of_root_is_another_user_with_nothing_but_the_right_to_look(skill):
+    code = "import os; print(os.getresuid(), os.getgroups()); print(os.listdir('.')); open('new', 'w')"
+    result = await run_script(skill, code)
+    assert result.stdout.startswith(b"(65534, 65534, 65534) []\n")
+    code = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+libc.capget(header, data)
+print(list(data), os.system("exit 3") >> 8)
+"""
+    assert (await run_script(skill, code)).stdout == b"[4, 4, 4, 0, 0, 0] 3\n"
+    assert (await run_script(skill, "import os; print(os.getuid())", run_as=12346)).stdout == b"12346\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only then the run owns nothing but its workspace")
+async def test_a_run_of_root_may_change_the_modes_of_its_own_files(skill):
+    code = (
+        "import os; open('tool', 'w').write('#!/bin/sh\\necho mine\\n'); os.chmod('tool', 0o755); os.system('./tool')"
+    )
+    assert (await run_script(skill, code)).stdout == b"mine\n"
+
+
+def test_what_the_level_cannot_do_is_refused():
+    assert refusal(policy()) is None
+    assert refusal(policy(network=Network.host())) is None
+    assert "network namespace" in str(refusal(policy(network=Network.loopback())))
+    assert "network namespace" in str(refusal(policy(network=Network.allow("example.org"))))
+    assert "root" in str(refusal(policy(run_as=0)))
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_the_rules_and_the_report_fit_every_version_of_landlock(version, tmp_path):
+    rules = landlock.ruleset(version, read_only=["/usr/bin"], read_write=[str(tmp_path)])
+    known = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)
+    handled = int.from_bytes(rules.attributes[:8], sys.byteorder)
+    assert handled == (1 << known) - 1
+    assert len(rules.attributes) == {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}.get(version, 24)
+    assert all(access and access & ~handled == 0 for _, access in rules.rules)
+    assert not any(access & (landlock.MAKE_CHAR | landlock.MAKE_BLOCK) for _, access in rules.rules)
+    writable = [path for path, access in rules.rules if access & landlock.WRITE_FILE]
+    assert writable == [b"/dev/null", b"/dev/zero", b"/dev/full", os.fsencode(tmp_path)]
+    said = " ".join(landlock_report(policy(), version).degraded)
+    assert ("truncate()" in said) == (version < 3)
+    assert ("within one folder" in said) == (version < 2)
+    assert ("signalled" in said) == (version < 6)
+
+
+def test_the_systems_folders_are_readable_but_not_what_may_be_an_application():
+    paths = {path for path, _ in landlock.ruleset(7, read_only=(), read_write=()).rules}
+    assert b"/usr/bin" in paths
+    assert not paths & {b"/", b"/usr", b"/usr/local", b"/usr/src", b"/etc", b"/home", b"/root", b"/tmp", b"/proc"}
+
+
+def test_older_versions_of_landlock_still_protect_what_they_can(skill):
+    """The rules of each version are accepted by this kernel, and a run under them works and is contained."""
+    from adk_skills_agent.sandbox.local.confined_run import ConfinedRun
+    from adk_skills_agent.sandbox.local.confined_trial import trial
+    from adk_skills_agent.sandbox.local.confinement import confine_with_landlock
+
+    for version in range(1, landlock.abi() + 1):
+
+        def make(request, limits, version=version):
+            return ConfinedRun(
+                request,
+                limits,
+                lambda read, write: confine_with_landlock(limits, version, read_only=read, read_write=write),
+            )
+
+        assert trial(make, files=True) is None
+
+
+def test_the_problem_of_a_level_is_found_once_per_process():
+    assert LandlockLevel().problem() is None
+    began = time.perf_counter()
+    for _ in range(1000):
+        LandlockLevel().problem()
+        SeccompLevel().problem()
+    assert time.perf_counter() - began < 5
+
+
+def test_a_report_that_was_never_written_says_nothing():
+    descriptor = os.memfd_create("report")
+    try:
+        assert read_report(descriptor).status is None
+        os.write(descriptor, b"\xa9 the job is still in there \n\n")
+        assert read_report(descriptor).failure is None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"failed exec 2\nended 32512 0.1 0.2 300\nswept 4\n", 0)
+        report = read_report(descriptor)
+        assert (report.failure, report.status, report.swept) == (("exec", 2), 32512, 4)
+        assert report.max_rss == 300 * 1024
+    finally:
+        os.close(descriptor)
+    assert read_report(None).status is None

@@ -1,0 +1,212 @@
+"""What a script can make the proxy do to the agent: bounded time, memory, connections and log (rows 58, 65, 73)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+from proxied_world import Make, worlds
+
+
+@pytest.fixture
+async def make(nothing_left: None) -> AsyncIterator[Make]:
+    async with worlds() as build:
+        yield build
+
+
+async def test_a_name_server_that_does_not_answer_is_given_up(make: Make) -> None:
+    world = make(resolve_seconds=0.05)
+    world.names.delay = 30
+    assert (await world.get("allowed.example")).startswith(b"HTTP/1.1 504 ")
+    assert "in time" in world.last.reason
+
+
+async def test_a_head_of_100_mb_is_refused_after_16_kib(make: Make) -> None:
+    world = make()
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(b"GET http://allowed.example/ HTTP/1.1\r\nX: ")
+    with suppress(ConnectionError):
+        for _ in range(100):
+            writer.write(b"a" * (1 << 20))
+            await writer.drain()
+    with suppress(ConnectionError):
+        assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+    assert "larger than 16384 bytes" in world.last.reason
+
+
+async def test_a_client_that_drips_its_head_is_answered_in_time(make: Make) -> None:
+    world = make(head_seconds=0.1)
+    assert (await world.ask(b"CONNECT allowed.exa")).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_tunnel_on_which_nothing_moves_is_closed(make: Make) -> None:
+    world = make(idle_seconds=0.1)
+    assert await world.get("allowed.example", "/stuck") == b""
+    tunnelled = await world.ask(f"CONNECT allowed.example:{world.server.port} HTTP/1.1\r\n\r\n".encode())
+    assert tunnelled == b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+async def test_a_client_that_gives_up_early_takes_its_connection_along(make: Make) -> None:
+    world = make()
+    for path in ("/big", "/stuck", "/"):
+        _, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(f"GET http://allowed.example:{world.server.port}{path} HTTP/1.1\r\n\r\n".encode())
+        await writer.drain()
+        writer.transport.abort()
+    await world.proxy.stop()
+
+
+async def test_a_host_that_keeps_connections_open_does_not_hold_a_place(make: Make) -> None:
+    world = make(connections=1)
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(f"GET http://allowed.example:{world.server.port}/keep HTTP/1.1\r\n\r\n".encode())
+        async with asyncio.timeout(20):
+            assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+        await writer.wait_closed()
+    assert b"hello" in await world.get("allowed.example")
+
+
+async def test_a_large_answer_passes_through_a_small_buffer(make: Make) -> None:
+    import resource
+
+    world = make()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(f"GET http://allowed.example:{world.server.port}/big HTTP/1.1\r\n\r\n".encode())
+    await asyncio.sleep(0.3)  # a slow reader: meanwhile everything in between fills up
+    count = 0
+    while data := await reader.read(1 << 16):
+        count += len(data)
+    writer.close()
+    assert count > 64 << 20
+    assert world.proxy.traffic.received == count
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10  # KiB
+
+
+async def test_only_so_many_connections_are_served_at_once_and_the_others_wait(make: Make) -> None:
+    world = make(connections=3)
+    held = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(8)]
+    asking = asyncio.ensure_future(world.connect(f"allowed.example:{world.server.port}"))
+    await asyncio.sleep(0.1)
+    assert world.proxy.connections == 3
+    assert not asking.done()
+    for _, writer in held:
+        writer.close()
+    assert b"hello" in await asking
+    assert world.proxy.connections == 9
+
+
+async def test_a_script_that_connects_without_end_is_slowed_down(make: Make) -> None:
+    world = make(connections_per_second=5)
+    began = asyncio.get_running_loop().time()
+    answers = await asyncio.gather(*(world.connect("evil.test:443") for _ in range(9)))
+    # The first five fill the first second; a busy machine only makes it longer.
+    assert asyncio.get_running_loop().time() - began > 0.9
+    assert all(answer.startswith(b"HTTP/1.1 403 ") for answer in answers)
+
+
+async def test_a_hundred_connections_at_once_are_all_answered(make: Make) -> None:
+    world = make()
+    target = f"allowed.example:{world.server.port}"
+    answers = await asyncio.gather(*(world.connect(target if n % 2 else "evil.test:443") for n in range(100)))
+    assert sum(b"hello" in answer for answer in answers) == 50
+    assert sum(answer.startswith(b"HTTP/1.1 403 ") for answer in answers) == 50
+
+
+async def test_every_decision_is_logged_and_kept_up_to_a_bound(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = make(decisions=3)
+    await world.connect(f"allowed.example:{world.server.port}")
+    for _ in range(4):
+        await world.connect("evil.test:443")
+    assert [decision.allowed for decision in world.proxy.decisions] == [True, False, False]
+    assert world.proxy.undisclosed == 2
+    said = [record.getMessage() for record in caplog.records if record.name.endswith(".proxy")]
+    assert said == [
+        f"skill/run.py: proxy: allowed allowed.example:{world.server.port} (127.0.0.1): allowed",
+        "skill/run.py: proxy: refused evil.test:443: the host is not in the allow-list",
+        "skill/run.py: proxy: refused evil.test:443: the host is not in the allow-list",
+        "skill/run.py: proxy: further decisions are only counted",
+    ]
+
+
+async def test_no_control_byte_of_a_script_reaches_the_log(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    world = make()
+    for name in ("a\x1b[31m.example", "a\r.example", "a\n.example", "x@\x07b"):
+        await world.connect(f"{name}:443")
+    assert all(record.getMessage().isprintable() for record in caplog.records if record.name.endswith(".proxy"))
+
+
+async def test_a_secret_put_into_a_name_reaches_neither_the_log_nor_the_decisions(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    world = make(redact=lambda text: text.replace("hunter2", "[secret KEY]"))
+    world.names.addresses.clear()
+    await world.connect("hunter2.evil.test:443")
+    await world.connect(f"hunter2.wild.example:{world.server.port}")
+    assert [decision.host for decision in world.proxy.decisions] == [
+        "[secret KEY].evil.test",
+        "[secret KEY].wild.example",
+    ]
+    assert "hunter2" not in caplog.text
+
+
+async def test_stopping_ends_connections_in_every_state(make: Make) -> None:
+    world = make()
+    world.names.addresses["inside.example"] = ("127.0.0.1",)
+    opened = []
+    for data in (
+        b"",
+        b"CONNECT half",
+        f"CONNECT allowed.example:{world.server.port} HTTP/1.1\r\n\r\n".encode(),
+        f"GET http://allowed.example:{world.server.port}/stuck HTTP/1.1\r\n\r\n".encode(),
+        b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n",
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(data)
+        opened.append((reader, writer))
+    world.names.delay = 30
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(f"CONNECT inside.example:{world.server.port} HTTP/1.1\r\n\r\n".encode())
+    opened.append((reader, writer))
+    await asyncio.sleep(0.1)
+    await world.proxy.stop()
+    await world.proxy.stop()
+    for reader, writer in opened:
+        with suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", world.port)
+
+
+async def test_an_agent_without_descriptors_lets_connections_wait(make: Make) -> None:
+    import resource
+
+    world = make()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        client.setblocking(False)
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+        try:
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", world.port))
+            await asyncio.sleep(0.15)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert world.proxy.connections == 0
+        client.send(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n")
+        answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 100), 10)
+    assert answer.startswith(b"HTTP/1.1 403 ")

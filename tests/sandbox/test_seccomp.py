@@ -1,0 +1,194 @@
+"""The filter, evaluated instruction by instruction as the kernel does, so that both architectures are tested here."""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+import pytest
+
+from adk_skills_agent.sandbox.local import seccomp
+from adk_skills_agent.sandbox.local.syscall_numbers import LAST_KNOWN, NUMBERS
+
+PASS, KILL, PRETENDED = "passes", "kills the process", "is answered with success"
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+AUDIT_I386 = 0x40000003
+EPERM, ENOSYS = errno.EPERM, errno.ENOSYS
+
+ESCAPES = (
+    "ptrace process_vm_readv process_vm_writev pidfd_getfd mount umount2 pivot_root setns unshare keyctl add_key bpf "
+    "userfaultfd perf_event_open io_uring_setup io_uring_enter open_by_handle_at kexec_load finit_module "
+    "clock_settime reboot swapon open_tree mount_setattr"
+)
+METADATA = "fchmod fchmodat fchmodat2 fchownat utimensat setxattr fsetxattr file_setattr"
+
+both = pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
+
+
+def decide(program: bytes, arch: str, number: int, *arguments: int, audit: int | None = None) -> object:
+    """What the kernel does with a call: one of the words above, or an error number."""
+    padded = [*arguments, *[0] * (6 - len(arguments))]
+    data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, audit or AUDIT[arch], 0, *(a & (1 << 64) - 1 for a in padded))
+    code = list(struct.iter_unpack("=HBBI", program))
+    accumulator = at = 0
+    while True:
+        operation, skip_true, skip_false, value = code[at]
+        at += 1
+        if operation == 0x20:
+            (accumulator,) = struct.unpack_from("<I", data, value)
+        elif operation == 0x06:
+            return {0x7FFF0000: PASS, 0x80000000: KILL, 0x00050000: PRETENDED}.get(value, value & 0xFFFF)
+        else:
+            holds = {
+                0x15: accumulator == value,
+                0x25: accumulator > value,
+                0x35: accumulator >= value,
+                0x45: bool(accumulator & value),
+            }[operation]
+            at += skip_true if holds else skip_false
+
+
+def call(arch: str, name: str, *arguments: int, profile: str = seccomp.LANDLOCK, **settings: object) -> object:
+    program = seccomp.program(arch, profile, **settings)
+    return decide(program, arch, NUMBERS[arch][name], *arguments)
+
+
+@both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_the_program_is_one_the_kernel_can_load(arch, profile):
+    program = seccomp.program(arch, profile, guarded=(1, 2, 3))
+    count = len(program) // 8
+    assert len(program) % 8 == 0
+    assert count <= 4096
+    for at, (operation, skip_true, skip_false, _) in enumerate(struct.iter_unpack("=HBBI", program)):
+        if operation not in {0x20, 0x06}:
+            assert at + 1 + max(skip_true, skip_false) < count
+
+
+@both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+@pytest.mark.parametrize(
+    "name",
+    ESCAPES.split(),
+)
+def test_what_leads_out_of_a_sandbox_is_refused_everywhere(arch, profile, name):
+    assert call(arch, name, profile=profile) == EPERM
+
+
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_62_calls_of_another_architecture_kill_the_process(profile):
+    program = seccomp.program("x86_64", profile)
+    assert decide(program, "x86_64", 20, audit=AUDIT_I386) == KILL
+    assert decide(program, "x86_64", 0x40000000 + 39) == KILL  # x32's getpid
+    assert decide(seccomp.program("aarch64", profile), "aarch64", 20, audit=AUDIT["x86_64"]) == KILL
+
+
+@both
+def test_a_call_newer_than_the_filter_does_not_exist(arch):
+    program = seccomp.program(arch, seccomp.LANDLOCK)
+    assert decide(program, arch, LAST_KNOWN + 1) == ENOSYS
+    assert decide(program, arch, 0x3FFFFFFF) == ENOSYS
+
+
+@both
+def test_row_59_threads_and_processes_start_but_no_namespace_does(arch):
+    assert call(arch, "clone", 0x003D0F00) == PASS  # what a thread of glibc asks for
+    assert call(arch, "clone", 17) == PASS  # fork
+    for flag in (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
+        assert call(arch, "clone", flag | 17) == EPERM
+    assert call(arch, "clone3") == ENOSYS
+
+
+@both
+@pytest.mark.parametrize("family", [1, 2, 10, 16, 17, 38, 40])
+def test_rows_56_and_57_no_socket_can_be_made(arch, family):
+    assert call(arch, "socket", family, 1) == EPERM
+    assert call(arch, "socketpair", family, 1) == (PASS if family == seccomp.AF_UNIX else EPERM)
+    assert call(arch, "socketpair", family, 1, allow_unix_socketpair=False) == EPERM
+
+
+@both
+def test_with_namespaces_sockets_of_the_internet_and_local_ones_are_the_runs_own(arch):
+    for family in (1, 2, 10):
+        assert call(arch, "socket", family, 1, profile=seccomp.NAMESPACES) == PASS
+    for family in (16, 17, 38, 40):  # netlink, packet, the kernel's cryptography, virtual machines
+        assert call(arch, "socket", family, 1, profile=seccomp.NAMESPACES) == EPERM
+    assert call(arch, "socket", 10, 1, sockets=(2, 10)) == PASS
+    assert call(arch, "socket", 1, 1, sockets=(2, 10)) == EPERM
+
+
+@both
+@pytest.mark.parametrize("name", METADATA.split())
+def test_row_43_changes_of_metadata_are_pretended_without_namespaces(arch, name):
+    assert call(arch, name) == PRETENDED
+    assert call(arch, name, pretend_metadata=False) == PASS
+    assert call(arch, name, profile=seccomp.NAMESPACES) == PASS
+
+
+@both
+def test_row_63_nothing_is_typed_into_a_terminal(arch):
+    assert call(arch, "ioctl", 0, 0x5412, profile=seccomp.NAMESPACES) == EPERM
+    assert call(arch, "ioctl", 0, 0x541C) == EPERM
+    assert call(arch, "ioctl", 0, 0x5401) == PASS  # isatty
+    assert call(arch, "ioctl", 0, 0x1_0000_5412) == EPERM  # the kernel looks at the low half only
+
+
+@both
+def test_row_17_limits_and_priorities_of_other_processes_are_out_of_reach(arch):
+    for name in ("prlimit64", "sched_setscheduler", "sched_setaffinity"):
+        assert call(arch, name, 0) == PASS
+        assert call(arch, name, 4711) == EPERM
+    assert call(arch, "setpriority", 0, 0, 10) == PASS
+    assert call(arch, "setpriority", 0, 4711, 10) == EPERM
+    assert call(arch, "setpriority", 2, 0, 10) == EPERM  # all of the user's
+
+
+@both
+def test_row_25_without_landlocks_scope_the_filter_protects_the_agent_from_signals(arch):
+    guarded = {"guarded": (100, 200)}
+    for target in (100, 200, -100, -200, -1):
+        assert call(arch, "kill", target, 9, **guarded) == EPERM
+        assert call(arch, "kill", target, 9) == PASS
+    for target in (101, -101, 0):
+        assert call(arch, "kill", target, 9, **guarded) == PASS
+    assert call(arch, "tgkill", 100, 101, 9, **guarded) == EPERM
+    assert call(arch, "tgkill", 101, 200, 9, **guarded) == EPERM
+    assert call(arch, "tgkill", 101, 101, 9, **guarded) == PASS
+    assert call(arch, "pidfd_send_signal", **guarded) == EPERM
+    assert call(arch, "fcntl", 3, 8, **guarded) == EPERM
+    assert call(arch, "fcntl", 3, 2, **guarded) == PASS
+
+
+@both
+def test_before_abi_3_truncate_is_refused(arch):
+    assert call(arch, "truncate") == PASS
+    assert call(arch, "truncate", refuse_truncate=True) == EPERM
+
+
+@both
+def test_objects_that_outlive_a_run_need_a_namespace(arch):
+    for name in ("shmget", "semget", "msgget", "mq_open"):
+        assert call(arch, name) == EPERM
+        assert call(arch, name, profile=seccomp.NAMESPACES) == PASS
+
+
+@both
+def test_ordinary_calls_pass(arch):
+    program = seccomp.program(arch, seccomp.LANDLOCK, guarded=(100,))
+    named = set(NUMBERS[arch].values())
+    for number in range(LAST_KNOWN + 1):
+        if number not in named:
+            assert decide(program, arch, number) == PASS
+
+
+def test_personality_can_be_asked_for_but_not_changed():
+    assert call("x86_64", "personality", 0xFFFFFFFF) == PASS
+    assert call("x86_64", "personality", 0x0040000) == EPERM
+
+
+def test_an_unknown_architecture_or_profile_is_an_error():
+    with pytest.raises(ValueError, match="riscv64"):
+        seccomp.program("riscv64", seccomp.LANDLOCK)
+    with pytest.raises(ValueError, match="tight"):
+        seccomp.program("x86_64", "tight")
+    assert not seccomp.supports("riscv64")

@@ -1,0 +1,324 @@
+"""Secrets: what shows them, in which forms and pieces they are recognised, and what a run lets out."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import logging
+import pickle
+import traceback
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    NetworkDecision,
+    OutputFile,
+    SandboxPolicy,
+    Status,
+)
+from adk_skills_agent.sandbox.env_names import check_env_name, check_search_path
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.environment import build_environment, secrets_in
+from adk_skills_agent.sandbox.policy import check_policy, resolve_policy
+from adk_skills_agent.sandbox.redaction import redact_error, redacted
+from adk_skills_agent.sandbox.secret_forms import SecretForms
+from adk_skills_agent.sandbox.secrets import Secret, secrets_of
+
+VALUE = "sk-live/4f+9aZ=hunter2_Q"
+SECRET = Secret(VALUE)
+FORMS = SecretForms([("KEY", SECRET)])
+PROCESS = SandboxPolicy(min_isolation="process", wall_seconds=20.0)
+
+
+# The value itself
+
+
+def test_no_way_to_print_copy_or_pickle_a_secret_shows_it() -> None:
+    shown = [repr(SECRET), str(SECRET), f"{SECRET}", f"{SECRET!r}", f"{SECRET:>30}", "%s %r" % (SECRET, SECRET)]  # noqa: UP031
+    shown += [
+        repr({"a": SECRET}),
+        repr(SandboxPolicy(env={"A": SECRET})),
+        repr(ExecutionRequest(("x",), env={"A": SECRET})),
+    ]
+    shown += [str(asdict(SandboxPolicy(env={"A": SECRET}))), repr(copy.deepcopy([SECRET])), repr(copy.copy(SECRET))]
+    assert not [text for text in shown if "hunter2" in text]
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(SECRET, protocol)
+    with pytest.raises(TypeError):
+        json.dumps(SECRET)
+    with pytest.raises(AttributeError):
+        vars(SECRET) if hasattr(SECRET, "__dict__") else SECRET.__dict__
+    assert SECRET.reveal() == VALUE
+
+
+def test_a_secret_in_a_log_record_or_a_traceback_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger("test").info("granted %s and %r", SECRET, {"k": SECRET})
+    assert "hunter2" not in caplog.text
+    try:
+        raise ValueError(SECRET)
+    except ValueError:
+        assert "hunter2" not in traceback.format_exc()
+
+
+def test_equal_values_are_equal_secrets() -> None:
+    assert Secret(VALUE) == SECRET
+    assert hash(Secret(VALUE)) == hash(SECRET)
+    assert Secret("another one") != SECRET
+    assert SECRET != VALUE
+
+
+@pytest.mark.parametrize(
+    "value", ["", "abcde", "     a     ", "a\nb\nc\nd", "a\0bcdefgh", "x" * 40_000, 7, None, b"bytes!"]
+)
+def test_a_value_that_cannot_be_kept_out_of_output_is_refused_without_showing_it(value: object) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Secret(value)  # type: ignore[arg-type]
+    if isinstance(value, str) and value:
+        assert value not in refused.value.message
+    assert refused.value.message.endswith(".")
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(ConfigError, match="surrogate"):
+        Secret("abcdefgh\ud800")
+
+
+def test_a_secret_of_the_agents_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_KEY", VALUE)
+    assert Secret.from_env("A_KEY") == SECRET
+    with pytest.raises(ConfigError, match="'NO_KEY' is not set"):
+        Secret.from_env("NO_KEY")
+    monkeypatch.setenv("A_KEY", "abc")
+    with pytest.raises(ConfigError, match="'A_KEY' cannot be a secret"):
+        Secret.from_env("A_KEY")
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "LD_AUDIT",
+            "DYLD_INSERT_LIBRARIES",
+            "PYTHONPATH",
+            "PYTHONSTARTUP",
+            "PYTHONHOME",
+        ),
+        *(
+            "PYTHONWARNINGS",
+            "PYTHONBREAKPOINT",
+            "BASH_ENV",
+            "ENV",
+            "IFS",
+            "SHELLOPTS",
+            "PS4",
+            "BASH_FUNC_ls",
+            "NODE_OPTIONS",
+        ),
+        *("PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS", "GCONV_PATH", "GLIBC_TUNABLES", "GIT_SSH_COMMAND", "ld_preload"),
+    ],
+)
+def test_a_name_that_changes_how_a_process_starts_is_refused_everywhere(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        check_env_name(name)
+    for value in ("x", SECRET):
+        with pytest.raises(ConfigError, match=name):
+            check_policy(SandboxPolicy(env={name: value}))
+        with pytest.raises(ConfigError, match=name):
+            resolve_policy({"env": {name: value}})
+    with pytest.raises(ConfigError, match=name):
+        check_policy(SandboxPolicy(inherit_env=(name,), allow_secrets=True))
+    with pytest.raises(ValueError, match=name):
+        build_environment(SandboxPolicy(), {name: "x"}, workspace="/w", tmp="/t", run_id="1", host={})
+
+
+@pytest.mark.parametrize(
+    "name", ["OPENWEATHER_KEY", "TZ", "HTTP_PROXY", "PYTHONHASHSEED", "PYTHONUTF8", "LANG", "ENVIRONMENT"]
+)
+def test_ordinary_names_are_granted(name: str) -> None:
+    check_env_name(name)
+
+
+@pytest.mark.parametrize("path", ["", ".", "bin", "/usr/bin:", ":/usr/bin", "/usr/bin::/bin", "/usr/bin:x"])
+def test_a_path_with_a_relative_entry_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match="absolute"):
+        check_search_path(path)
+    with pytest.raises(ConfigError, match="absolute"):
+        check_policy(SandboxPolicy(env={"PATH": path}))
+    check_policy(SandboxPolicy(env={"PATH": "/opt/tool/bin:/usr/bin"}))
+
+
+def test_a_malformed_grant_is_refused_without_its_value() -> None:
+    for env in ([("KEY", VALUE)], {"KEY": VALUE.encode()}, {"KEY": [VALUE]}, {"KEY": VALUE + "\0"}):
+        with pytest.raises(ConfigError) as refused:
+            resolve_policy({"env": env})
+        assert "hunter2" not in refused.value.message
+
+
+def test_secrets_of_a_run_are_what_is_granted_and_what_is_inherited_under_a_secret_name() -> None:
+    policy = SandboxPolicy(
+        env={"A": SECRET, "B": "plain text"}, inherit_env=("X_TOKEN", "TZ", "Y_KEY"), allow_secrets=True
+    )
+    host = {"X_TOKEN": "inherited-token", "TZ": "Europe/Oslo", "Y_KEY": "abc"}
+    found = secrets_in(policy, {"C": Secret("called with this")}, host)
+    assert [name for name, _ in found] == ["C", "A", "X_TOKEN"]
+    assert secrets_of({"A": SECRET}, {"B": Secret(VALUE)}) == (("A", SECRET),)
+
+
+# Results and errors
+
+RESULT = ExecutionResult(Status.OK, 0, IsolationReport(IsolationLevel.PROCESS, {}))
+
+
+def test_a_finished_result_is_cleaned_in_every_field() -> None:
+    dirty = replace(
+        RESULT,
+        stdout=b"head " + VALUE.encode() + b"tail",
+        stdout_cut_at=5 + len(VALUE),
+        stderr=VALUE.encode(),
+        files=(
+            OutputFile("ok.txt", b"fine", "text/plain"),
+            OutputFile("key.bin", b"\0" + VALUE.encode(), "application/octet-stream"),
+            OutputFile(f"{VALUE.replace('/', '_')}.txt", b"fine", "text/plain"),
+            OutputFile("hunter2", base64.b64encode(b"x" + VALUE.encode()), "text/plain"),
+        ),
+        skipped_files=((VALUE, "a link"),),
+        notes=(f"a note about {VALUE}",),
+        network=(NetworkDecision(f"{VALUE.encode().hex()}.evil.example", 443, False, "no"),),
+    )
+    forms = SecretForms([("KEY", SECRET), ("NAME", Secret(VALUE.replace("/", "_")))])
+    clean = redacted(dirty, forms)
+    assert VALUE not in repr(clean)
+    assert VALUE.encode().hex() not in repr(clean)
+    assert clean.stdout == b"head [secret KEY]tail"
+    assert clean.stdout[clean.stdout_cut_at :] == b"tail"
+    assert [file.path for file in clean.files] == ["ok.txt"]
+    reasons = dict(clean.skipped_files)
+    assert "the secret 'KEY'" in reasons["key.bin"]
+    assert "the secret 'KEY'" in reasons["hunter2"]
+    assert redacted(dirty, None) is dirty
+
+
+def test_an_error_is_cleaned_in_place() -> None:
+    error = SandboxError(f"it said {VALUE}")
+    error.add_note(f"on the host: {VALUE}")
+    redact_error(error, FORMS)
+    assert VALUE not in "".join(traceback.format_exception(error))
+    assert error.message == str(error) == "it said [secret KEY]"
+    redact_error(error, None)
+
+
+# Through a real run, at the weakest level and at the strongest one that works here
+
+
+@pytest.fixture(params=["process", "landlock", "auto"])
+def limits(request: pytest.FixtureRequest) -> SandboxPolicy:
+    return replace(PROCESS, isolation=request.param)
+
+
+async def run(code: str, limits: SandboxPolicy, **more: object) -> ExecutionResult:
+    request = ExecutionRequest(("python3", "-c", code), limits, env={"KEY": SECRET}, **more)  # type: ignore[arg-type]
+    return await local_sandbox().run(request)
+
+
+async def test_the_script_has_the_value_and_nobody_else_sees_it(
+    limits: SandboxPolicy, nothing_left: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[bytes] = []
+    code = f"""
+import os, sys, base64, time
+key = os.environ["KEY"]
+print(len(key), key == {VALUE[:12]!r} + {VALUE[12:]!r})
+print(key); print(base64.b64encode(b"u:" + key.encode()).decode())
+for c in key:
+    sys.stdout.write(c); sys.stdout.flush(); time.sleep(0.002)
+sys.stderr.write(key[::-1])
+print("x" * 20)
+"""
+    with caplog.at_level(logging.DEBUG):
+        result = await run(code, limits, on_output=lambda _, data: seen.append(data))
+    assert result.status is Status.OK
+    assert result.stdout.startswith(f"{len(VALUE)} True\n".encode())
+    assert result.stdout.count(b"[secret KEY]") == 3
+    assert result.stderr == b"[secret KEY]"
+    for text in (repr(result), b"".join(seen).decode(), caplog.text):
+        assert VALUE not in text
+        assert VALUE[::-1] not in text
+        assert base64.b64encode(b"xx" + VALUE.encode()).decode()[4:-4] not in text
+
+
+async def test_a_spill_file_and_the_cut_between_head_and_tail_are_clean(
+    limits: SandboxPolicy, tmp_path: Path, nothing_left: None
+) -> None:
+    policy = replace(limits, output_bytes=1000)
+    code = "import os\nfor i in range(400): print(i, os.environ['KEY'])"
+    request = ExecutionRequest(("python3", "-c", code), policy, env={"KEY": SECRET}, spill_dir=tmp_path / "spill")
+    result = await local_sandbox().run(request)
+    assert result.stdout_truncated
+    assert result.stdout_spill is not None
+    spilled = result.stdout_spill.read_bytes()
+    assert spilled.count(b"[secret KEY]") == 400
+    for data in (spilled, result.stdout):
+        for start in range(len(VALUE) - 8):
+            assert VALUE[start : start + 8].encode() not in data
+
+
+async def test_files_with_a_secret_are_withheld_and_do_not_stay_in_the_sessions_workspace(
+    limits: SandboxPolicy, tmp_path: Path, nothing_left: None
+) -> None:
+    code = """
+import os, base64, pathlib
+key = os.environ["KEY"]
+pathlib.Path("fine.txt").write_text("fine")
+pathlib.Path("config.ini").write_text("[a]\\nkey = " + key)
+pathlib.Path("deep").mkdir()
+pathlib.Path("deep/token.b64").write_bytes(base64.b64encode(b"ab" + key.encode()))
+pathlib.Path("big.bin").write_bytes(b"\\0" * 6_000_000 + key.encode() + b"\\0" * 1000)
+pathlib.Path("hidden.txt").write_text(key); os.chmod("hidden.txt", 0)
+pathlib.Path(key.replace("/", "%2F")).write_text("named after it")
+"""
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    (workspace / "config.ini").write_text("older")
+    result = await run(code, limits, workspace=workspace)
+    assert result.status is Status.OK, result.stderr
+    assert [file.path for file in result.files] == ["fine.txt"]
+    reasons = dict(result.skipped_files)
+    for name in ("config.ini", "deep/token.b64", "big.bin", "hidden.txt"):
+        assert "the secret 'KEY'" in reasons[name]
+    assert not [name for name in reasons if "hunter2" in name]
+    kept = {str(path.relative_to(workspace)): path.read_bytes() for path in workspace.rglob("*") if path.is_file()}
+    assert set(kept) == {"fine.txt", "config.ini"}
+    assert kept["config.ini"] == b"older"
+
+
+async def test_secrets_of_others_are_kept_out_as_well(limits: SandboxPolicy, nothing_left: None) -> None:
+    other = Secret("the-secret-of-another-skill")
+    request = ExecutionRequest(
+        ("python3", "-c", "import os; print('KEY' in os.environ); print('the-secret-of-' + 'another-skill')"),
+        limits,
+        redact=(("KEY", other),),
+    )
+    result = await local_sandbox().run(request)
+    assert result.stdout == b"False\n[secret KEY]\n"
+
+
+async def test_a_command_that_cannot_start_tells_no_secret(limits: SandboxPolicy, nothing_left: None) -> None:
+    request = ExecutionRequest((f"/work/{VALUE}",), limits, env={"KEY": SECRET})
+    with pytest.raises(SandboxError) as failed:
+        await local_sandbox().run(request)
+    assert VALUE not in "".join(traceback.format_exception(failed.value))
