@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from google.adk.tools.base_tool import BaseTool
-from google.genai import types
 from opentelemetry import trace
 
-from adk_skills_agent.adk.answers import failure, required_text
+from adk_skills_agent.adk.answers import required_text
 from adk_skills_agent.adk.artifacts import load_inputs, save_outputs
 from adk_skills_agent.adk.declarations import skill_name_schema
-from adk_skills_agent.errors import SandboxError, SkillsError
+from adk_skills_agent.adk.tools.skill_tool import SkillTool
 from adk_skills_agent.scripts import (
     RunSettings,
     ScriptArguments,
@@ -31,7 +29,6 @@ from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 if TYPE_CHECKING:
-    from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.listing import SkillListing
@@ -43,8 +40,10 @@ tracer = trace.get_tracer("adk_skills_agent")
 NAME = "run_script"
 
 
-class RunScriptTool(BaseTool):
+class RunScriptTool(SkillTool):
     """Runs one script of a skill. A failing script is an answer with ``status: error``, never an exception."""
+
+    required = ("skill", "script")
 
     def __init__(
         self,
@@ -56,69 +55,48 @@ class RunScriptTool(BaseTool):
         env: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
-            name=NAME,
-            description=(
-                "Run a script from a skill's scripts/ folder and get its output. Load the skill first; its "
-                "instructions say which script to run and how. The script starts in a working directory where the "
-                "skill's files can be read by their relative paths; files it writes there are kept for the session. "
-                "If a script is not found, do not guess other paths."
-            ),
+            NAME,
+            "Run a script from a skill's scripts/ folder and get its output. Load the skill first; its "
+            "instructions say which script to run and how. The script starts in a working directory where the "
+            "skill's files can be read by their relative paths; files it writes there are kept for the session. "
+            "If a script is not found, do not guess other paths.",
+            listing,
         )
-        self._listing = listing
         self._sandbox = sandbox
         self._settings = settings
         self._workspaces = workspaces
         self._env = dict(env or {})
 
-    def _get_declaration(self) -> types.FunctionDeclaration:
-        return types.FunctionDeclaration(
-            name=self.name,
-            description=self.description,
-            parameters_json_schema={
-                "type": "object",
-                "properties": {
-                    "skill": skill_name_schema(self._listing.names),
-                    "script": {"type": "string", "description": "The script's path, such as 'scripts/run.py'."},
-                    "args": {
-                        "anyOf": [
-                            {"type": "object"},
-                            {"type": "array", "items": {"type": "string"}},
-                            {"type": "string"},
-                        ],
-                        "description": (
-                            "Arguments. An object becomes long options ({'top': 3} is --top 3, true is a bare flag, "
-                            "a list repeats the option, '_positional' lists positional arguments); an array is the "
-                            "complete argument list; a string is split like a command line."
-                        ),
-                    },
-                    "files": {
-                        "type": "array",
-                        "items": {"type": "string"},
-                        "description": "Names of artifacts of this session to put into the working directory first.",
-                    },
-                },
-                "required": ["skill", "script"],
+    def properties(self) -> dict[str, dict[str, object]]:
+        """Skill, script, its arguments, and artifacts it should find."""
+        return {
+            "skill": skill_name_schema(self.listing.names),
+            "script": {"type": "string", "description": "The script's path, such as 'scripts/run.py'."},
+            "args": {
+                "anyOf": [
+                    {"type": "object"},
+                    {"type": "array", "items": {"type": "string"}},
+                    {"type": "string"},
+                ],
+                "description": (
+                    "Arguments. An object becomes long options ({'top': 3} is --top 3, true is a bare flag, "
+                    "a list repeats the option, '_positional' lists positional arguments); an array is the "
+                    "complete argument list; a string is split like a command line."
+                ),
             },
-        )
+            "files": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Names of artifacts of this session to put into the working directory first.",
+            },
+        }
 
-    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the tool when there are skills (C27)."""
-        if not self._listing.empty:
-            await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
-
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
-        """Run the script and return what it did."""
-        try:
-            name = required_text(args, "skill")
-            script = required_text(args, "script")
-            inputs = await load_inputs(tool_context, args.get("files"))
-            arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
-            return await self._run(name, script, arguments, inputs, tool_context)
-        except SandboxError as error:
-            logger.exception("the sandbox failed for script %r of skill %r", args.get("script"), args.get("skill"))
-            return failure(error)
-        except SkillsError as error:
-            return failure(error)
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+        """What the script did."""
+        name, script = required_text(args, "skill"), required_text(args, "script")
+        inputs = await load_inputs(tool_context, args.get("files"))
+        arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
+        return await self._run(name, script, arguments, inputs, tool_context)
 
     async def _run(
         self,
@@ -146,7 +124,7 @@ class RunScriptTool(BaseTool):
         workspace: Path,
         spill: Path,
     ) -> ScriptPlan:
-        skill = self._listing.skills.load_skill(name)
+        skill = self.listing.skills.load_skill(name)
         return plan_script(
             skill,
             script,
