@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.files import write_files
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.files import check_output_folder, write_files
+from adk_skills_agent.cli.interruption import run_interruptible
+from adk_skills_agent.cli.output import print_json, printable, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
 
     An agent discovers a skill, loads it, reads a reference, runs a script and produces a file.
     """
-    import asyncio
     import logging
     import warnings
 
@@ -52,6 +52,7 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
 
     if question is not None and model == REHEARSED:
         raise ConfigError("The rehearsed model knows one question only. Give --question together with --model.")
+    check_output_folder(output)
     # The demo chooses the process level for its own examples, and says so itself.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     # google-adk announces each of its experimental features; that is not what this command is about.
@@ -62,7 +63,7 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
     if not as_json:
         _introduce(rehearsed=model == REHEARSED, model=model)
     with demo_model(model) as chosen:
-        asyncio.run(_collect(chosen, run, steps, question, show=not as_json))
+        run_interruptible(_collect(chosen, run, steps, question, show=not as_json))
     written = write_files(output, {Path(name).name: content for name, content in run.files.items()})
     failed = any(step.kind == "error" for step in steps)
     if as_json:
@@ -115,7 +116,7 @@ def _show(step: DemoStep) -> None:
     elif step.kind == "error":
         print(f"error      {step.name}: {safe(str(step.content))}", file=sys.stderr)
     else:
-        print(f"\nmodel      {step.content}")
+        print(f"\nmodel      {printable(str(step.content))}")
     sys.stdout.flush()
 
 
