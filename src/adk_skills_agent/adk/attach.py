@@ -16,7 +16,6 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.scripts import Interpreters, RunSettings
-from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +95,6 @@ def create_run_script_tool(
         SkillListing(skills.view()),
         sandbox or local_sandbox(),
         settings=_settings(policy, interpreters),
-        workspaces=SessionWorkspaces(),
         env=env,
     )
 

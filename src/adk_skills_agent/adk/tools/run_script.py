@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from adk_skills_agent.adk.answers import required_text
 from adk_skills_agent.adk.artifacts import load_inputs, save_outputs
 from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.adk.tools.skill_tool import SkillTool
+from adk_skills_agent.errors import InvalidArguments
 from adk_skills_agent.scripts import (
     RunSettings,
     ScriptArguments,
@@ -26,7 +26,7 @@ from adk_skills_agent.scripts import (
     workspace_key,
 )
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.workspaces import SessionWorkspaces
+from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, SessionWorkspaces, private_folder
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 tracer = trace.get_tracer("adk_skills_agent")
 
 NAME = "run_script"
+_LOGGED_BYTES = 8_192
+"""Of a failing script's stderr: the model gets the exception, the owner the traceback (S0-20)."""
 
 
 class RunScriptTool(SkillTool):
@@ -51,7 +53,8 @@ class RunScriptTool(SkillTool):
         sandbox: Sandbox,
         *,
         settings: RunSettings,
-        workspaces: SessionWorkspaces,
+        workspaces: SessionWorkspaces = SHARED_WORKSPACES,
+        owner: object = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
@@ -65,6 +68,7 @@ class RunScriptTool(SkillTool):
         self._sandbox = sandbox
         self._settings = settings
         self._workspaces = workspaces
+        self._owner = owner
         self._env = dict(env or {})
 
     def properties(self) -> dict[str, dict[str, object]]:
@@ -108,12 +112,13 @@ class RunScriptTool(SkillTool):
     ) -> dict[str, object]:
         session = tool_context.session
         key = workspace_key(session.app_name, session.user_id, session.id)
-        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
-            async with self._workspaces.use(key) as workspace:
-                plan = await asyncio.to_thread(self._plan, name, script, arguments, inputs, workspace, Path(spill))
+        async with private_folder("adk-skills-spill-") as spill:
+            async with self._workspaces.use(key, self._owner) as workspace:
+                plan = await asyncio.to_thread(self._plan, name, script, arguments, inputs, workspace.path, spill)
                 outcome = await self._execute(plan, execution_id(name, session.id, tool_context.agent_name))
-            artifacts = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
-        return outcome.to_model(artifacts=artifacts)
+            saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
+        notes = [*([workspace.note] if workspace.note else []), *saved.notes]
+        return outcome.to_model(artifacts=saved.files, streams=saved.streams, notes=notes)
 
     def _plan(
         self,
@@ -139,7 +144,10 @@ class RunScriptTool(SkillTool):
     async def _execute(self, plan: ScriptPlan, run_id: str) -> ScriptOutcome:
         with tracer.start_as_current_span("run_skill_script") as span:
             span.set_attributes({"skill.name": plan.skill_name, "skill.script": plan.path, "execution.id": run_id})
-            result = await self._sandbox.run(plan.request)
+            try:
+                result = await self._sandbox.run(plan.request)
+            except ValueError as error:  # the contract's word for a request that cannot be expressed
+                raise InvalidArguments(str(error)) from error
             outcome = script_outcome(plan, result)
             span.set_attributes(
                 {
@@ -148,6 +156,10 @@ class RunScriptTool(SkillTool):
                     "sandbox.level": result.isolation.level.value,
                     "script.wall_ms": result.wall_ms,
                 }
+            )
+        if outcome.error is not None:
+            logger.info(
+                "stderr of %s:\n%s", plan.request.label, result.stderr[-_LOGGED_BYTES:].decode("utf-8", "replace")
             )
         logger.info(
             "script %s of skill %s: %s%s, return code %d, %.0f ms, isolation %s",

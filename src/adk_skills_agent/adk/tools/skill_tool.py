@@ -36,6 +36,10 @@ class SkillTool(BaseTool):
         super().__init__(name=name, description=description)
         self.listing = listing
 
+    def __deepcopy__(self, memo: dict[int, object]) -> SkillTool:
+        """A copy of an agent shares its tools: they hold no state of the agent."""
+        return self
+
     @abstractmethod
     def properties(self) -> dict[str, dict[str, object]]:
         """The JSON schema of each argument."""
