@@ -38,18 +38,25 @@ class Collected:
     Attributes:
         files: The output files, sorted by path.
         skipped: ``(path, reason)`` of what is there and was not taken.
-        changed: Relative host paths of all new or changed regular files, taken or not, for a persistent workspace.
+        changed: Relative host paths of all new or changed regular files, taken or not, and their sizes in bytes; for a
+            persistent workspace.
         folders: Relative host paths of all folders seen.
-        present: Given files that are still there, changed or not.
-        complete: Whether the whole workspace was looked at.
+        present: Given files that are still there as regular files, changed or not.
+        replaced: What came from the session and is now something it cannot keep (a link, a pipe), and what that is.
+        outside: Files with a hard link outside of the workspace: their content may not be the run's.
+        unseen: Folders that were not looked into.
+        complete: Whether everything but ``unseen`` was looked at.
         notes: One sentence per renamed file, and one when skipped files are not all listed.
     """
 
     files: list[OutputFile] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
+    changed: dict[str, int] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     present: set[str] = field(default_factory=set)
+    replaced: dict[str, str] = field(default_factory=dict)
+    outside: list[str] = field(default_factory=list)
+    unseen: set[str] = field(default_factory=set)
     complete: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -64,6 +71,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
     most = policy.workspace_inodes if policy.workspace_inodes is not None else _DEFAULT_ENTRIES
     walk = Walk(most + len(workspace.given) + len(workspace.given_folders) + len(workspace.links), own=True)
     taken: set[str] = set()
+    hard_links: dict[tuple[int, int], list[Entry]] = {}
     left_out = 0
     budget = policy.max_total_file_bytes
     try:
@@ -82,14 +90,20 @@ def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
                     continue
                 if workspace.links.get(entry.path) == entry.info.st_ino and stat.S_ISLNK(entry.info.st_mode):
                     continue
-                if entry.path in workspace.given:
+                reason = _why_not(entry)
+                if not stat.S_ISREG(entry.info.st_mode):
+                    if entry.path in workspace.persistent and reason is not None:
+                        result.replaced[entry.path] = reason
+                elif entry.path in workspace.given:
                     result.present.add(entry.path)
                     if workspace.given[entry.path] == stamp(entry.info):
                         continue
-                reason = _why_not(entry)
                 if reason is None:
-                    result.changed.append(entry.path)
+                    result.changed[entry.path] = entry.info.st_size
                     reason = _take(entry, policy, budget, taken, result)
+                elif stat.S_ISREG(entry.info.st_mode):
+                    identity = (entry.info.st_dev, entry.info.st_ino)
+                    hard_links.setdefault(identity, []).append(entry)
                 if reason is None:
                     budget -= result.files[-1].size
                 elif len(result.skipped) < _MAX_SKIPPED:
@@ -98,7 +112,14 @@ def collect(workspace: Workspace, policy: SandboxPolicy) -> Collected:
                     left_out += 1
     finally:
         os.close(top)
-    result.complete = walk.complete
+    for same in hard_links.values():
+        # Only when every name of a file is in the workspace, its content is surely the run's.
+        if len(same) == same[0].info.st_nlink:
+            result.changed.update((entry.path, entry.info.st_size) for entry in same)
+        else:
+            result.outside.extend(entry.path for entry in same)
+    result.unseen = {path for path, _ in walk.skipped}
+    result.complete = walk.stopped is None
     result.skipped.extend((readable(path), reason) for path, reason in walk.skipped[:_MAX_SKIPPED])
     if walk.stopped:
         result.notes.append(f"Not all of the workspace was looked at for output files: {walk.stopped}.")
@@ -130,7 +151,7 @@ def _take(entry: Entry, policy: SandboxPolicy, budget: int, taken: set[str], res
     if name is None:
         return "its path is too long"
     try:
-        content = _read(entry, min(policy.max_file_bytes, budget))
+        content = read_entry(entry, min(policy.max_file_bytes, budget))
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if content is None:
@@ -142,7 +163,19 @@ def _take(entry: Entry, policy: SandboxPolicy, budget: int, taken: set[str], res
     return None
 
 
-def _read(entry: Entry, limit: int) -> bytes | None:
+def read_entry(entry: Entry, limit: int) -> bytes | None:
+    """The content of a regular file that was found, however the path may have changed since (attack row 40).
+
+    Args:
+        entry: Where it was found, and what ``lstat`` said then.
+        limit: Most bytes it may have.
+
+    Returns:
+        None when it is not the file that was found, or larger than ``limit``.
+
+    Raises:
+        OSError: It cannot be opened, or is a link now.
+    """
     try:
         descriptor = os.open(entry.name, _READ, dir_fd=entry.folder)
     except PermissionError:

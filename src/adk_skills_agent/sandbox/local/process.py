@@ -170,7 +170,7 @@ async def _supervise(
         stream.close()
     if aftermath.not_started and supervision.cause is None:
         said = captures[1].kept().decode("utf-8", "replace").strip().rpartition(": ")[2]
-        raise SandboxError(f"The command {request.argv[0]!r} could not be started: {said or 'the system refused it'}.")
+        raise SandboxError(f"The command {run.shown!r} could not be started: {said or 'the system refused it'}.")
     return _result(policy, supervision, streams, aftermath, watched, (waited_since, child.started, ended))
 
 

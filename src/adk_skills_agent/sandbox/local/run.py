@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.collection import Collected, collect
-from adk_skills_agent.sandbox.local.command import find_command
+from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exit_watch import wait_until_ended
 from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
@@ -69,6 +69,7 @@ class LocalRun:
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
         self.run_id = os.urandom(8).hex()
+        self.shown: str  # the command, as a sentence may show it
         self.view: PathView
         self.child: Child
         self.marks: RunMarks
@@ -170,7 +171,7 @@ class LocalRun:
             mounts=request.mounts,
         )
         pairs = [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
-        self.view = PathView([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)])
+        self.view = PathView([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)], root=workspace.root)
         environment = build_environment(
             policy,
             request.env,
@@ -178,14 +179,14 @@ class LocalRun:
             tmp=portable(workspace.tmp),
             run_id=self.run_id,
         )
-        cwd = _encode(self.view.directory(request.cwd))
+        cwd = encode(self.view.directory(request.cwd))
         if not os.path.isdir(cwd):  # noqa: PTH112
             raise ValueError(f"cwd {str(request.cwd)!r} does not exist in the sandbox.")
         marker = f"{portable(workspace.root)}/not-started-{os.urandom(8).hex()}"
         self._marker = marker
         launch = Launch(
-            argv=tuple(_encode(part) for part in self._command_line(environment["PATH"], cwd, marker)),
-            env={_encode(name): _encode(value) for name, value in environment.items()},
+            argv=tuple(encode(part) for part in self._command_line(environment["PATH"], cwd, marker)),
+            env={encode(name): encode(value) for name, value in environment.items()},
             cwd=cwd,
         )
         if request.stdin is None:
@@ -210,7 +211,8 @@ class LocalRun:
         # The host's interpreter is meant literally, also when it happens to be under a folder called /work.
         literal = argv[0] in {self._policy.python, sys.executable}
         name = argv[0] if literal else self.view.argument(argv[0])
-        command = find_command(_encode(name), path=_encode(path), cwd=cwd, shown=argv[0])
+        self.shown = spelling(argv[0], name)
+        command = find_command(argv[0], name, path=encode(path), cwd=cwd)
         return launcher(
             self._policy, marker, [portable(os.fsdecode(command)), *(self.view.argument(part) for part in argv[1:])]
         )
@@ -245,7 +247,7 @@ class LocalRun:
             status is not None
             and os.WIFEXITED(status)
             and os.WEXITSTATUS(status) in NOT_STARTED_CODES
-            and os.path.lexists(_encode(self._marker))
+            and os.path.lexists(encode(self._marker))
         )
 
     def _collect(self, result: Aftermath) -> None:
@@ -266,15 +268,6 @@ class LocalRun:
         if workspace is None:
             return None
         return workspace.remove() if started else workspace.undo()
-
-
-def _encode(text: str) -> bytes:
-    """Text as the bytes a process gets, the same in every locale (row 54)."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        shown = text if len(text) <= 80 else f"{text[:80]}..."
-        raise ValueError(f"{shown!r} is no valid text: it contains a lone surrogate.") from None
 
 
 def _stdin_file(data: bytes, root: str) -> int:
