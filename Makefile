@@ -37,7 +37,7 @@ bench: setup  ## Measure against google-adk, interleaved, as ratios
 
 docs: setup  ## Build the documentation into site/
 	@tools/setup --extra docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## Remove everything that was made
 	rm -rf .venv .venv-adk-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output

@@ -465,3 +465,119 @@ def test_malformed_settings_are_refused_with_a_sentence(skills: Path) -> None:
         with_skills(agent, [skills], interpreters={".js": "node"})
     with pytest.raises(ConfigError, match="list of folders"):
         with_skills(agent, str(skills))
+
+
+@pytest.mark.parametrize(
+    "files", [["a", "user:a"], ["d", "d/e"], ["\ud800"], ["x" * 300], ["../.."], ["none"], ["a/" + "y" * 256], [""]]
+)
+async def test_wrong_artifact_names_are_answered_and_end_nothing(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, files: list[str]
+) -> None:
+    from adk_skills_agent.adk.artifacts import load_inputs
+    from adk_skills_agent.errors import InvalidArguments
+
+    server = rehearse("turns: [{text: hello}]")
+    answered = await ask(agent_for(server), "hi", artifacts={"a": b"1", "user:a": b"2", "d": b"3", "d/e": b"4"})
+    service = answered.runner.artifact_service
+    session = answered.session_id
+
+    class Context:  # what load_inputs uses of a tool context, over the real service
+        @staticmethod
+        def get_invocation_context() -> Any:
+            return type("C", (), {"artifact_service": service})
+
+        @staticmethod
+        async def load_artifact(name: str) -> Any:
+            return await service.load_artifact(app_name="tests", user_id="user", session_id=session, filename=name)
+
+        @staticmethod
+        async def list_artifacts() -> list[str]:
+            return await service.list_artifact_keys(app_name="tests", user_id="user", session_id=session)
+
+    with pytest.raises(InvalidArguments):
+        await load_inputs(Context(), files)  # type: ignore[arg-type]
+
+
+async def test_an_artifact_service_that_fails_loses_no_result(
+    skills: Path, rehearse: Any, policy: SandboxPolicy
+) -> None:
+    from google.adk.artifacts import InMemoryArtifactService
+    from google.adk.runners import Runner
+    from google.adk.sessions import InMemorySessionService
+    from google.genai import types
+
+    class FullDisk(InMemoryArtifactService):
+        async def save_artifact(self, **kwargs: Any) -> int:
+            raise KeyError("some service's own exception")
+
+    server = rehearse(one_call("run_script", skill="reporter", script="write.py"))
+    agent = with_skills(agent_for(server), [skills], policy=policy)
+    sessions = InMemorySessionService()
+    runner = Runner(app_name="t", agent=agent, session_service=sessions, artifact_service=FullDisk())
+    session = await sessions.create_session(app_name="t", user_id="u")
+    message = types.Content(role="user", parts=[types.Part(text="go")])
+    events = [e async for e in runner.run_async(user_id="u", session_id=session.id, new_message=message)]
+    await runner.close()
+    result = next(r.response for e in events for r in e.get_function_responses())
+    assert result["status"] == "success"
+    assert "could not be saved as an artifact" in result["notes"][0]
+
+
+async def test_a_file_called_stdout_and_a_long_stdout_are_two_artifacts(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    source = "open('stdout', 'w').write('file'); open('s.r.stdout.txt', 'w').write('f2'); print('x' * 30_000)"
+    root = make_skill("s", files={"scripts/r.py": source}).parent
+    server = rehearse(one_call("run_script", skill="s", script="r.py"))
+    answered = await ask(with_skills(agent_for(server), [root], policy=policy), "go")
+    result = dict(answered.results)["run_script"]
+    assert [file["artifact"] for file in result["output_files"]] == ["s.r.stdout.txt", "stdout"]
+    assert await answered.artifact("stdout") == b"file"
+    assert await answered.artifact("output-of.s.r.stdout.txt") == b"x" * 30_000 + b"\n"
+
+
+async def test_a_sandbox_that_cannot_say_what_it_can_leaves_the_other_tools(
+    skills: Path, rehearse: Any, ask: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from adk_skills_agent import ExecutionRequest, ExecutionResult, IsolationReport, Sandbox, SandboxError
+
+    class NoEngine(Sandbox):
+        name = "none"
+
+        async def run(self, request: ExecutionRequest) -> ExecutionResult:
+            raise SandboxError("the engine is not running.")
+
+        async def probe(self) -> IsolationReport:
+            raise SandboxError("the engine is not running.")
+
+    server = rehearse("turns: [{text: hello}]")
+    with caplog.at_level(logging.WARNING):
+        await ask(with_skills(agent_for(server), [skills], sandbox=NoEngine()), "hi")
+    assert server.requests[0].tool_names == ["use_skill", "read_reference"]
+    assert "the engine is not running" in caplog.text
+
+
+async def test_an_agent_with_skills_can_be_deep_copied(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    import copy
+
+    server = rehearse(one_call("use_skill", name="reporter"))
+    agent = copy.deepcopy(with_skills(agent_for(server), [skills], policy=policy))
+    assert dict((await ask(agent, "go")).results)["use_skill"]["skill_name"] == "reporter"
+
+
+async def test_two_agents_of_one_session_see_the_same_files(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    server = rehearse("""
+turns:
+  - call: {name: run_script, args: {skill: reporter, script: write.py, args: {title: shared}}}
+  - text: done
+  - call: {name: run_script, args: {skill: reporter, script: cat.py, args: [out/report.md]}}
+  - text: done
+""")
+    first = await ask(with_skills(agent_for(server), [skills], policy=policy), "go")
+    first.runner.agent = with_skills(agent_for(server), [skills], policy=policy)
+    second = await ask(first.runner.agent, "and now", session_of=first)
+    assert dict(second.results)["run_script"]["stdout"] == "# shared\n\n"

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -359,19 +360,29 @@ def test_trusted_roots_let_only_skills_inside_them_load_s4_23(make_skill: MakeSk
     assert list(whole) == ["inside"]
 
 
-def test_gitignore_is_followed_only_when_asked_for_c6(make_skill: MakeSkill, tmp_path: Path) -> None:
-    root = tmp_path / "all"
-    make_skill("kept", root=root)
-    make_skill("built", root=root / "build")
-    make_skill("again", root=root / "out" / "keep")
-    make_skill("dropped", root=root / "out" / "drop")
-    make_skill("local", root=root / "pkg" / "tmp")
-    (root / ".gitignore").write_text("# comment\n/build/\nout/*\n!out/keep\n**/nothing\n")
-    (root / "pkg" / ".gitignore").write_text("tmp/\n")
-    assert len(discovered(root)) == 5
-    config = RegistryConfig(cache=False, respect_gitignore=True)
-    registry = discovered(root, config=config)
-    assert list(registry) == ["again", "kept"]
-    (root / "pkg" / ".gitignore").write_text("")
-    assert registry.refresh()
-    assert list(registry) == ["again", "kept", "local"]
+def test_links_that_change_during_a_scan_never_end_it(make_skill: MakeSkill, tmp_path: Path) -> None:
+    folder = make_skill("one", files={"real.md": "---\nname: one\ndescription: d\n---\n"})
+    make_skill("other")
+    away = make_skill("away", root=tmp_path / "elsewhere")
+    stop = threading.Event()
+
+    def swap() -> None:
+        aside, link = folder / ".aside", tmp_path / "skills" / "link"
+        while not stop.is_set():
+            aside.symlink_to("real.md")
+            aside.replace(folder / "SKILL.md")
+            aside.write_text("---\nname: one\ndescription: d\n---\n")
+            aside.replace(folder / "SKILL.md")
+            link.symlink_to(away)
+            link.unlink()
+
+    registry = discovered(tmp_path / "skills")
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        for _ in range(1500):
+            registry.refresh()
+            assert "other" in registry
+    finally:
+        stop.set()
+        thread.join()

@@ -136,3 +136,19 @@ def test_a_skill_whose_folder_is_gone_lists_nothing_and_says_why(make_skill: Mak
     subprocess.run(["rm", "-r", folder], check=True)
     assert skill.files() == ()
     assert [problem.code for problem in skill.file_diagnostics()] == ["unreadable-folder"]
+
+
+def test_what_is_listed_can_be_read_and_what_cannot_is_said(make_skill: MakeSkill) -> None:
+    names = ["1: intro.md", "a:b.txt", "a\\b.md", "sub/.git", "C:/x.md"]
+    skill = skill_in(make_skill("one", files=dict.fromkeys(names, "content")))
+    assert paths(skill) == ["1: intro.md", "a:b.txt"]
+    assert all(skill.read_text(path) == "content" for path in paths(skill))
+    assert codes(skill) == {"a\\b.md": "unusable-name", ".git": "skipped-file", "C:": "unusable-name"}
+
+
+def test_a_scripts_folder_that_is_a_link_inside_the_skill_has_scripts(make_skill: MakeSkill) -> None:
+    folder = make_skill("one", files={"src/run.py": ""})
+    (folder / "scripts").symlink_to("src")
+    skill = skill_in(folder)
+    assert skill.has_scripts
+    assert skill.find("scripts/run.py") == "src/run.py"

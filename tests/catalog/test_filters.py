@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
-from adk_skills_agent.errors import SkillNotFound
+from adk_skills_agent.errors import ResourceNotFound, SkillNotFound
 
 MakeSkill = Callable[..., Path]
 
@@ -114,3 +114,49 @@ async def test_a_view_refreshes_when_due(registry: SkillsRegistry, make_skill: M
     make_skill("db-new")
     assert await registry.view("db-*").refresh_if_due()
     assert "db-new" in registry
+
+
+def test_a_hidden_skill_inside_a_visible_one_is_not_among_its_files_c26(make_skill: MakeSkill, tmp_path: Path) -> None:
+    outer = make_skill("outer", files={"a.md": "a"}, root=tmp_path / "n")
+    make_skill("inner", body="HIDDEN", files={"b.md": "HIDDEN"}, root=outer)
+    (outer / "link.md").symlink_to("inner/b.md")
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.discover([tmp_path / "n"])
+    assert len(registry.load_skill("outer").files()) == 4
+    skill = registry.view(deny=("inner",)).load_skill("outer")
+    assert [file.path for file in skill.files()] == ["a.md"]
+    assert skill.file_diagnostics() == ()
+    for path in ("inner/SKILL.md", "inner/b.md", "link.md", "inner"):
+        with pytest.raises(ResourceNotFound) as caught:
+            skill.read_text(path)
+        assert "folder" not in caught.value.message
+    assert registry.view().view(deny=("inner",)).load_skill("outer").read_text("a.md") == "a"
+
+
+def test_problems_that_name_a_hidden_skill_are_hidden_c26(make_skill: MakeSkill, tmp_path: Path) -> None:
+    for root in ("g1", "g2"):
+        make_skill("secret-one", root=tmp_path / "c" / root)
+    make_skill("inner", root=tmp_path / "c" / "g1" / "secret-one")
+    outer = make_skill("outer", root=tmp_path / "c")
+    make_skill("secret-two", root=outer)
+    (tmp_path / "c" / "alias").symlink_to(tmp_path / "c" / "g1" / "secret-one")
+    bad = make_skill("secret-bad", root=tmp_path / "c")
+    (bad / "SKILL.md").write_text("")
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.discover([tmp_path / "c"])
+    found = {diagnostic.code for diagnostic in registry.diagnostics}
+    assert found >= {"shadowed-skill", "nested-skill", "same-folder", "unreadable-skill"}
+    view = registry.view(deny=("secret-*",))
+    assert list(view) == ["inner", "outer"]
+    assert not [diagnostic for diagnostic in view.diagnostics if "secret" in str(diagnostic)]
+
+
+def test_words_of_hidden_skills_do_not_change_how_a_question_is_understood_c26(
+    make_skill: MakeSkill, tmp_path: Path
+) -> None:
+    make_skill("hidden", description="The kuberntes kubernetis kuberneted thing.")
+    make_skill("k8s", description="Deploys to kubernetes.")
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.discover([tmp_path / "skills"])
+    assert [hit.name for hit in registry.search("kuberntes")] == ["hidden"]
+    assert [hit.name for hit in registry.view(deny=("hidden",)).search("kuberntes")] == ["k8s"]

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import adk_skills_agent
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
 
 MakeSkill = Callable[..., Path]
@@ -271,3 +273,65 @@ def test_stamps_from_the_future_are_never_believed(root: Path, cache_dir: Path) 
     settle()
     registry_of(root, cache_dir)
     assert opened_skill_files(root, cache_dir) == ["s05"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (1, 5),
+        (1, ["s00"]),
+        (1, "../s00"),
+        (2, []),
+        (2, ["a", "b"]),
+        (2, [7]),
+        (2, ["d", None, None, None, 5, None, 0, None]),
+        (2, ["d", None, None, None, None, "x", 0, None]),
+        (2, ["d", None, None, None, None, None, 0, 7]),
+        (3, [["code", "info", 7, None, None]]),
+    ],
+)
+def test_an_index_with_the_right_checksum_and_wrong_types_is_made_again(
+    root: Path, cache_dir: Path, column: int, value: object
+) -> None:
+    first = registry_of(root, cache_dir)
+    (file,) = cache_dir.iterdir()
+    rows = json.loads(file.read_bytes().partition(b"\n")[2])
+    next(row[6] for row in rows[2] if row[6])[column] = value
+    seal(file, rows)
+    again = registry_of(root, cache_dir)
+    assert content(again) == content(first)
+    assert again.search("skill")
+
+
+@pytest.mark.parametrize("children", [["../.."], [1], [".."], "s00/x", [""]])
+def test_an_index_with_folders_that_are_no_names_is_made_again(root: Path, cache_dir: Path, children: object) -> None:
+    first = registry_of(root, cache_dir)
+    (file,) = cache_dir.iterdir()
+    rows = json.loads(file.read_bytes().partition(b"\n")[2])
+    rows[2][0][2] = children
+    seal(file, rows)
+    assert content(registry_of(root, cache_dir)) == content(first)
+
+
+def seal(file: Path, rows: object) -> None:
+    payload = json.dumps(rows, separators=(",", ":")).encode()
+    file.write_bytes(f"adk-skills-index 1 {len(payload)} {zlib.crc32(payload):08x}\n".encode() + payload)
+
+
+def test_a_package_in_a_zip_file_keeps_an_index_too(root: Path, cache_dir: Path, tmp_path: Path) -> None:
+    source = Path(adk_skills_agent.__file__).parent
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        for path in source.rglob("*.py"):
+            archive.write(path, path.relative_to(source.parent))
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry, registry as module\n"
+        "registry = SkillsRegistry(RegistryConfig(cache_dir=Path(sys.argv[3])))\n"
+        "print('package.zip' in module.__file__, registry.discover([sys.argv[2]]))\n"
+    )
+    command = [sys.executable, "-c", script, tmp_path / "package.zip", root, cache_dir]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["True", str(COUNT)]
+    assert list(cache_dir.iterdir())

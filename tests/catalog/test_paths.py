@@ -53,7 +53,6 @@ def skill(folder: Path) -> Skill:
         "..\\secret.txt",
         "\\\\server\\share",
         "C:/windows",
-        "c:secret",
         "root.md\0.png",
         "root.md\n",
         "\udc80",

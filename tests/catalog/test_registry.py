@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import threading
 import time
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
-from adk_skills_agent.errors import ErrorCode, SkillNotFound
+from adk_skills_agent.catalog.opening import open_real, skill_file_opener
+from adk_skills_agent.errors import ErrorCode, ParseError, SkillNotFound
 
 MakeSkill = Callable[..., Path]
 PLAIN = RegistryConfig(cache=False)
@@ -267,3 +269,62 @@ def test_refreshes_from_several_event_loops_and_threads_agree(make_skill: MakeSk
     registry.refresh()
     assert failures == []
     assert len(registry) == 21
+
+
+def test_a_skill_loaded_before_an_edit_is_not_given_out_after_it_c21(make_skill: MakeSkill, tmp_path: Path) -> None:
+    folder = make_skill("one", description="Old.")
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.discover([tmp_path / "skills"])
+    assert registry.load_skill("one").description == "Old."
+    _ = registry.load_skill("one").instructions
+    (folder / "SKILL.md").write_text("---\nname: one\ndescription: New one.\nlicense: MIT\n---\n")
+    assert registry.refresh()
+    skill = registry.load_skill("one")
+    assert (skill.description, skill.metadata.license) == ("New one.", "MIT")
+    assert registry.load_skill("one") is skill
+
+
+def test_a_change_behind_a_link_is_found_by_search(make_skill: MakeSkill, tmp_path: Path) -> None:
+    folder = make_skill("one", body="# alpha\n")
+    (folder / "SKILL.md").rename(folder / "real.md")
+    (folder / "SKILL.md").symlink_to("real.md")
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.discover([tmp_path / "skills"])
+    assert registry.search("alpha")
+    (folder / "real.md").write_text((folder / "real.md").read_text().replace("alpha", "zulu heading"))
+    assert registry.refresh()
+    assert registry.search("zulu")
+    assert not registry.search("alpha")
+
+
+def test_a_held_skill_does_not_follow_its_folder_out_of_the_trusted_roots_s4_23(
+    make_skill: MakeSkill, tmp_path: Path
+) -> None:
+    folder = make_skill("one", files={"a.txt": "a"})
+    outside = make_skill("one", body="# SECRET", files={"a.txt": "SECRET"}, root=tmp_path / "outside")
+    registry = SkillsRegistry(RegistryConfig(cache=False, trusted_roots=(tmp_path / "skills",)))
+    registry.discover([tmp_path / "skills"])
+    skill = registry.load_skill("one")
+    assert skill.instructions
+    folder.rename(tmp_path / "old")
+    folder.symlink_to(outside)
+    for ask in (lambda: skill.instructions, skill.files, lambda: skill.read_text("a.txt"), lambda: skill.find("a.txt")):
+        with pytest.raises(ParseError, match="outside what is trusted"):
+            ask()
+    assert not registry.search("SECRET")
+
+
+def test_a_link_swapped_in_for_a_skill_file_is_never_read(make_skill: MakeSkill, tmp_path: Path) -> None:
+    folder = make_skill("one")
+    (tmp_path / "secret").write_text("---\nname: one\ndescription: SECRET\n---\n# SECRET\n")
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.discover([tmp_path / "skills"])
+    (folder / "SKILL.md").unlink()
+    (folder / "SKILL.md").symlink_to(tmp_path / "secret")
+    assert not registry.search("SECRET")  # the headings are read now
+    assert [d.code for d in registry.diagnostics] == ["headings-unreadable"]
+    opener = skill_file_opener(None)
+    with pytest.raises(ParseError, match="outside its skill"):
+        opener(folder / "SKILL.md", os.O_RDONLY)
+    with pytest.raises(OSError, match="SKILL"):
+        open_real(str(folder.resolve() / "SKILL.md"), os.O_RDONLY)

@@ -231,7 +231,7 @@ def test_a_working_folder_behind_a_link_does_not_borrow_trust(
     trust_project(project)
     registry = scoped(project / "link", RegistryConfig(cache=False, packages=False))
     assert list(registry) == []
-    assert [diagnostic.code for diagnostic in registry.diagnostics] == ["link-leaves-scope"]
+    assert [diagnostic.code for diagnostic in registry.diagnostics] == ["untrusted-project"]
 
 
 def test_a_working_folder_that_is_gone_leaves_the_user_scope(
@@ -245,3 +245,13 @@ def test_a_working_folder_that_is_gone_leaves_the_user_scope(
     registry.discover_scopes()
     monkeypatch.undo()
     assert "no-such-folder" in [diagnostic.code for diagnostic in registry.diagnostics]
+
+
+def test_a_working_folder_reached_by_a_link_has_its_ancestors(
+    make_skill: MakeSkill, project: Path, tmp_path: Path
+) -> None:
+    (project / "deep" / "er").mkdir(parents=True)
+    make_skill("above", root=project / ".agents" / "skills")
+    (tmp_path / "short").symlink_to(project / "deep" / "er")
+    registry = scoped(tmp_path / "short", RegistryConfig(trust=True, cache=False, packages=False))
+    assert "above" in registry

@@ -52,12 +52,16 @@ def test_a_strange_path_is_refused_or_kept_exactly(name: str, tmp_path: Path) ->
     assert not is_trusted(tmp_path / "edge")
 
 
-@pytest.mark.parametrize("spoil", ["world", "owner", "link", "fifo", "folder", "large"])
+@pytest.mark.parametrize("spoil", ["world", "group", "its folder", "owner", "link", "fifo", "folder", "large"])
 def test_a_list_that_others_could_have_written_is_refused(spoil: str, tmp_path: Path) -> None:
     trust_project(tmp_path)
     path = trust_file()
     if spoil == "world":
         path.chmod(0o666)
+    elif spoil == "group":
+        path.chmod(0o660)
+    elif spoil == "its folder":
+        path.parent.chmod(0o770)
     elif spoil == "owner":
         if os.geteuid() != 0:
             pytest.skip("only root can give a file away")

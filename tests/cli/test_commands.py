@@ -87,7 +87,9 @@ def test_list_without_skills_says_how_to_make_one(tmp_path: Path) -> None:
     assert "adk-skills new" in run.stderr
 
 
-def test_a_reader_that_goes_away_leaves_no_traceback(skills: Path) -> None:
+def test_a_reader_that_goes_away_leaves_no_traceback(skills: Path, make_skill: Callable[..., Path]) -> None:
+    for number in range(100):  # more than fits into a pipe
+        make_skill(f"filler-{number}", description="word " * 200)
     run = subprocess.run(
         f"{PROGRAM} list {skills} --xml | head -1", shell=True, capture_output=True, text=True, check=False
     )
@@ -310,3 +312,108 @@ def test_a_model_without_a_key_ends_in_a_sentence(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert "API key" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path, number: signal.Signals) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    program = subprocess.Popen(
+        [PROGRAM, "run", skills / "counter", "sleep.sh", "--min-isolation", "process"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "started\n"
+    program.send_signal(number)
+    _, stderr = program.communicate(timeout=30)
+    assert program.returncode == 128 + number
+    assert f"ended by {number.name}" in stderr
+    assert list(temporary.iterdir()) == []
+
+
+def test_validate_says_what_it_could_not_read(skills: Path) -> None:
+    (skills / "pipe").mkdir()
+    os.mkfifo(skills / "pipe" / "SKILL.md")
+    run = adk_skills("validate", skills)
+    assert run.returncode == 1
+    assert "Not read: " in run.stderr
+    assert "pipe/SKILL.md" in run.stderr
+    assert [item["valid"] for item in json.loads(adk_skills("validate", skills, "--json").stdout)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_an_output_folder_that_cannot_be_used_is_known_before_the_script_runs(skills: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    run = adk_skills("run", skills / "counter", "fail.sh", "--min-isolation", "process", "-o", tmp_path / "file")
+    assert run.returncode == 2
+    assert "is not a folder" in run.stderr
+    assert "broken" not in run.stderr
+
+
+def test_a_planted_link_is_not_written_through(skills: Path, tmp_path: Path) -> None:
+    outside, out = tmp_path / "outside", tmp_path / "out"
+    outside.mkdir()
+    out.mkdir()
+    (out / "count.txt").symlink_to(outside / "victim")
+    (tmp_path / "t.txt").write_text("one")
+    arguments = ["run", "counter", "count.py", "-d", skills, "-i", tmp_path / "t.txt", "--min-isolation", "process"]
+    run = adk_skills(*arguments, "-o", out, "--", "t.txt")
+    assert run.returncode == 0
+    assert list(outside.iterdir()) == []
+    assert not (out / "count.txt").is_symlink()
+    (tmp_path / "link").symlink_to(outside)
+    (skills / "counter" / "scripts" / "deep.sh").write_text("mkdir d; echo x > d/f")
+    (out / "d").symlink_to(outside)
+    run = adk_skills("run", "counter", "deep.sh", "-d", skills, "--min-isolation", "process", "-o", out)
+    assert run.returncode == 1
+    assert "a link leads out" in run.stderr
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "counter", "env.sh", "--min-isolation", "process", "--env", "A B=1"],
+        ["list", "counter/SKILL.txt"],
+        ["new", "Bad_Name"],
+        ["new", "fine", "--description", "x\x1b[31m"],
+        ["new", "fine", "--description", os.fsdecode(b"x\xff")],
+        ["search"],
+        ["search", "x", "--limit", "0"],
+    ],
+)
+def test_wrong_usage_is_one_line(skills: Path, tmp_path: Path, arguments: list[str]) -> None:
+    (skills / "counter" / "SKILL.txt").touch()
+    run = adk_skills(*arguments, cwd=skills)
+    assert run.returncode == 2
+    assert run.stderr.strip().count("\n") == 0, run.stderr
+    assert run.stderr.startswith("adk-skills: ")
+
+
+def test_an_unreadable_skill_is_named_as_such(skills: Path) -> None:
+    (skills / "pipe").mkdir()
+    os.mkfifo(skills / "pipe" / "SKILL.md")
+    run = adk_skills("info", skills / "pipe")
+    assert run.returncode == 1
+    assert "named pipe" in run.stderr
+
+
+def test_odd_terminals_and_names_end_nothing(skills: Path, make_skill: Callable[..., Path]) -> None:
+    make_skill("accent", description="Überschrift… \x1b]0;title\x07 \u202e. Use it.", body="\x1b[31mred\n")
+    for command in (["list", skills], ["list", skills, "--xml"], ["info", skills / "accent", "--body"]):
+        run = adk_skills(*command, PYTHONIOENCODING="ascii")
+        assert run.returncode == 0
+        assert "\x1b" not in run.stdout
+    odd = Path(os.fsdecode(os.fsencode(skills) + b"/b\xff"))
+    odd.mkdir()
+    run = adk_skills("list", odd, "--json", PYTHONIOENCODING="utf-8:strict")
+    assert json.loads(run.stdout)["skills"] == []
+    closed = subprocess.run(["bash", "-c", f"{PROGRAM} list {skills} >&-"], capture_output=True, check=False)
+    assert b"Traceback" not in closed.stderr

@@ -67,3 +67,18 @@ def test_a_fence_beyond_64_kib_does_not_count() -> None:
     parts = split_frontmatter("---\n" + "a: b\n" * 20_000 + "---\nbody")
     assert not parts.closed
     assert [f.code for f in parts.findings] == ["unclosed-frontmatter"]
+
+
+@pytest.mark.parametrize(
+    "frontmatter",
+    [
+        'name: x\n\n# Notes\ndescription: "first line\nsecond line continues when"\n',
+        "name: x\n\n# N\ndescription: 'a\n\nb when'\n",
+        "name: x\n\n# Extra\n版本: 1\ndescription: d\n",
+        "name: x\n\n# Extra\n$schema: 1\ndescription: d\n",
+        "name: x\n\n# Tools\nallowed-tools: [\nRead\n]\ndescription: d\n",
+    ],
+    ids=["double-quoted", "single-quoted", "another script", "dollar", "flow list"],
+)
+def test_a_comment_before_a_value_of_several_lines_is_no_heading_of_the_body(frontmatter: str) -> None:
+    assert split(f"---\n{frontmatter}---\nbody") == (frontmatter, "body", [])

@@ -49,3 +49,19 @@ def test_good_links_and_code_are_left_alone(write_skill, body: str) -> None:
 
 def test_a_description_in_another_script_is_not_asked_for_english_words(write_skill) -> None:
     assert validate_skill(write_skill("name: pdf\ndescription: 读取文件", "x")).lints == ()
+
+
+@pytest.mark.parametrize(
+    "body", ["[" * 80_000, "[a](" * 40_000, "[a](b " * 40_000, '[a](b "' * 40_000, "![a](b" * 40_000]
+)
+def test_brackets_that_are_no_links_take_no_quadratic_time(write_skill, body: str) -> None:
+    codes = {d.code for d in validate_skill(write_skill(WHEN, body)).lints}
+    assert codes <= {"large-body", "missing-reference"}
+
+
+def test_links_beyond_a_thousand_are_not_looked_up_and_that_is_said(write_skill) -> None:
+    lints = validate_skill(write_skill(WHEN, "\n".join(f"[x](f{number}.md)" for number in range(1200)))).lints
+    found = [(d.code, d.line) for d in lints if d.code in ("missing-reference", "many-links")]
+    assert len(found) == 1001
+    assert found[0] == ("missing-reference", 6)
+    assert found[-1] == ("many-links", 1006)

@@ -278,3 +278,47 @@ class TestOnDisk:
     def test_a_byte_order_mark_is_passed_over_and_reported(self, write_skill) -> None:
         path = write_skill(text=b"\xef\xbb\xbf---\nname: pdf\ndescription: d\n---\nbody") / "SKILL.md"
         assert codes(parse_head(path)) == codes(parse_file(path)) == ["byte-order-mark"]
+
+
+@pytest.mark.parametrize(
+    ("frontmatter", "line", "field"),
+    [
+        ("name: pdf\ndescription: Use when one\n  and issue #12 in", 4, "description"),
+        ("  name: pdf\n  description: Use when a #b c", 3, "description"),
+        ('name: pdf\n"description": Use when a # b c', 3, "description"),
+        ("name: pdf\ndescription: Use C\t# foo", 3, "description"),
+        ("name: pdf\ndescription: d\ncompatibility: Needs C #1 stuff", 4, "compatibility"),
+    ],
+)
+def test_a_comment_that_cuts_a_value_is_said_wherever_it_is(frontmatter: str, line: int, field: str) -> None:
+    found = [d for d in parse(frontmatter).diagnostics if d.code == "comment-in-value"]
+    assert [d.line for d in found] == [line]
+    assert field in found[0].message
+
+
+@pytest.mark.parametrize(
+    "frontmatter",
+    [
+        "name: pdf # own\ndescription: 'a # b' # c\nlicense: MIT # d",
+        "name: pdf\n# c\ndescription: a#b\n  c\n  # d\n# e",
+        "name: pdf\ndescription: |\n  a # b\ncompatibility: >- # c\n  d # e\nmetadata:\n  description: a # b",
+    ],
+)
+def test_other_comments_are_nobodys_business(frontmatter: str) -> None:
+    assert "comment-in-value" not in codes(parse(frontmatter))
+
+
+def test_lines_that_no_field_takes_are_named_when_the_rest_is_salvaged() -> None:
+    skill = parse("name: pdf\ndescription: Use for\n- a\n- b\nlicense: MIT")
+    assert skill.metadata.description == "Use for"
+    assert "2 of its lines" in skill.diagnostics[0].message
+    assert "'- a'" in skill.diagnostics[0].message
+
+
+def test_a_diagnostic_is_one_line_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "a\nb"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("no frontmatter")
+    diagnostics = parse_file(folder / "SKILL.md").diagnostics
+    assert diagnostics
+    assert not any("\n" in str(diagnostic) for diagnostic in diagnostics)

@@ -51,6 +51,7 @@ PIECES = st.lists(
 FILES = st.one_of(
     st.text(max_size=300),
     PIECES,
+    st.builds(lambda count, rest: "\r\n" * count + rest, st.integers(20, 3000), PIECES),
     st.builds(lambda head, body: f"---\n{head}\n---\n{body}", st.one_of(YAMLISH, PIECES), st.text(max_size=50)),
 )
 MANY = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -62,3 +62,8 @@ def test_upper_case_is_preferred_and_lower_case_accepted(tmp_path: Path) -> None
     assert find_skill_md(tmp_path) == tmp_path / "skill.md"
     (tmp_path / "SKILL.md").write_text("x")
     assert find_skill_md(tmp_path) == tmp_path / "SKILL.md"
+
+
+def test_both_fields_must_be_there_before_either_is_looked_at(write_skill) -> None:
+    with pytest.raises(ValidationError, match="Missing required field in frontmatter: description"):
+        read_properties(write_skill('name: ""'))

@@ -169,3 +169,11 @@ def test_no_descriptor_is_left_open(file: Path) -> None:
         with pytest.raises(ParseError):
             read_text(file.parent)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    "data", [b"\r\n" * 5000 + b"# T\r\n", b" \r\n" * 3000 + b"--", b"---\r\n" + b" \r\n\r\n" * 3000]
+)
+def test_many_blank_lines_without_a_fence_take_no_exponential_time(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    assert read_head(file).text.strip("\n -#T") == ""

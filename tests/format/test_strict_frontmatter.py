@@ -19,7 +19,8 @@ from adk_skills_agent.format.strict_frontmatter import parse_strict
         ("---\nmetadata:\n  a: 1.10\n  b: true\n---\n", {"metadata": {"a": "1.10", "b": "true"}}, ""),
         ("---\nt:\n- a\n- b: c\n---\n", {"t": ["a", {"b": "c"}]}, ""),
         ("---\na: =\nb: <<\nc: '='\n---\n", {"a": None, "b": None, "c": "="}, ""),
-        ("---\na:\n  <<:\n    b: c\n  d: e\n---\n", {"a": {"b": "c", "d": "e"}}, ""),
+        ("---\na:\n  <<:\n    b: c\n  d: e\n---\n", {"a": {"d": "e"}}, ""),
+        ("---\na: b \x85 c\nd: 'e\x85\x85f'\n---\n", {"a": "b c", "d": "e\nf"}, ""),
         ("---\nd: a\u2028b\n---\n", {"d": "a\u2028b"}, ""),
     ],
 )

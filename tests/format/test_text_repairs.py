@@ -84,4 +84,4 @@ def test_lines_are_salvaged_when_no_repair_helps() -> None:
 
 
 def test_salvage_gives_lines() -> None:
-    assert salvage_fields("a: b\n  c\n\nd: |\n  e\n") == ({"a": "b c", "d": "e"}, {"a": 0, "d": 3})
+    assert salvage_fields("a: b\n  c\n\nd: |\n  e\n") == ({"a": "b c", "d": "e"}, {"a": 0, "d": 3}, [])

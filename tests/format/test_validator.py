@@ -185,3 +185,8 @@ def test_metadata_is_checked_without_a_folder() -> None:
         "Field 'name' must be a non-empty string",
         "Field 'description' must be a non-empty string",
     ]
+
+
+def test_a_nul_byte_is_an_error_in_the_frontmatter_and_none_in_the_body(write_skill) -> None:
+    assert "NUL" in validate_skill(write_skill(text=b"---\nname: pdf\ndescription: a\0b\n---\nx")).errors[0]
+    assert validate_skill(write_skill(text=b"---\nname: pdf\ndescription: ab\n---\nx\0")).ok

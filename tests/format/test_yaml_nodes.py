@@ -135,3 +135,12 @@ def test_nesting_cannot_end_the_process() -> None:
 def test_a_value_as_text() -> None:
     assert as_text(["a", {"b": "c", "d": None}, None]) == "a, b: c; d, "
     assert as_text(None) == ""
+
+
+@both
+@pytest.mark.parametrize("use", ["description: [{}]", "x:\n  k: [{}]", "? [{}]\n: x"])
+def test_aliases_of_a_long_value_are_too_complex(libyaml: bool, use: str) -> None:
+    """Few values, but some kilobytes would become some hundred megabytes."""
+    with pytest.raises(YamlProblem, match="characters") as caught:
+        parsed_fields(f"a: &a {'x' * 16_000}\n" + use.format(", ".join(["*a"] * 2000)), libyaml=libyaml)
+    assert caught.value.code == "yaml-too-complex"

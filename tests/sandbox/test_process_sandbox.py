@@ -17,9 +17,10 @@ import psutil
 import pytest
 
 import adk_skills_agent
-from adk_skills_agent.errors import SecurityWarning
+from adk_skills_agent.errors import SandboxError, SecurityWarning
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox, sandbox
+from adk_skills_agent.sandbox.local.spawner import Launch, start
 
 POLICY = SandboxPolicy(isolation="process", min_isolation="process", wall_seconds=20.0)
 HEAD = """
@@ -59,6 +60,41 @@ async def test_it_says_once_that_it_is_no_protection(monkeypatch):
 async def test_the_agents_own_interpreter_is_meant_literally():
     result = await local_sandbox().run(ExecutionRequest((sys.executable, "-c", "print(1)"), POLICY))
     assert result.stdout == b"1\n"
+
+
+async def test_an_interpreter_of_the_host_that_cannot_be_started_is_named_without_its_path(tmp_path, nothing_left):
+    interpreter = tmp_path / "acme" / "bin" / "python3"
+    policy = SandboxPolicy(min_isolation="process", python=str(interpreter))
+    modes = {"it cannot be read": None, "it is not executable": 0o644, "'gone', which does not exist": 0o755}
+    for problem, mode in modes.items():
+        if mode is not None:
+            interpreter.parent.mkdir(parents=True, exist_ok=True)
+            interpreter.write_text(f"#!{tmp_path}/gone\n")
+            interpreter.chmod(mode)
+        with pytest.raises(SandboxError, match=f"The command 'python3' cannot be started: .*{problem}") as caught:
+            await local_sandbox().run(ExecutionRequest((str(interpreter), "-c", ""), policy))
+        assert str(tmp_path) not in str(caught.value)
+        assert any(str(interpreter) in note for note in caught.value.__notes__)
+
+
+async def test_a_command_beside_the_interpreter_that_cannot_be_started_is_named_without_its_path(tmp_path):
+    (tmp_path / "acme-tool").write_text(f"#!{tmp_path}/gone\n")
+    (tmp_path / "acme-tool").chmod(0o755)
+    policy = SandboxPolicy(min_isolation="process", python=str(tmp_path / "python3"))
+    with pytest.raises(SandboxError, match=r"no command 'acme-tool'.*'gone', which does not exist") as caught:
+        await local_sandbox().run(ExecutionRequest(("acme-tool",), policy))
+    assert str(tmp_path) not in str(caught.value)
+    assert any(str(tmp_path / "acme-tool") in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(("missing", "said"), [("cwd", "the working directory"), ("argv", "'no-shell'")])
+def test_what_the_system_refuses_to_start_is_named_without_its_path(missing, said, tmp_path):
+    path = os.fsencode(tmp_path / "no-shell")
+    launch = Launch((path if missing == "argv" else b"/bin/sh",), {}, path if missing == "cwd" else b"/")
+    with pytest.raises(SandboxError, match=f"{said} does not exist") as caught:
+        start(launch)
+    assert str(tmp_path) not in str(caught.value)
+    assert os.fsdecode(path) in caught.value.__notes__[0]
 
 
 async def test_a_process_that_left_session_environment_and_pipes_is_still_found_by_its_folder(nothing_left):

@@ -15,8 +15,11 @@ VIEW = PathView(
     [
         (PurePosixPath("/skill"), "/srv/skills/pdf"),
         (PurePosixPath("/skill/extra"), "/opt/extra"),
+        (PurePosixPath("/data"), "/work/data"),
         (PurePosixPath("/work"), "/tmp/run-1/work"),
-    ]
+        (PurePosixPath("/tmp"), "/tmp/run-1/tmp"),
+    ],
+    root="/tmp/run-1",
 )
 
 
@@ -27,7 +30,10 @@ VIEW = PathView(
         ("/skill/a/b", "/srv/skills/pdf/a/b"),
         ("/skill/extra/c", "/opt/extra/c"),
         ("/work/x", "/tmp/run-1/work/x"),
-        *((text, text) for text in ("/skills", "/skillful/x", "skill/x", "--in=/skill/x", "", "-", "/", "/etc/passwd")),
+        *(
+            (text, text)
+            for text in ("/skills", "/skillful/x", "skill/x", "--in=/skill/x", "", "-", "/", "//", "/etc/passwd")
+        ),
     ],
 )
 def test_arguments_that_are_or_start_with_a_sandbox_path_are_translated(argument, expected):
@@ -43,7 +49,10 @@ def test_arguments_that_are_or_start_with_a_sandbox_path_are_translated(argument
         (b"/srv/skills/pdf", b"/skill"),
         (b"-I/tmp/run-1/work:/opt/extra", b"-I/work:/skill/extra"),
         ("/srv/skills/pdfé".encode(), "/srv/skills/pdfé".encode()),
-        (b"\xff/tmp/run-1/work\xff/tmp/run-1/work\0", b"\xff/tmp/run-1/work\xff/work\0"),
+        (b"\xff/tmp/run-1/work\xff/tmp/run-1/work\0", b"\xff/work\xff/work\0"),
+        ("/tmp/run-1/work。 /tmp/run-1/work-x".encode(), "/work。 /work-x".encode()),
+        (b"/tmp/run-1 /tmp/run-1/ /tmp/run-1/other /tmp/run-1\xe3", b"/ / /other /\xe3"),
+        (b"/tmp/run-1/work/data /work/data", b"/work/data /data"),
     ],
 )
 def test_host_paths_in_output_become_sandbox_paths(text, expected):
@@ -54,6 +63,9 @@ PIECES = st.sampled_from(
     [
         b"/srv/skills/pdf",
         b"/tmp/run-1/work",
+        b"/tmp/run-1",
+        b"/work",
+        b"/work/data",
         b"/tmp",
         b"/",
         b"x",

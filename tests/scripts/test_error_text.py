@@ -66,3 +66,15 @@ def test_a_long_text_is_cut_and_marked() -> None:
     """S0-20, S0-21."""
     assert shorten("x" * 300, 200) == "x" * 200 + "..."
     assert shorten("x" * 300, None) == "x" * 300
+
+
+def test_a_group_of_exceptions_is_named_and_kept_whole(tmp_path: Path) -> None:
+    raw = stderr_of("raise ExceptionGroup('both failed', [ValueError('a'), KeyError('b')])\n", tmp_path)
+    text, exception = condense_tracebacks(raw)
+    assert str(exception) == "ExceptionGroup: both failed (2 sub-exceptions)"
+    assert text == raw
+
+
+def test_a_quoted_header_loses_no_line() -> None:
+    quoted = "Traceback (most recent call last):\n  data 1\n  data 2\nthe end"
+    assert condense_tracebacks(quoted) == (quoted, None)

@@ -226,3 +226,22 @@ def test_a_limit_of_the_kernel_is_named(
     outcome = run(skill_with({"scripts/r.py": source}), "r.py", **limit)
     assert outcome.status == "error"
     assert says in (outcome.error or "")
+
+
+def test_the_gap_in_a_long_stderr_is_marked_where_it_is(skill_with: Callable[..., Skill]) -> None:
+    source = "import sys\nfor n in range(2000): print('line', n, file=sys.stderr)\nraise ValueError('late')\n"
+    outcome = run(skill_with({"scripts/r.py": source}), "r.py", output_bytes=4_000)
+    head, mark, tail = str(outcome.to_model()["stderr"]).partition("\n[... ")
+    assert mark
+    numbers = [int(line.split()[1]) for line in head.splitlines()[:-1]]
+    assert numbers == list(range(len(numbers)))
+    assert "ValueError: late (at scripts/r.py, line 3" in tail
+    assert outcome.error
+    assert "ValueError: late" in outcome.error
+
+
+def test_a_quoted_traceback_of_a_successful_script_stays(skill_with: Callable[..., Skill]) -> None:
+    source = "import sys, traceback\ntry:\n    1/0\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
+    outcome = run(skill_with({"scripts/r.py": source}), "r.py")
+    assert outcome.status == "warning"
+    assert outcome.stderr.startswith("Traceback (most recent call last):")

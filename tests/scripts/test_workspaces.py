@@ -1,8 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import tempfile
+import threading
 
-from adk_skills_agent.scripts.workspaces import SessionWorkspaces
+import pytest
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.scripts.workspaces import SessionWorkspaces, private_folder
 
 
 async def test_runs_of_one_session_take_turns_and_sessions_do_not_wait() -> None:
@@ -23,27 +30,70 @@ async def test_runs_of_one_session_take_turns_and_sessions_do_not_wait() -> None
     workspaces.close()
 
 
-async def test_a_session_finds_its_folder_again_until_it_is_closed() -> None:
+def test_two_event_loops_in_two_threads_take_turns_too() -> None:
+    workspaces = SessionWorkspaces()
+
+    def count() -> None:
+        async def add() -> None:
+            for _ in range(20):
+                async with workspaces.use("a") as workspace:
+                    file = workspace.path / "count"
+                    value = int(file.read_text()) if file.exists() else 0
+                    await asyncio.sleep(0.001)
+                    file.write_text(str(value + 1))
+
+        asyncio.run(add())
+
+    threads = [threading.Thread(target=count) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def read() -> str:
+        async with workspaces.use("a") as workspace:
+            return (workspace.path / "count").read_text()
+
+    assert asyncio.run(read()) == "60"
+    workspaces.close()
+
+
+async def test_a_session_finds_its_folder_again_until_the_last_owner_is_closed() -> None:
+    workspaces = SessionWorkspaces()
+    one, two = object(), object()
+    async with workspaces.use("a", one) as folder:
+        (folder.path / "kept.txt").write_text("x")
+    async with workspaces.use("a", two) as again:
+        assert (again.path / "kept.txt").read_text() == "x"
+    workspaces.close(one)
+    assert folder.path.exists()
+    workspaces.close(two)
+    assert not folder.path.exists()
+    workspaces.close(two)
+
+
+async def test_closing_during_a_run_waits_for_its_end() -> None:
     workspaces = SessionWorkspaces()
     async with workspaces.use("a") as folder:
-        (folder / "kept.txt").write_text("x")
-    async with workspaces.use("a") as again:
-        assert (again / "kept.txt").read_text() == "x"
-    workspaces.close()
-    assert not folder.exists()
-    workspaces.close()
+        workspaces.close()
+        (folder.path / "still.txt").write_text("x")
+    assert not folder.path.exists()
 
 
-async def test_the_least_recently_used_idle_folder_goes_first() -> None:
+async def test_the_least_recently_used_idle_folder_goes_first_and_its_session_is_told() -> None:
     workspaces = SessionWorkspaces(max_workspaces=2)
     async with workspaces.use("busy") as busy:
         async with workspaces.use("old") as old:
-            pass
+            assert old.note is None
         async with workspaces.use("new") as new:
             pass
-        assert busy.exists()
-        assert not old.exists()
-        assert new.exists()
+        assert busy.path.exists()
+        assert not old.path.exists()
+        assert new.path.exists()
+        async with workspaces.use("old") as again:
+            assert "are gone" in (again.note or "")
+        async with workspaces.use("old") as once_more:
+            assert once_more.note is None
     workspaces.close()
 
 
@@ -52,5 +102,50 @@ async def test_a_session_that_was_idle_for_long_is_forgotten_when_another_comes(
     async with workspaces.use("a") as first:
         pass
     async with workspaces.use("b"):
-        assert not first.exists()
+        assert not first.path.exists()
     workspaces.close()
+
+
+async def test_folders_that_a_cleaner_took_are_made_again_and_said() -> None:
+    workspaces = SessionWorkspaces()
+    async with workspaces.use("a") as first:
+        pass
+    shutil.rmtree(first.path.parent)
+    async with workspaces.use("a") as second:
+        assert second.path.is_dir()
+        assert second.note
+    async with workspaces.use("b") as third:
+        assert third.path.is_dir()
+    workspaces.close()
+
+
+def test_a_forked_child_leaves_the_folders_of_its_parent_alone() -> None:
+    workspaces = SessionWorkspaces()
+
+    async def use() -> str:
+        async with workspaces.use("a") as workspace:
+            return str(workspace.path)
+
+    path = asyncio.run(use())
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        code = 1
+        try:
+            code = 0 if asyncio.run(use()) != path else 2
+            workspaces.close()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert asyncio.run(use()) == path
+    workspaces.close()
+
+
+async def test_no_room_for_files_is_a_sandbox_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack row 73, in the layer above the sandbox."""
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    with pytest.raises(SandboxError, match="cannot be made"):
+        async with SessionWorkspaces().use("a"):
+            pass
+    with pytest.raises(SandboxError, match="no room"):
+        async with private_folder("x-"):
+            pass

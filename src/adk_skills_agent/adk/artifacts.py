@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -10,22 +13,39 @@ from google.genai import types
 
 from adk_skills_agent.errors import InvalidArguments
 from adk_skills_agent.sandbox.contract import InputFile
+from adk_skills_agent.scripts.arguments import check_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.scripts import ScriptOutcome
 
 logger = logging.getLogger(__name__)
 
+_MAX_NAME_BYTES = 255  # of one part of a path, on every usual file system
+
+
+@dataclass(frozen=True, slots=True)
+class SavedOutputs:
+    """What of a script's output is an artifact now.
+
+    Attributes:
+        files: Output path to artifact name.
+        streams: ``stdout`` or ``stderr`` to artifact name.
+        notes: A sentence for each thing that could not be saved.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    streams: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
 
 async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFile, ...]:
     """The artifacts a call asks for, as files for the workspace.
 
     Raises:
-        InvalidArguments: ``names`` is no list of names, or the session has no such artifact.
+        InvalidArguments: ``names`` is no list of names, two of them would be one file, or the session has no such
+            artifact.
     """
     if names is None:
         return ()
@@ -35,69 +55,82 @@ async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFi
         return ()
     if tool_context.get_invocation_context().artifact_service is None:
         raise InvalidArguments("This application keeps no artifacts, so 'files' cannot be used.")
-    inputs = []
-    for name in names:
-        part = await tool_context.load_artifact(name)
-        if part is None:
-            known = ", ".join(await tool_context.list_artifacts()) or "none"
-            raise InvalidArguments(f"The session has no artifact '{name}'. Its artifacts: {known}.")
-        inputs.append(InputFile(_file_name(name), _content(part)))
-    return tuple(inputs)
+    paths = {name: _file_name(name) for name in dict.fromkeys(names)}
+    _refuse_clashes(list(paths.values()))
+    return tuple([InputFile(path, await _load(tool_context, name)) for name, path in paths.items()])
 
 
-async def save_outputs(tool_context: ToolContext, outcome: ScriptOutcome, stream_chars: int) -> dict[str, str]:
+async def save_outputs(tool_context: ToolContext, outcome: ScriptOutcome, stream_chars: int) -> SavedOutputs:
     """Keep what a script produced as artifacts of the session: its files, and each stream too long for a model.
 
-    Returns:
-        Output path, ``stdout`` or ``stderr``, to the artifact's name. Empty when the application keeps no artifacts.
+    A file that cannot be saved is said in ``notes``; the result of the script is never lost for it.
     """
     if tool_context.get_invocation_context().artifact_service is None:
-        return {}
-    saved: dict[str, str] = {}
+        return SavedOutputs()
+    files: dict[str, str] = {}
+    streams: dict[str, str] = {}
+    notes: list[str] = []
     for file in outcome.result.files:
-        await _save(tool_context, file.path, file.content, file.mime_type, saved, file.path)
+        name = await _save(tool_context, file.path, file.content, file.mime_type, notes)
+        if name:
+            files[file.path] = name
     result = outcome.result
-    streams = (
+    for stream, text, kept, spill in (
         ("stdout", outcome.stdout, result.stdout, result.stdout_spill),
         ("stderr", outcome.stderr, result.stderr, result.stderr_spill),
-    )
-    for stream, text, kept, spill in streams:
+    ):
         if len(text) <= stream_chars and spill is None:
             continue
-        content = await _read(spill) if spill is not None else kept
-        name = f"{outcome.plan.skill_name}.{PurePosixPath(outcome.plan.path).stem}.{stream}.txt"
-        await _save(tool_context, name, content, "text/plain", saved, stream)
-    return saved
+        content = await asyncio.to_thread(spill.read_bytes) if spill is not None else kept
+        name = await _save(tool_context, _stream_name(outcome, stream, files), content, "text/plain", notes)
+        if name:
+            streams[stream] = name
+    return SavedOutputs(files, streams, tuple(notes))
 
 
-async def _save(
-    tool_context: ToolContext, name: str, content: bytes, mime_type: str, saved: dict[str, str], key: str
-) -> None:
+def _stream_name(outcome: ScriptOutcome, stream: str, taken: Mapping[str, str]) -> str:
+    name = f"{outcome.plan.skill_name}.{PurePosixPath(outcome.plan.path).stem}.{stream}.txt"
+    return name if name not in taken.values() else f"output-of.{name}"
+
+
+async def _save(tool_context: ToolContext, path: str, content: bytes, mime_type: str, notes: list[str]) -> str | None:
     # A name that starts with "user:" would be shared by all sessions of the user; a script must not choose that.
-    name = name.replace(":", "_")
+    name = path.replace(":", "_")
     try:
         await tool_context.save_artifact(name, types.Part.from_bytes(data=content, mime_type=mime_type))
-    except (OSError, ValueError, RuntimeError) as error:
-        logger.warning("artifact %r of %d bytes was not saved: %s", name, len(content), error)
-        return
-    saved[key] = name
+    except Exception:  # each artifact service has its own exceptions; the script's result must survive all of them
+        logger.exception("artifact %r of %d bytes was not saved", name, len(content))
+        notes.append(f"'{path}' could not be saved as an artifact; it is still in the working directory.")
+        return None
+    return name
 
 
-async def _read(path: Path) -> bytes:
-    import asyncio
-
-    return await asyncio.to_thread(path.read_bytes)
-
-
-def _content(part: types.Part) -> bytes:
+async def _load(tool_context: ToolContext, name: str) -> bytes:
+    try:
+        part = await tool_context.load_artifact(name)
+        known = None if part is not None else await tool_context.list_artifacts()
+    except Exception as error:  # as in _save: a name the service refuses must not end the invocation
+        logger.exception("artifact %r was not loaded", name)
+        raise InvalidArguments(f"The artifact '{name}' cannot be loaded. Name one that the session has.") from error
+    if part is None:
+        raise InvalidArguments(
+            f"The session has no artifact '{name}'. Its artifacts: {', '.join(known or ()) or 'none'}."
+        )
     if part.inline_data is not None and part.inline_data.data is not None:
         return part.inline_data.data
     return (part.text or "").encode()
 
 
 def _file_name(artifact: str) -> str:
-    name = artifact.removeprefix("user:")
-    parts = [piece for piece in name.split("/") if piece not in ("", ".", "..")]
-    if not parts or "\0" in name:
-        raise InvalidArguments(f"The artifact name {artifact!r} cannot be used as a file name.")
+    check_text(artifact, "An artifact name in 'files'")
+    parts = [piece for piece in artifact.removeprefix("user:").split("/") if piece not in ("", ".", "..")]
+    if not parts or any(len(piece.encode()) > _MAX_NAME_BYTES for piece in parts):
+        raise InvalidArguments(f"The artifact name {artifact[:80]!r} cannot be used as a file name.")
     return "/".join(parts)
+
+
+def _refuse_clashes(paths: list[str]) -> None:
+    folders = {path[:position] for path in paths for position, letter in enumerate(path) if letter == "/"}
+    for path in paths:
+        if paths.count(path) > 1 or path in folders:
+            raise InvalidArguments(f"'files' names two artifacts that would both be '{path}'. Give one of them.")

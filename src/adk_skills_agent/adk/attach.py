@@ -16,7 +16,6 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.presets import policy_of
 from adk_skills_agent.scripts import Grants, Interpreters, RunSettings
-from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +100,6 @@ def create_run_script_tool(
         SkillListing(skills.view()),
         sandbox or local_sandbox(),
         settings=_settings(policy, interpreters),
-        workspaces=SessionWorkspaces(),
         grants=Grants(env, grants),
     )
 

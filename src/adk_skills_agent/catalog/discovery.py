@@ -13,17 +13,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from adk_skills_agent.catalog.folder import Folder, Scan
+from adk_skills_agent.catalog.entries import is_folder, leads_to_file
+from adk_skills_agent.catalog.folder import SKILL_FILE, Folder, Scan
 from adk_skills_agent.catalog.ignore import NOT_SCANNED, RESOURCE_FOLDERS, VIRTUAL_ENVIRONMENT_MARK
 from adk_skills_agent.catalog.indexed import IndexedSkill
+from adk_skills_agent.catalog.opening import skill_file_opener
 from adk_skills_agent.catalog.scopes import ScanRoot
-from adk_skills_agent.catalog.spelling import is_inside, shown
-from adk_skills_agent.catalog.stamp import NO_STAMP, is_settled, stamp_of
-from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.catalog.spelling import is_inside, real_path, shown
+from adk_skills_agent.catalog.stamp import is_settled, stamp_of, stamp_of_link
+from adk_skills_agent.errors import CatalogError, SkillsError
 from adk_skills_agent.format import parse_head
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
-
-SKILL_FILE = "SKILL.md"
 
 
 def scan(root: ScanRoot, known: Mapping[str, Folder]) -> Scan:
@@ -58,11 +58,12 @@ class _Walk:
         self.known = known
         self.started_ns = time.time_ns()
         self.result = Scan()
-        self.root_real = os.path.realpath(root.path)
+        self.root_real = real_path(root.path)
         self.seen: dict[tuple[int, int], str] = {}
         self.plain: deque[_Place] = deque()
         self.nested: deque[_Place] = deque()
         self.linked: deque[_Place] = deque()
+        self.open_skill_file = skill_file_opener(root.permits)
         self.too_deep: list[str] = []
         self.ignored: Callable[[str, str], bool] | None = None
         if root.respect_gitignore:
@@ -80,7 +81,11 @@ class _Walk:
                 self._say_folders_cut()
                 break
             queue = self.plain or self.nested or self.linked
-            visited += self._visit(queue.popleft())
+            place = queue.popleft()
+            try:
+                visited += self._visit(place)
+            except (OSError, CatalogError) as error:  # it changed while it was looked at
+                self._say_unreadable(place, error)
         self._say_too_deep()
         if len(self.result.folders) != len(self.known):
             self.result.learned = True
@@ -123,6 +128,7 @@ class _Walk:
                 Severity.INFO,
                 f"{shown(path)} is the same folder as {shown(earlier)}, which was already read.",
                 path,
+                (earlier,),
             )
             return 0
         self.seen[identity] = path
@@ -167,11 +173,11 @@ class _Walk:
                             if name not in NOT_SCANNED:
                                 children.append(name)
                         elif entry.is_symlink():
-                            if name not in NOT_SCANNED and not _leads_to_file(entry):
+                            if name not in NOT_SCANNED and not leads_to_file(entry):
                                 links.append(name)
                         elif name == VIRTUAL_ENVIRONMENT_MARK and path != self.root.path:
                             return Folder(path, stamp, settled, (), (), "")
-                    elif _is_folder(entry):
+                    elif is_folder(entry):
                         problems.append(_skill_file_is_folder(entry.path))
                     else:
                         skill_files.append(name)
@@ -219,7 +225,7 @@ class _Walk:
         if owner:
             return  # a link inside a skill is one of its files, and Skill.files() reports on it
         for name in folder.links:
-            self.linked.append(_Place(base + name, os.path.realpath(base + name), depth, "", is_link=True))
+            self.linked.append(_Place(base + name, real_path(base + name), depth, "", is_link=True))
 
     def _link_is_allowed(self, place: _Place) -> bool:
         boundary = self.root.boundary
@@ -264,9 +270,10 @@ class _Walk:
         except OSError as error:
             self._say("unreadable-skill", Severity.ERROR, f"{shown(location)} cannot be read: {_why(error)}.", location)
             return None
-        is_link = stat.S_ISLNK(status.st_mode)
-        if is_link:
-            target = os.path.realpath(location)
+        stamp = stamp_of(status)
+        settled = is_settled(status, self.started_ns)
+        if stat.S_ISLNK(status.st_mode):
+            target = real_path(location)
             if not is_inside(target, place.real):
                 self._say(
                     "link-leaves-skill",
@@ -276,7 +283,14 @@ class _Walk:
                     location,
                 )
                 return None
-        stamp = NO_STAMP if is_link else stamp_of(status)
+            try:
+                linked = os.stat(location)
+            except OSError as error:
+                message = f"{shown(location)} is a link that leads nowhere: {_why(error)}. Repair it."
+                self._say("unreadable-skill", Severity.ERROR, message, location)
+                return None
+            stamp = stamp_of_link(status, linked)
+            settled = settled and is_settled(linked, self.started_ns)
         if place.owner:
             self._say(
                 "nested-skill",
@@ -284,10 +298,11 @@ class _Walk:
                 f"The skill in {shown(folder.path)} is inside the folder of the skill in {shown(place.owner)}; "
                 "both are loaded.",
                 location,
+                (place.owner,),
             )
         if old is not None and old.settled and old.stamp == stamp:
             return old
-        skill = self._parse(location, status, is_link=is_link)
+        skill = self._parse(location, stamp, settled)
         if skill is None:
             return None
         if old is not None and skill.settled == old.settled and skill.says_the_same(old):
@@ -295,9 +310,9 @@ class _Walk:
         self.result.learned = True
         return skill
 
-    def _parse(self, location: str, status: os.stat_result, *, is_link: bool) -> IndexedSkill | None:
+    def _parse(self, location: str, stamp: int, settled: bool) -> IndexedSkill | None:
         try:
-            parsed = parse_head(Path(location))
+            parsed = parse_head(Path(location), self.open_skill_file)
         except (SkillsError, OSError, ValueError, RecursionError) as error:
             reason = error.message if isinstance(error, SkillsError) else f"{shown(location)} cannot be read: {error}."
             self._say("unreadable-skill", Severity.ERROR, reason, location)
@@ -311,14 +326,15 @@ class _Walk:
             )
             return None
         # The stamp is from before reading: what was changed since then has another one, and is read again.
-        stamp = stamp_of(status)
-        settled = not is_link and is_settled(status, self.started_ns)
         return IndexedSkill.from_metadata(location, stamp, settled, parsed.metadata, parsed.diagnostics)
 
-    def _say(self, code: str, severity: Severity, message: str, file: str) -> None:
-        self.result.problems.append(Diagnostic(code, severity, message, shown(file)))
+    def _say(self, code: str, severity: Severity, message: str, file: str, about: tuple[str, ...] = ()) -> None:
+        problem = Diagnostic(code, severity, message, shown(file))
+        self.result.problems.append(problem)
+        if about:
+            self.result.about[problem] = about
 
-    def _say_unreadable(self, place: _Place, error: OSError) -> None:
+    def _say_unreadable(self, place: _Place, error: OSError | CatalogError) -> None:
         path = place.path
         if isinstance(error, FileNotFoundError):
             if place.is_link:
@@ -361,20 +377,6 @@ class _Walk:
             )
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False  # a loop of links: reading it says so
-
-
-def _leads_to_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:
-        return False  # a loop of links, or no permission: looked at, and reported, when it is visited
-
-
 def _wrong_spelling(path: str, skill_file: str) -> Diagnostic:
     location = os.path.join(path, skill_file)
     message = f"{shown(location)} is not called exactly {SKILL_FILE}; other clients will not find it. Rename it."
@@ -386,5 +388,7 @@ def _skill_file_is_folder(location: str) -> Diagnostic:
     return Diagnostic("not-a-file", Severity.ERROR, message, shown(location))
 
 
-def _why(error: OSError) -> str:
+def _why(error: OSError | CatalogError) -> str:
+    if isinstance(error, CatalogError):
+        return error.message.rstrip(".")
     return error.strerror or type(error).__name__

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from adk_skills_agent.catalog.ignore import NOT_LISTED
-from adk_skills_agent.catalog.spelling import is_inside, shown
+from adk_skills_agent.catalog.ignore import NOT_LISTED, VERSION_CONTROL
+from adk_skills_agent.catalog.paths import MAX_PATH_LENGTH, is_readable_name
+from adk_skills_agent.catalog.spelling import is_inside, real_path, shown
+from adk_skills_agent.errors import CatalogError
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
 MAX_FILES = 10_000  # the largest of 2,066 real skills has 400
@@ -39,12 +42,22 @@ class FileListing:
     problems: tuple[Diagnostic, ...]
 
 
-def list_files(folder: str, skill_file: str, *, max_files: int = MAX_FILES, max_depth: int = MAX_DEPTH) -> FileListing:
+def list_files(
+    folder: str,
+    skill_file: str,
+    *,
+    real: str | None = None,
+    without: Sequence[str] = (),
+    max_files: int = MAX_FILES,
+    max_depth: int = MAX_DEPTH,
+) -> FileListing:
     """Walk a skill's folder.
 
     Args:
         folder: Absolute path of the skill's folder.
         skill_file: The name of its SKILL.md, which is not listed.
+        real: Its real path, where that is known already.
+        without: Folders, relative, that are passed over without a word.
         max_files: How many files at most.
         max_depth: How many folders down at most.
 
@@ -52,13 +65,16 @@ def list_files(folder: str, skill_file: str, *, max_files: int = MAX_FILES, max_
         Regular files and links to regular files inside the skill. Links that leave it, broken links, special files,
         unreadable folders and version control data are reported, never listed.
     """
-    return _Listing(folder, skill_file, max_files, max_depth).run()
+    return _Listing(folder, real or real_path(folder), skill_file, without, max_files, max_depth).run()
 
 
 class _Listing:
-    def __init__(self, folder: str, skill_file: str, max_files: int, max_depth: int) -> None:
-        self.folder = folder
-        self.real = os.path.realpath(folder)
+    def __init__(
+        self, folder: str, real: str, skill_file: str, without: Sequence[str], max_files: int, max_depth: int
+    ) -> None:
+        self.folder = folder  # as it is shown
+        self.real = real  # where everything is looked up
+        self.without = without
         self.skill_file = skill_file
         self.max_files = max_files
         self.max_depth = max_depth
@@ -99,7 +115,7 @@ class _Listing:
 
     def _entries(self, prefix: str) -> list[os.DirEntry[str]]:
         try:
-            with os.scandir(f"{self.folder}/{prefix}") as entries:
+            with os.scandir(f"{self.real}/{prefix}") as entries:
                 # more than that is cut anyway, and must not fill the memory before it is
                 return sorted(islice(entries, self.max_files + MAX_FOLDERS), key=lambda entry: entry.name)
         except OSError as error:
@@ -113,11 +129,17 @@ class _Listing:
             message = "The name of {} has control characters or is not UTF-8, so it is not listed. Rename it."
             self._say("unprintable-name", Severity.WARNING, path, message)
             return
+        if _may_be_refused(path, entry.name) and not is_readable_name(path):
+            message = "{} has a name that cannot be asked for (a backslash, a drive letter), so it is not listed."
+            self._say("unusable-name", Severity.WARNING, path, f"{message} Rename it.")
+            return
         try:
             if entry.is_symlink():
                 self._take_link(path)
                 return
             if entry.is_dir(follow_symlinks=False):
+                if path in self.without:
+                    return
                 if entry.name in NOT_LISTED:
                     self._say("skipped-folder", Severity.INFO, path, "The files in {} are not listed.")
                 else:
@@ -128,15 +150,21 @@ class _Listing:
             why = error.strerror or type(error).__name__
             self._say("unreadable-file", Severity.WARNING, path, f"{{}} cannot be looked at: {why}.")
             return
-        if not stat.S_ISREG(status.st_mode):
+        if entry.name in VERSION_CONTROL:  # the ".git" of a submodule or a worktree is a file
+            self._say("skipped-file", Severity.INFO, path, "{} is version control data, so it is not listed.")
+        elif not stat.S_ISREG(status.st_mode):
             message = "{} is a pipe, a socket or a device, so it is not listed. Remove it."
             self._say("special-file", Severity.WARNING, path, message)
         elif path != self.skill_file:
             self.files.append(_skill_file(path, status))
 
     def _take_link(self, path: str) -> None:
-        full = f"{self.folder}/{path}"
-        target = os.path.realpath(full)
+        full = f"{self.real}/{path}"
+        try:
+            target = real_path(full)
+        except CatalogError as error:
+            self._say("broken-link", Severity.WARNING, path, error.message)
+            return
         if not is_inside(target, self.real):
             message = (
                 f"{{}} is a link to {shown(target)}, outside the skill, so it is refused. Put a copy in its place."
@@ -150,6 +178,8 @@ class _Listing:
             self._say("broken-link", Severity.WARNING, path, message)
             return
         inner = target[len(self.real) + 1 :].split("/")
+        if any(is_inside("/".join(inner), hidden) for hidden in self.without):
+            return
         if not NOT_LISTED.isdisjoint(inner):
             self._say("skipped-link", Severity.INFO, path, "{} is a link into a folder that is not listed.")
         elif stat.S_ISDIR(status.st_mode):
@@ -168,6 +198,11 @@ class _Listing:
 
 def _skill_file(path: str, status: os.stat_result) -> SkillFile:
     return SkillFile(path, status.st_size, bool(status.st_mode & stat.S_IXUSR))
+
+
+def _may_be_refused(path: str, name: str) -> bool:
+    """The quick test: files are listed by the thousand."""
+    return "\\" in name or path[1:2] == ":" or len(path) > MAX_PATH_LENGTH
 
 
 def _is_printable(name: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from adk_skills_agent.catalog.indexed import IndexedSkill
 from adk_skills_agent.format.diagnostic import Diagnostic
 
+SKILL_FILE = "SKILL.md"
+
 
 class Folder:
     """What a scan keeps of one folder, so that the next one need not list it again.
@@ -50,13 +52,15 @@ class Scan:
         folders: Every folder visited, by path; give it to the next scan of the same root.
         skills: The skills found, in the order of the walk.
         problems: What was repaired, refused, skipped or cut.
+        about: For some of these problems, the other folders that they speak of.
         learned: Whether something was read that the index on disk does not know yet.
     """
 
-    __slots__ = ("folders", "learned", "problems", "skills")
+    __slots__ = ("about", "folders", "learned", "problems", "skills")
 
     def __init__(self) -> None:
         self.folders: dict[str, Folder] = {}
         self.skills: list[IndexedSkill] = []
         self.problems: list[Diagnostic] = []
+        self.about: dict[Diagnostic, tuple[str, ...]] = {}
         self.learned = False

@@ -7,12 +7,34 @@ import re
 from dataclasses import dataclass
 
 _MAX_BYTES = 256 << 10
+_NOTHING = re.compile(r"(?!)")
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    pattern: re.Pattern[str]
+    parts: tuple[re.Pattern[str] | None, ...]  # one a path part; None is ``**``
     excludes: bool
+
+    def fits(self, path: list[str]) -> bool:
+        """Whether the rule names the folder. Looks back to the last ``**`` only, so the time is bounded."""
+        at = part = 0
+        retry: tuple[int, int] | None = None
+        while at < len(path):
+            pattern = self.parts[part] if part < len(self.parts) else _NOTHING
+            if pattern is None:
+                if part == len(self.parts) - 1:
+                    return True  # what is below
+                retry = (at, part)
+                part += 1
+            elif pattern.fullmatch(path[at]):
+                at += 1
+                part += 1
+            elif retry is not None:
+                retry = (retry[0] + 1, retry[1])
+                at, part = retry[0], retry[1] + 1
+            else:
+                return False
+        return part == len(self.parts)
 
 
 class GitIgnore:
@@ -29,15 +51,15 @@ class GitIgnore:
     def excludes_folder(self, parent: str, name: str) -> bool:
         """Whether the folder ``name`` in ``parent`` is excluded: nearest file first, there the last rule that fits."""
         at = parent
-        below = name
+        below = [name]
         while True:
             for rule in reversed(self._rules_of(at)):
-                if rule.pattern.fullmatch(below):
+                if rule.fits(below):
                     return rule.excludes
             if at == self._root or len(at) <= len(self._root):
                 return False
             at, _, last = at.rpartition("/")
-            below = f"{last}/{below}"
+            below.insert(0, last)
 
     def _rules_of(self, folder: str) -> tuple[_Rule, ...]:
         rules = self._rules.get(folder)
@@ -66,29 +88,38 @@ def _rule(line: str) -> _Rule | None:
     if not line or line.startswith("#"):
         return None
     excludes = not line.startswith("!")
-    line = line.removeprefix("!").removesuffix("/").removeprefix("\\")
+    line = line.removeprefix("!").removesuffix("/")
     anchored = "/" in line
     line = line.removeprefix("/")
     if not line:
         return None
-    pattern = "" if anchored else "(?:.*/)?"
-    for part in re.findall(r"\*\*/|/\*\*$|\*+|\?|\[!?\]?[^]/]*\]|\\.|.", line):
-        pattern += _translated(part)
+    names = line.split("/") if anchored else ["**", line]
     try:
-        return _Rule(re.compile(pattern, re.DOTALL), excludes)
+        return _Rule(tuple(None if name == "**" else _pattern(name) for name in names), excludes)
     except re.error:
         return None  # git too takes a broken pattern as one that matches nothing
 
 
-def _translated(part: str) -> str:
-    if part == "**/":
-        return "(?:.*/)?"
-    if part == "/**":
-        return "/.*"
-    if part.startswith("*"):
-        return "[^/]*"
+def _pattern(name: str) -> re.Pattern[str]:
+    """The pattern of one part of a path. Each ``*`` takes as little as it can and keeps it, so that nothing is tried
+    twice: what follows one star can only be found later, never better.
+    """
+    pieces = [""]
+    for part in re.findall(r"\*+|\[!?\]?[^]]*\]|\\.|.", name, re.DOTALL):
+        if part.startswith("*"):
+            pieces.append("")
+        else:
+            pieces[-1] += _one(part)
+    start, *others = pieces
+    if others:
+        *middle, end = others
+        start += "".join(f"(?>.*?{piece})" for piece in middle) + f".*{end}"
+    return re.compile(start, re.DOTALL)
+
+
+def _one(part: str) -> str:
     if part == "?":
-        return "[^/]"
+        return "."
     if len(part) > 2 and part.startswith("["):
         return "[" + ("^" + part[2:-1] if part[1] == "!" else part[1:-1]).replace("\\", "\\\\") + "]"
-    return re.escape(part[-1] if part.startswith("\\") else part)
+    return re.escape(part[1:] if len(part) == 2 and part.startswith("\\") else part)

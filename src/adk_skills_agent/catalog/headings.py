@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from adk_skills_agent.catalog.opening import Permits, skill_file_opener
 from adk_skills_agent.format import read_text
 
 if TYPE_CHECKING:
@@ -25,15 +27,22 @@ _CLOSING_FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\]\[]*)\]\([^()]*\)")
 
 
-def headings_of(metadata: SkillMetadata) -> str:
+def headings_of(metadata: SkillMetadata, permits: Mapping[str, Permits] | None = None) -> str:
     """Return the headings of a skill's body, read from its SKILL.md; none for a skill that is not on disk.
 
+    Args:
+        metadata: The skill.
+        permits: By name, for the skills that may not be anywhere.
+
     Raises:
-        ParseError: The file cannot be read any more; ``SearchIndex`` makes a diagnostic of it.
+        ParseError: The file is a link that leaves its skill, or cannot be read any more; ``SearchIndex`` makes a
+            diagnostic of it.
     """
-    if metadata.location is None:
+    location = metadata.location
+    if location is None:
         return ""
-    return markdown_headings(_without_frontmatter(read_text(metadata.location).text))
+    opener = skill_file_opener(permits.get(metadata.name) if permits else None)
+    return markdown_headings(_without_frontmatter(read_text(location, opener).text))
 
 
 def markdown_headings(body: str) -> str:

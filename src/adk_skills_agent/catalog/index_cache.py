@@ -13,14 +13,17 @@ import stat
 import sys
 import zlib
 from collections.abc import Mapping
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any
 
-from adk_skills_agent.catalog.folder import Folder
+from adk_skills_agent.catalog.folder import SKILL_FILE, Folder
 from adk_skills_agent.catalog.indexed import IndexedSkill
 from adk_skills_agent.catalog.spelling import shown
 from adk_skills_agent.catalog.stamp import NO_STAMP
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
+_NOT_NAMES = frozenset({"", ".", ".."})
 _MAGIC = "adk-skills-index 1"
 _MAX_BYTES = 256 << 20  # far more than a hundred thousand skills need
 _MAX_FILES = 64  # roots that were scanned once and never again must not pile up
@@ -160,12 +163,15 @@ class IndexCache:
 
             parts = [sys.version]
             for folder in (*catalog.__path__, *format_package.__path__):
-                with os.scandir(folder) as entries:
-                    parts += sorted(
-                        f"{entry.name} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
-                        for entry in entries
-                        if entry.name.endswith(".py")
-                    )
+                try:
+                    with os.scandir(folder) as entries:
+                        parts += sorted(
+                            f"{entry.name} {entry.stat().st_mtime_ns} {entry.stat().st_size}"
+                            for entry in entries
+                            if entry.name.endswith((".py", ".pyc"))
+                        )
+                except OSError:  # in a zip file, or frozen into a program
+                    parts.append(_version_of_archive(folder))
             self._reader = f"{zlib.crc32(' '.join(parts).encode()):08x}"
         return self._reader
 
@@ -173,6 +179,18 @@ class IndexCache:
         problem = Diagnostic("index-cache", Severity.INFO, message, shown(file))
         if problem not in self.problems:
             self.problems.append(problem)
+
+
+def _version_of_archive(folder: str) -> str:
+    """What tells one archive with this package from another: the version, and the file's own stamp."""
+    version = str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", ""))  # no import upwards
+    archive = folder
+    while archive != (above := os.path.dirname(archive)):
+        archive = above
+        if os.path.isfile(archive):
+            status = os.stat(archive)
+            return f"{version} {status.st_mtime_ns} {status.st_size}"
+    return version
 
 
 def _encode(root: str, reader: str, folders: Mapping[str, Folder]) -> list[bytes]:
@@ -203,6 +221,7 @@ def _decode(root: str, reader: str, data: bytes) -> dict[str, Folder]:
     of_root, read_by, rows = json.loads(str(payload, "ascii"))
     if of_root != root or read_by != reader:
         return {}
+    _check(rows)
     folders: dict[str, Folder] = {}
     base = root.rstrip("/")
     for relative, stamp, children, links, skill_file, problems, skill_row in rows:
@@ -231,6 +250,30 @@ def _decode(root: str, reader: str, data: bytes) -> dict[str, Folder]:
     return folders
 
 
+def _check(rows: list[list[Any]]) -> None:
+    """Refuse rows with other types than were written, column by column: thousands of rows pass here at every start.
+
+    Raises:
+        ValueError, TypeError: A name is no name, or a value not of its type.
+    """
+    skills = list(filter(None, map(itemgetter(6), rows)))
+    names = list(map(itemgetter(1), skills))
+    for column in (2, 3):
+        names.extend(chain.from_iterable(filter(None, map(itemgetter(column), rows))))
+    if "/" in "\0".join(names) or not _NOT_NAMES.isdisjoint(names):  # join refuses what is not text
+        raise ValueError("not names")
+    if any(name.lower() != "skill.md" for name in set(map(itemgetter(4), rows)) - {"", SKILL_FILE}):
+        raise ValueError("not the name of a SKILL.md")
+    values = list(map(itemgetter(2), skills))
+    lengths = set(map(len, values))
+    if lengths - {1, 8} or set(map(type, map(itemgetter(0), values))) - {str}:
+        raise ValueError("not the values of a skill")
+    rich = values if lengths == {8} else [found for found in values if len(found) == 8]
+    for column, kind in ((4, dict), (5, dict), (7, list)):  # the others are only shown, never looked into
+        if set(map(type, map(itemgetter(column), rich))) - {kind, type(None)}:
+            raise ValueError("not the values of a skill")
+
+
 def _row(base: str, folder: Folder) -> list[object]:
     skill = folder.skill
     return [
@@ -255,7 +298,9 @@ def _plain(problem: Diagnostic) -> list[str | int | None]:
     return [problem.code, problem.severity.value, problem.message, problem.file, problem.line]
 
 
-def _problems(rows: list[list[str]]) -> tuple[Diagnostic, ...]:
+def _problems(rows: list[list[Any]]) -> tuple[Diagnostic, ...]:
+    if not all(isinstance(text, str) for row in rows for text in (row[0], row[2], row[3] or "")):
+        raise ValueError("not problems")
     return tuple(
         Diagnostic(code, Severity(severity), message, file, None if line is None else int(line))
         for code, severity, message, file, line in rows

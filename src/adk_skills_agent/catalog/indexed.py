@@ -108,6 +108,6 @@ def _built(location: str, name: str, values: list[Any]) -> SkillMetadata:
         allowed_tools,
         MappingProxyType(own) if own else _NOTHING,
         MappingProxyType(extra) if extra else _NOTHING,
-        name if original_name == 0 else original_name,
+        name if original_name.__class__ is int else original_name,
         tuple(repairs) if repairs else (),
     )

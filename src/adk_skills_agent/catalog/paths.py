@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 from adk_skills_agent.catalog.ignore import VERSION_CONTROL
-from adk_skills_agent.catalog.spelling import is_inside, shown
+from adk_skills_agent.catalog.opening import is_link_error, open_real
+from adk_skills_agent.catalog.spelling import is_inside, real_path, shown
 from adk_skills_agent.errors import CatalogError, InvalidResourcePath
 
-_MAX_LENGTH = 1024  # characters; the longest real path in a skill has 73
+_DRIVE = re.compile(r"[A-Za-z]:(?:/|$)")  # of Windows; "a:b.txt" is a plain name
+MAX_PATH_LENGTH = 1024  # characters; the longest real path in a skill has 73
 MAX_FILE_BYTES = 64 << 20  # what is larger is not for a model, and must not fill the host's memory
 
 
@@ -25,11 +28,11 @@ def clean_path(path: object) -> str:
     asked = repr(path if len(path) <= 100 else path[:100] + "...")
     if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) < 0xE000 for c in path):
         raise InvalidResourcePath(f"The path {asked} has control characters or is not valid text. Remove them.")
-    if len(path) > _MAX_LENGTH:
-        raise InvalidResourcePath(f"The path {asked} has more than {_MAX_LENGTH} characters. Give a shorter one.")
+    if len(path) > MAX_PATH_LENGTH:
+        raise InvalidResourcePath(f"The path {asked} has more than {MAX_PATH_LENGTH} characters. Give a shorter one.")
     if "\\" in path:
         raise InvalidResourcePath(f"The path {asked} has a backslash. Separate folders with '/'.")
-    if path.startswith("/") or path[1:2] == ":":
+    if path.startswith("/") or _DRIVE.match(path):
         raise InvalidResourcePath(f"The path {asked} is absolute. Give it relative to the skill's folder.")
     parts = [part for part in path.split("/") if part not in {"", "."}]
     if not parts:
@@ -39,6 +42,14 @@ def clean_path(path: object) -> str:
     if not VERSION_CONTROL.isdisjoint(parts):
         raise InvalidResourcePath(f"The path {asked} is version control data, which is not part of the skill.")
     return "/".join(parts)
+
+
+def is_readable_name(path: str) -> bool:
+    """Whether :func:`clean_path` takes the path of a file that exists, so that it can be asked for."""
+    try:
+        return clean_path(path) == path
+    except InvalidResourcePath:
+        return False
 
 
 def locate(folder: str, path: str) -> str | None:
@@ -54,8 +65,8 @@ def locate(folder: str, path: str) -> str | None:
     Raises:
         InvalidResourcePath: A link on the way leaves the skill, or leads to version control data.
     """
-    real = os.path.realpath(folder)
-    target = os.path.realpath(os.path.join(real, path))
+    real = real_path(folder)
+    target = real_path(os.path.join(real, path))
     if not is_inside(target, real):
         raise InvalidResourcePath(f"The path {path!r} is a link that leaves the skill's folder, so it is refused.")
     relative = target[len(real) :].lstrip("/")
@@ -68,11 +79,11 @@ def locate(folder: str, path: str) -> str | None:
     return relative if stat.S_ISREG(status.st_mode) else None
 
 
-def read_inside(folder: str, relative: str, limit: int | None) -> bytes:
+def read_inside(real: str, relative: str, limit: int | None) -> bytes:
     """Read a file by a way without links, so that nothing swapped in after :func:`locate` is followed.
 
     Args:
-        folder: Absolute path of the skill's folder.
+        real: Real path of the skill's folder.
         relative: What :func:`locate` returned.
         limit: How many bytes at most; None for the whole file, up to 64 MiB.
 
@@ -81,24 +92,12 @@ def read_inside(folder: str, relative: str, limit: int | None) -> bytes:
         CatalogError: The file cannot be read, or is larger than 64 MiB and no limit was given.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-    *parents, name = relative.split("/")
-    at = -1
     try:
-        at = os.open(os.path.realpath(folder), flags | os.O_DIRECTORY)
-        for parent in parents:
-            below = os.open(parent, flags | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = below
-        file = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
+        file = open_real(f"{real.rstrip('/')}/{relative}", flags)
     except OSError as error:
-        import errno
-
-        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+        if is_link_error(error):
             raise InvalidResourcePath(f"The path {relative!r} passes a link, so it is refused.") from error
         raise CatalogError(f"{shown(relative)} cannot be read: {error.strerror}.") from error
-    finally:
-        if at >= 0:
-            os.close(at)
     try:
         return _read(file, relative, limit)
     except OSError as error:

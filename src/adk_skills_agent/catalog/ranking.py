@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
 from adk_skills_agent.catalog.query import Term
@@ -17,17 +17,19 @@ Row = tuple[str, str, str]
 _WEIGHTS = (4.0, 2.0, 1.0)
 _ALTERNATIVE = 0.5  # what an alternative counts for, beside the asked term
 _NEAR = 0.8  # difflib ratio above which a spelling is taken for another
-_MAX_NEAR = 2
+MAX_NEAR = 2
+"""Spellings that a word no skill has is widened to."""
+_NONE: frozenset[int] = frozenset()
 
 
 class RankedWords(Protocol):
     """What a search needs of an index of rows. A row is known by its position, and equal scores keep that order."""
 
-    def knows(self, term: Term) -> bool:
-        """Whether any row has the term."""
+    def knows(self, term: Term, hidden: Set[int] = _NONE) -> bool:
+        """Whether any row has the term, besides the hidden ones."""
 
-    def spellings(self, word: str) -> list[str]:
-        """At most a few indexed words (or stems) spelled nearly like this one, nearest first."""
+    def spellings(self, word: str, limit: int = MAX_NEAR) -> list[str]:
+        """At most so many indexed words (or stems) spelled nearly like this one, nearest first."""
 
     def scores(self, terms: Sequence[Term]) -> Iterable[tuple[int, float]]:
         """Position and summed score (above 0, higher is better) of the rows that have any of the terms, unordered."""
@@ -61,18 +63,21 @@ class Fts5Words:
             self.close()
             raise
 
-    def knows(self, term: Term) -> bool:
-        """Whether any row has the term."""
+    def knows(self, term: Term, hidden: Set[int] = _NONE) -> bool:
+        """Whether any row has the term, besides the hidden ones."""
+        if hidden:
+            rows = self._connection.execute("SELECT rowid FROM skills WHERE skills MATCH ?", (_match([term]),))
+            return any(position not in hidden for (position,) in rows)
         found = self._connection.execute("SELECT 1 FROM skills WHERE skills MATCH ? LIMIT 1", (_match([term]),))
         return found.fetchone() is not None
 
-    def spellings(self, word: str) -> list[str]:
+    def spellings(self, word: str, limit: int = MAX_NEAR) -> list[str]:
         """Stems of the same first letter that are spelled nearly like this word."""
         stems = self._connection.execute(
             "SELECT term FROM vocabulary WHERE term >= ? AND term < ? AND length(term) BETWEEN ? AND ?",
             (word[0], chr(ord(word[0]) + 1), len(word) - 3, len(word) + 2),
         )
-        return _nearest(word, [stem for (stem,) in stems])
+        return _nearest(word, [stem for (stem,) in stems], limit)
 
     def scores(self, terms: Sequence[Term]) -> Iterable[tuple[int, float]]:
         """BM25 of the rows that have any of the terms."""
@@ -92,13 +97,13 @@ class PlainWords:
                 for word in set(field.split()):
                     self._rows_of.setdefault(word, Counter())[position] += int(weight)
 
-    def knows(self, term: Term) -> bool:
-        """Whether any row has the term."""
-        return bool(self._weights(term))
+    def knows(self, term: Term, hidden: Set[int] = _NONE) -> bool:
+        """Whether any row has the term, besides the hidden ones."""
+        return any(position not in hidden for position in self._weights(term))
 
-    def spellings(self, word: str) -> list[str]:
+    def spellings(self, word: str, limit: int = MAX_NEAR) -> list[str]:
         """Words of the same first letter that are spelled nearly like this one."""
-        return _nearest(word, [known for known in self._rows_of if known[0] == word[0]])
+        return _nearest(word, [known for known in self._rows_of if known[0] == word[0]], limit)
 
     def scores(self, terms: Sequence[Term]) -> Iterable[tuple[int, float]]:
         """Weighted frequency, saturating, times rarity, of the rows that have any of the terms."""
@@ -159,7 +164,7 @@ def _match(terms: Sequence[Term]) -> str:
     return " OR ".join(f'"{" ".join(term.words)}"{"*" if term.prefix else ""}' for term in terms)
 
 
-def _nearest(word: str, known: Sequence[str]) -> list[str]:
+def _nearest(word: str, known: Sequence[str], limit: int) -> list[str]:
     from difflib import get_close_matches
 
-    return get_close_matches(word, known, n=_MAX_NEAR, cutoff=_NEAR)
+    return get_close_matches(word, known, n=limit, cutoff=_NEAR)

@@ -28,11 +28,15 @@ class CatalogSnapshot:
         version: Grows with every change.
         skills: By name, in the order of the names.
         problems: What finding and reading them left; may have duplicates.
+        shadowed: Location of a skill that another of the same name hides, to the location of that one.
+        about: For some problems, the other folders that they speak of.
     """
 
     version: int = 0
     skills: Mapping[str, IndexedSkill] = field(default_factory=dict)
     problems: tuple[Diagnostic, ...] = ()
+    shadowed: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[Diagnostic, tuple[str, ...]] = field(default_factory=dict)
 
 
 class CatalogReader(ABC):

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.catalog.config import RegistryConfig
@@ -24,7 +25,7 @@ from adk_skills_agent.catalog.scopes import (
     scope_roots,
 )
 from adk_skills_agent.catalog.skill import Skill
-from adk_skills_agent.catalog.spelling import shown
+from adk_skills_agent.catalog.spelling import real_path, shown
 from adk_skills_agent.catalog.user_folders import cache_folder
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
@@ -57,7 +58,7 @@ class SkillsRegistry(CatalogReader):
         self._origins: dict[str, ScanRoot] = {}
         self._counts: dict[ScanRoot, int] = {}
         self._cache = IndexCache(cache_folder(self.config) if self.config.cache else None)
-        self._loaded: dict[str, Skill] = {}
+        self._loaded: dict[str, tuple[IndexedSkill, Skill]] = {}
         self._loaded_lock = threading.Lock()
         self._search_lock = threading.Lock()
         self._search_index: tuple[CatalogSnapshot, SearchIndex] | None = None
@@ -161,22 +162,25 @@ class SkillsRegistry(CatalogReader):
             snapshot = self._current
             if self._search_index is None or self._search_index[0] is not snapshot:
                 items = [entry.metadata for entry in snapshot.skills.values()]
-                self._search_index = (snapshot, SearchIndex(items, headings_of))
+                permits = {name: root.permits for name, root in self._origins.items() if root.permits is not None}
+                headings = partial(headings_of, permits=permits)
+                self._search_index = (snapshot, SearchIndex(items, headings))
             return self._search_index[1]
 
     def _load(self, entry: IndexedSkill) -> Skill:
         with self._loaded_lock:  # not the lock of the scan: a caller on the event loop must not wait for the disk
-            skill = self._loaded.pop(entry.location, None)
-            if skill is None or skill.name != entry.name:
-                skill = Skill(entry.metadata, entry.problems)
-            self._loaded[entry.location] = skill
+            made_from, skill = self._loaded.pop(entry.location, (None, None))
+            if skill is None or made_from is None or not made_from.says_the_same(entry):
+                origin = self._origins.get(entry.name)
+                skill = Skill(entry.metadata, entry.problems, permits=origin.permits if origin is not None else None)
+            self._loaded[entry.location] = (entry, skill)
             if len(self._loaded) > _MAX_LOADED:
                 del self._loaded[next(iter(self._loaded))]
             return skill
 
     def _working_folder(self, given: str | os.PathLike[str] | None) -> str:
         try:
-            return os.path.abspath(given) if given is not None else os.getcwd()
+            return real_path(given) if given is not None else os.getcwd()
         except FileNotFoundError:
             message = "The folder this process works in is gone, so there is no project scope. Name one with cwd."
             self._not_paths.append(Diagnostic("no-such-folder", Severity.ERROR, message))
@@ -189,7 +193,8 @@ class SkillsRegistry(CatalogReader):
         for root in self._roots(problems):
             scans[root] = self._scan(root)
         self._scans = scans
-        skills, origins, counts = _merge(scans, problems)
+        shadowed: dict[str, str] = {}
+        skills, origins, counts = _merge(scans, problems, shadowed)
         problems.extend(self._cache.problems)
         self._origins = origins
         self._counts = counts
@@ -197,7 +202,13 @@ class SkillsRegistry(CatalogReader):
         old = self._current
         if _same(old.skills, skills) and list(old.problems) == problems:
             return False
-        self._current = CatalogSnapshot(old.version + 1, skills, tuple(problems))
+        self._current = CatalogSnapshot(
+            old.version + 1,
+            skills,
+            tuple(problems),
+            shadowed,
+            {problem: folders for found in scans.values() for problem, folders in found.about.items()},
+        )
         return True
 
     def _scan(self, root: ScanRoot) -> Scan:
@@ -232,7 +243,7 @@ class SkillsRegistry(CatalogReader):
         from adk_skills_agent.catalog.trust import read_trusted_projects
 
         assert self._cwd is not None  # noqa: S101 - there are no such scopes without it
-        project = os.path.realpath(project_root(self._cwd))
+        project = real_path(project_root(self._cwd))
         if self.config.trust is False:
             message = f"The skills of the project {shown(project)} are not loaded, because the setting trust is False."
             problems.append(Diagnostic("untrusted-project", Severity.INFO, message, shown(project)))
@@ -252,7 +263,7 @@ class SkillsRegistry(CatalogReader):
 
 
 def _merge(
-    scans: dict[ScanRoot, Scan], problems: list[Diagnostic]
+    scans: dict[ScanRoot, Scan], problems: list[Diagnostic], shadowed: dict[str, str]
 ) -> tuple[dict[str, IndexedSkill], dict[str, ScanRoot], dict[ScanRoot, int]]:
     """One skill for each name: of the first root in the order of precedence, and there the first found (C8 to C10)."""
     skills: dict[str, IndexedSkill] = {}
@@ -266,6 +277,7 @@ def _merge(
             if winner is skill:
                 origins[skill.name] = root
             elif not _is_same_file(winner, skill):
+                shadowed[skill.location] = winner.location
                 problems.append(_shadowed(skill, root, winner, origins[skill.name]))
         counts[root] = len(skills) - before
     return dict(sorted(skills.items())), origins, counts

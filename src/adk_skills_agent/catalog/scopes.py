@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from adk_skills_agent.catalog.config import RegistryConfig
-from adk_skills_agent.catalog.spelling import shown
+from adk_skills_agent.catalog.opening import Permits
+from adk_skills_agent.catalog.spelling import is_inside, real_path, shown
 from adk_skills_agent.catalog.user_folders import home_folder, settings_folder
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
@@ -57,6 +58,17 @@ class ScanRoot:
     must_exist: bool = False
     respect_gitignore: bool = False
 
+    @property
+    def permits(self) -> Permits | None:
+        """Says of a real path whether skills of this root may be there; None when they may be anywhere."""
+        return None if self.boundary is None and self.trusted_roots is None else self._permits
+
+    def _permits(self, real: str) -> bool:
+        allowed = self.trusted_roots
+        return (self.boundary is None or is_inside(real, self.boundary)) and (
+            allowed is None or any(is_inside(real, one) for one in allowed)
+        )
+
 
 def explicit_root(folder: str | os.PathLike[str], config: RegistryConfig) -> ScanRoot | Diagnostic:
     """The root for a folder, or a SKILL.md, that the owner named; ``~`` is the user's home.
@@ -76,7 +88,7 @@ def explicit_root(folder: str | os.PathLike[str], config: RegistryConfig) -> Sca
     elif given.startswith("~"):
         path = os.path.expanduser(given)
     # ".." after a link means the parent of where the link leads, which abspath would get wrong
-    path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
+    path = real_path(path) if ".." in path.split(os.sep) else os.path.abspath(path)
     only_this_folder = os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path)
     return ScanRoot(
         path=os.path.dirname(path) if only_this_folder else path,
@@ -98,18 +110,18 @@ def scope_roots(cwd: str, config: RegistryConfig) -> list[ScanRoot]:
         config: Bounds and places.
     """
     user = list(_user_folders(config))
-    real_user = {os.path.realpath(path) for path in user}
+    real_user = {real_path(path) for path in user}
     found: dict[str, ScanRoot] = {}
-    top = os.path.realpath(project_root(cwd))
+    top = real_path(project_root(cwd))
     folder = cwd
     scope = Scope.PROJECT
     while True:
         for name in CLIENT_FOLDERS:
             path = os.path.join(folder, name)
             # Working in the home itself: what is there is the user's, and needs no trust.
-            if os.path.realpath(path) not in real_user:
+            if real_path(path) not in real_user:
                 found.setdefault(path, _scanned(path, scope, top, config))
-        if os.path.realpath(folder) == top or os.path.dirname(folder) == folder:
+        if real_path(folder) == top or os.path.dirname(folder) == folder:
             break
         folder = os.path.dirname(folder)
         scope = Scope.ANCESTOR
@@ -123,7 +135,7 @@ def scope_roots(cwd: str, config: RegistryConfig) -> list[ScanRoot]:
 
 def package_root(path: str, config: RegistryConfig) -> ScanRoot:
     """The root for a folder that an installed package offers."""
-    return _scanned(path, Scope.PACKAGE, os.path.realpath(path), config)
+    return _scanned(path, Scope.PACKAGE, real_path(path), config)
 
 
 def project_root(cwd: str) -> str:
@@ -168,7 +180,7 @@ def _scanned(path: str, scope: Scope, boundary: str | None, config: RegistryConf
 def _real_roots(config: RegistryConfig) -> tuple[str, ...] | None:
     if config.trusted_roots is None:
         return None
-    return tuple(os.path.realpath(os.path.expanduser(root)) for root in config.trusted_roots)
+    return tuple(real_path(os.path.expanduser(root)) for root in config.trusted_roots)
 
 
 def _encodes(text: str) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
-from adk_skills_agent.catalog.query import MAX_QUERY_CHARS, search_terms
-from adk_skills_agent.catalog.ranking import RankedWords, ranked, ranked_words
+from adk_skills_agent.catalog.query import MAX_QUERY_CHARS, Term, search_terms
+from adk_skills_agent.catalog.ranking import MAX_NEAR, RankedWords, ranked, ranked_words
 from adk_skills_agent.catalog.words import asked_words, indexed_text
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 from adk_skills_agent.format.models import SkillMetadata
+
+_MANY_NEAR = 30  # near spellings looked at when those of hidden skills are among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +65,42 @@ class SearchIndex:
         Args:
             query: What is looked for, in words (see ``query.search_terms`` for what is made of it).
             limit: At most so many hits.
-            keep: Says of a name whether it may be found; the others do not count towards the limit.
+            keep: Says of a name whether it may be found. The others do not count towards the limit, and their words
+                are unknown: what is asked for is understood as if they were not there.
 
         Returns:
             Hits, best first; none when nothing matches or the query has no word.
         """
         if limit <= 0:
             return []
-        with self._lock:
-            found = self._ranked(query, self._words or self._build())
         # Outside the lock: ``keep`` is foreign code.
+        hidden: frozenset[int] = frozenset()
+        if keep is not None:
+            hidden = frozenset(position for position, item in enumerate(self._items) if not keep(item.name))
+        with self._lock:
+            found = self._ranked(query, self._words or self._build(), hidden)
         hits: list[SearchHit] = []
         for position, score in found:
-            item = self._items[position]
-            if keep is None or keep(item.name):
+            if position not in hidden:
+                item = self._items[position]
                 hits.append(SearchHit(item.name, item.description, score))
                 if len(hits) == limit:
                     break
         return hits
 
-    def _ranked(self, query: str, words: RankedWords) -> list[tuple[int, float]]:
-        found = ranked(words, search_terms(query, words.knows, words.spellings))
+    def _ranked(self, query: str, words: RankedWords, hidden: frozenset[int]) -> list[tuple[int, float]]:
+        def knows(term: Term) -> bool:
+            return words.knows(term, hidden)
+
+        def spellings(word: str) -> list[str]:
+            if not hidden:
+                return words.spellings(word)
+            near = (one for one in words.spellings(word, _MANY_NEAR) if knows(Term((one,), prefix=True)))
+            return list(islice(near, MAX_NEAR))
+
+        found = ranked(words, search_terms(query, knows, spellings))
         named = self._position_of.get(_as_name(query[:MAX_QUERY_CHARS]))
-        if named is None:
+        if named is None or named in hidden:
             return found
         best = found[0][1] if found else 0.0
         own = next((score for position, score in found if position == named), 0.0)

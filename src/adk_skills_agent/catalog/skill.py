@@ -11,8 +11,9 @@ from pathlib import Path
 
 from adk_skills_agent.catalog.files import FileListing, SkillFile, list_files
 from adk_skills_agent.catalog.ignore import RESOURCE_FOLDERS
+from adk_skills_agent.catalog.opening import Permits, permitted_folder, skill_file_opener
 from adk_skills_agent.catalog.paths import clean_path, locate, read_inside
-from adk_skills_agent.catalog.spelling import is_inside, shown
+from adk_skills_agent.catalog.spelling import is_inside, real_path, shown
 from adk_skills_agent.catalog.stamp import NO_STAMP, is_settled, stamp_of
 from adk_skills_agent.catalog.suggestions import nearest
 from adk_skills_agent.errors import ParseError, ResourceNotFound
@@ -29,21 +30,37 @@ class Skill:
     Args:
         metadata: Level 1, as the catalog has it; with a location.
         diagnostics: What reading level 1 left.
+        permits: Asked, at each use, about the real path of the folder; None when it may be anywhere.
+        without: Folders below the skill's, relative to it, that are treated as if they were not there.
     """
 
-    def __init__(self, metadata: SkillMetadata, diagnostics: Sequence[Diagnostic] = ()) -> None:
+    def __init__(
+        self,
+        metadata: SkillMetadata,
+        diagnostics: Sequence[Diagnostic] = (),
+        *,
+        permits: Permits | None = None,
+        without: Sequence[str] = (),
+    ) -> None:
         if metadata.file is None:
             raise ValueError("a Skill needs the location of its SKILL.md")
         self._metadata = metadata
         self._location = metadata.file
         self._folder, self._skill_file = os.path.split(self._location)
         self._diagnostics = tuple(diagnostics)
+        self._permits = permits
+        self._without = tuple(without)
         self._parsed: ParsedSkill | None = None
         self._stamp: int = NO_STAMP
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Skill(name={self.name!r}, skill_dir={self._folder!r})"
+
+    def excluding(self, folders: Sequence[str]) -> Skill:
+        """The same skill for somebody who must not see some folders below it: those of skills hidden from them."""
+        without = dict.fromkeys((*self._without, *folders))
+        return Skill(self._metadata, self._diagnostics, permits=self._permits, without=tuple(without))
 
     @property
     def name(self) -> str:
@@ -76,7 +93,8 @@ class Skill:
         """Level 2: the body. Read again when the file changed (C21).
 
         Raises:
-            ParseError: The file cannot be read any more.
+            ParseError: The file cannot be read any more, or its folder was replaced by a link out of the trusted roots;
+                the same goes for every question about the skill's files.
         """
         return self._current().body
 
@@ -126,7 +144,7 @@ class Skill:
 
     def listing(self) -> FileListing:
         """Files and diagnostics in one walk."""
-        return list_files(self._folder, self._skill_file)
+        return list_files(self._folder, self._skill_file, real=self._real(), without=self._without)
 
     def resolve(self, path: str) -> Path:
         """The absolute path of a file of the skill; links inside the skill are followed.
@@ -157,7 +175,7 @@ class Skill:
         """
         cleaned = clean_path(path)
         for candidate in (cleaned, *(f"{prefix.strip('/')}/{cleaned}" for prefix in prefixes)):
-            found = locate(self._folder, candidate)
+            found = self._located(candidate)
             if found is not None:
                 return found
         if prefixes and "/" not in cleaned:
@@ -178,7 +196,7 @@ class Skill:
             ResourceNotFound: As :meth:`resolve`.
             CatalogError: It cannot be read, or is larger than 64 MiB and no limit was given.
         """
-        return read_inside(self._folder, self._locate(path), limit)
+        return read_inside(self._real(), self._locate(path), limit)
 
     def read_text(self, path: str) -> str:
         """The content of a text file of the skill, as UTF-8 or, with its mark, UTF-16.
@@ -196,14 +214,25 @@ class Skill:
 
     def _locate(self, path: str) -> str:
         cleaned = clean_path(path)
-        found = locate(self._folder, cleaned)
+        found = self._located(cleaned)
         if found is None:
             raise self._not_found(cleaned)
         return found
 
+    def _located(self, cleaned: str) -> str | None:
+        found = locate(self._real(), cleaned)
+        return None if found is None or self._is_hidden(found) else found
+
+    def _real(self) -> str:
+        return permitted_folder(self._folder, self._permits)
+
+    def _is_hidden(self, relative: str) -> bool:
+        return any(is_inside(relative, folder) for folder in self._without)
+
     def _not_found(self, path: str) -> ResourceNotFound:
         files = [file.path for file in self.files()]
-        if os.path.isdir(os.path.join(self._folder, path)):
+        folder = self._inner_folder(path)
+        if folder is not None and not self._is_hidden(folder):
             below = tuple(file for file in files if file.startswith(path + "/"))[:3]
             message = f"{path!r} in skill {self.name!r} is a folder. Name a file in it."
             return ResourceNotFound(message, below)
@@ -212,29 +241,35 @@ class Skill:
         return ResourceNotFound(f"Skill {self.name!r} has no file {path!r}.{hint}", suggestions)
 
     def _conventional(self, name: str) -> Path | None:
-        path = os.path.join(self._folder, name)
-        if not os.path.isdir(path) or not is_inside(os.path.realpath(path), os.path.realpath(self._folder)):
+        return None if self._inner_folder(name) is None else Path(self._folder, name)
+
+    def _inner_folder(self, name: str) -> str | None:
+        """Where a folder of the skill is, relative to its own, without links; None when there is none inside."""
+        real = self._real()
+        target = real_path(os.path.join(real, name))
+        if not is_inside(target, real) or not os.path.isdir(target):
             return None
-        return Path(path)
+        return target[len(real) :].lstrip("/")
 
     def _has_file_in(self, name: str) -> bool:
-        if name not in RESOURCE_FOLDERS or self._conventional(name) is None:
+        folder = self._inner_folder(name) if name in RESOURCE_FOLDERS else None
+        if folder is None:
             return False
-        return any(file.path.startswith(name + "/") for file in self.files())
+        return any(not folder or file.path.startswith(folder + "/") for file in self.files())
 
     def _current(self) -> ParsedSkill:
         with self._lock:
             read_at = time.time_ns()
+            if self._permits is not None:
+                self._real()
             try:
                 status = os.lstat(self._location)
             except OSError as error:
                 why = error.strerror or type(error).__name__
                 raise ParseError(f"{shown(self._location)} cannot be read any more: {why}.") from error
             is_link = stat.S_ISLNK(status.st_mode)
-            if is_link and not is_inside(os.path.realpath(self._location), os.path.realpath(self._folder)):
-                raise ParseError(f"{shown(self._location)} is a link that leaves its skill, so it is not read.")
             stamp = NO_STAMP if is_link else stamp_of(status)
             if self._parsed is None or self._stamp == NO_STAMP or self._stamp != stamp:
-                self._parsed = parse_file(Path(self._location))
+                self._parsed = parse_file(Path(self._location), skill_file_opener(self._permits))
                 self._stamp = stamp if is_settled(status, read_at) else NO_STAMP
             return self._parsed

@@ -21,6 +21,11 @@ def stamp_of(status: os.stat_result) -> int:
     return hash((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)) or 1
 
 
+def stamp_of_link(link: os.stat_result, target: os.stat_result) -> int:
+    """The stamp of a file that is reached by a link: it changes when either does."""
+    return hash((stamp_of(link), stamp_of(target))) or 1
+
+
 def is_settled(status: os.stat_result, read_at_ns: int) -> bool:
     """Whether a later change is sure to give another stamp.
 

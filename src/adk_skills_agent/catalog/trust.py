@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adk_skills_agent.catalog.config import RegistryConfig
-from adk_skills_agent.catalog.spelling import shown
+from adk_skills_agent.catalog.spelling import real_path, shown
 from adk_skills_agent.catalog.user_folders import settings_folder
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
 TRUST_FILE = "trusted-projects"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MAX_BYTES = 1 << 20  # some ten thousand projects
 
 
@@ -67,7 +68,7 @@ def read_trusted_projects(config: RegistryConfig | None = None) -> TrustedProjec
 
 def is_trusted(root: str | os.PathLike[str], config: RegistryConfig | None = None) -> bool:
     """Whether the user trusts the project with that root; its real path decides, not the way it was reached."""
-    return os.path.realpath(root) in read_trusted_projects(config)
+    return real_path(root) in read_trusted_projects(config)
 
 
 def trust_project(root: str | os.PathLike[str], config: RegistryConfig | None = None) -> None:
@@ -80,7 +81,7 @@ def trust_project(root: str | os.PathLike[str], config: RegistryConfig | None = 
     Raises:
         ConfigError: When the path cannot be written on a line, or the list is refused or cannot be written.
     """
-    line = os.fsencode(os.path.realpath(root))
+    line = os.fsencode(real_path(root))
     if b"\n" in line or b"\r" in line or line != line.strip():
         raise ConfigError(f"{shown(os.fsdecode(line))} cannot be trusted: its name has a line break or edge spaces.")
     _change(config, add=line)
@@ -92,11 +93,16 @@ def untrust_project(root: str | os.PathLike[str], config: RegistryConfig | None 
     Raises:
         ConfigError: When the list is refused or cannot be written.
     """
-    _change(config, remove=os.fsencode(os.path.realpath(root)))
+    _change(config, remove=os.fsencode(real_path(root)))
 
 
 def _read(path: Path) -> frozenset[bytes]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        parent = os.fstat(folder)
+        descriptor = os.open(path.name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+    finally:
+        os.close(folder)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         reason = ""
@@ -104,8 +110,10 @@ def _read(path: Path) -> frozenset[bytes]:
             reason = "it is not a file"
         elif status.st_uid != os.geteuid():
             reason = f"it belongs to user {status.st_uid}, not to user {os.geteuid()}"
-        elif status.st_mode & stat.S_IWOTH:
-            reason = "everyone can write it"
+        elif status.st_mode & _OTHERS_WRITE:
+            reason = "others can write it (chmod go-w)"
+        elif parent.st_uid != os.geteuid() or parent.st_mode & _OTHERS_WRITE:
+            reason = "others can write its folder (chmod go-w), or own it"
         elif status.st_size > _MAX_BYTES:
             reason = f"it has more than {_MAX_BYTES} bytes"
         if reason:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.files import write_files
+from adk_skills_agent.cli.files import check_output_folder, write_files
 from adk_skills_agent.cli.interruption import run_interruptible
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import print_json, printable, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
 
     if question is not None and model == REHEARSED:
         raise ConfigError("The rehearsed model knows one question only. Give --question together with --model.")
+    check_output_folder(output)
     # The demo chooses the process level for its own examples, and says so itself.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     # google-adk announces each of its experimental features; that is not what this command is about.
@@ -153,7 +154,7 @@ def _show(step: DemoStep) -> None:
     elif step.kind == "error":
         print(f"error      {step.name}: {safe(str(step.content))}", file=sys.stderr)
     else:
-        print(f"\nmodel      {step.content}")
+        print(f"\nmodel      {printable(str(step.content))}")
     sys.stdout.flush()
 
 

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from adk_skills_agent.cli.output import safe
+from adk_skills_agent.errors import ConfigError
+
+
+def check_output_folder(folder: Path) -> None:
+    """Find out before anything runs whether files can be put there.
+
+    Raises:
+        ConfigError: It is no folder, or cannot be made or written.
+    """
+    nearest = folder
+    while not os.path.lexists(nearest) and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise ConfigError(f"--output {safe(str(folder))}: {safe(str(nearest))} is not a folder. Give another one.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(f"--output {safe(str(folder))} cannot be written. Give a folder that you may write to.")
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     """Write each file below ``folder``, aside first and then renamed; never through a link that leads out of it.
+
+    A file that cannot be written is said on stderr and left out of the result.
 
     Args:
         folder: Made when it does not exist and there is something to write.
@@ -20,12 +42,28 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     written = []
     for name, content in files.items():
         target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.parent.resolve() != folder.resolve() / Path(name).parent:
-            print(f"adk-skills: not written, a link leads out of {folder}: {name}", file=sys.stderr)
-            continue
-        aside = target.with_name(f".{target.name[:200]}.part")
-        aside.write_bytes(content)
-        aside.replace(target)
-        written.append(str(target))
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.parent.resolve() != folder.resolve() / Path(name).parent:
+                raise OSError(0, f"a link leads out of {folder}")
+            _write(target, content)
+        except OSError as error:
+            print(f"adk-skills: not written: {safe(str(target))}: {safe(error.strerror or '')}", file=sys.stderr)
+        else:
+            written.append(str(target))
     return written
+
+
+def _write(target: Path, content: bytes) -> None:
+    # mkstemp makes a new file of a random name, so nobody can have put a link in its place.
+    descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(aside).chmod(0o666 & ~umask)
+        Path(aside).replace(target)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise

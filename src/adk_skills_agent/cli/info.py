@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import print_json, printable, safe
 from adk_skills_agent.cli.sources import dirs_option, json_option, open_skill, trust_option
 
 EXAMPLES = """\b
@@ -58,6 +58,6 @@ def command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, trust
     for file in found.files():
         print(f"  {safe(file.path)}  {file.size:,} bytes")
     if body:
-        print(f"\n{found.instructions}")
+        print(f"\n{printable(found.instructions)}")
     for diagnostic in diagnostics:
         click.echo(safe(str(diagnostic)), err=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from adk_skills_agent.cli.output import print_columns, print_diagnostics, print_json
+from adk_skills_agent.cli.output import print_columns, print_diagnostics, print_json, printable
 from adk_skills_agent.cli.sources import a_path, json_option, open_registry, trust_option
 
 EXAMPLES = """\b
@@ -34,15 +34,14 @@ def command(dirs: tuple[Path, ...], as_json: bool, xml: bool, diagnostics: bool,
         print_json(
             {
                 "skills": [
-                    {"name": item.name, "description": item.description, "location": item.file}
-                    for item in skills
+                    {"name": item.name, "description": item.description, "location": item.file} for item in skills
                 ],
                 "diagnostics": [diagnostic.to_dict() for diagnostic in registry.diagnostics],
             }
         )
         return
     if xml:
-        print(registry.to_available_skills_xml(location=True))
+        print(printable(registry.to_available_skills_xml(location=True)))
     else:
         print_columns((item.name, item.description) for item in skills)
         if not skills:

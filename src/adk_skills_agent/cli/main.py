@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -17,6 +19,7 @@ from adk_skills_agent.errors import (
     ScriptNotFound,
     SkillsError,
     UnsupportedScriptType,
+    ValidationError,
 )
 
 FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
@@ -24,7 +27,7 @@ FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
 COMMANDS = ("list", "info", "validate", "new", "search", "run", "trust", "doctor", "demo", "completion")
 """Each is a module of this package with a click command called ``command``."""
 
-_CALLER_IS_WRONG = (CatalogError, ConfigError, InvalidArguments, ScriptNotFound, UnsupportedScriptType)
+_CALLER_IS_WRONG = (CatalogError, ConfigError, InvalidArguments, ScriptNotFound, UnsupportedScriptType, ValidationError)
 
 
 class _Commands(click.Group):
@@ -54,26 +57,37 @@ def app() -> None:
 def main() -> None:
     """Run the command line; every failure ends in one sentence and an exit code."""
     warnings.formatwarning = _warning_line
+    _make_streams_safe()
     sys.exit(_run())
 
 
 def _run() -> int:
     try:
         result = app.main(prog_name="adk-skills", standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        return error.exit_code
+        return USAGE
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" See: {context.command_path} --help" if context is not None else ""
+        return _say(error.format_message().replace("\n", " ") + hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _say("interrupted", INTERRUPTED)
     except SkillsError as error:
         return _say(error.message, USAGE if isinstance(error, _CALLER_IS_WRONG) else FINDINGS)
-    except BrokenPipeError:
-        # The reader (head, less) has gone; the interpreter must not try to flush to it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FINDINGS
     except OSError as error:
         return _say(": ".join(filter(None, [str(error.filename or ""), error.strerror or str(error)])), FINDINGS)
     return result if isinstance(result, int) else 0
+
+
+def _make_streams_safe() -> None:
+    """No text ends the program: what a terminal cannot show is escaped, and a closed stream swallows it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _warning_line(

@@ -10,10 +10,10 @@ from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
 
 def print_json(value: object) -> None:
-    """One JSON document on stdout."""
+    """One JSON document on stdout, in ASCII: valid in every locale, and without a character a terminal obeys."""
     import json
 
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json.dumps(value, indent=2))
 
 
 def print_columns(rows: Iterable[Sequence[str]]) -> None:
@@ -39,6 +39,11 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic], *, all_of_them: bool) -
     found = ", ".join(f"{count} {severity}{'s' if count != 1 else ''}" for severity, count in counts.items() if count)
     if found:
         print(f"{found} (--diagnostics shows them)", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Several lines of a stranger's text for a terminal: line breaks stay, control characters become blanks."""
+    return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
 
 
 def safe(text: str) -> str:

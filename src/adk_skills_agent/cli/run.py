@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.files import write_files
-from adk_skills_agent.cli.output import print_json
+from adk_skills_agent.cli.files import check_output_folder, write_files
+from adk_skills_agent.cli.interruption import run_interruptible
+from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel, SandboxPolicy
@@ -110,10 +111,9 @@ def command(
     after --. Output is streamed; files the script writes are put into --output. Exit code 1 when the script
     fails.
     """
-    import asyncio
-
     from adk_skills_agent.scripts import RunSettings, ScriptArguments, plan_script
 
+    check_output_folder(output)
     limits = _policy(policy, policy_file, timeout, memory, min_isolation)
     plan = plan_script(
         open_skill(skill, dirs, trust_project=trust_project),
@@ -124,13 +124,14 @@ def command(
         input_files=tuple(_input(path) for path in inputs),
         on_output=None if as_json else _stream,
     )
-    outcome = asyncio.run(_execute(plan))
-    written = write_files(output, {file.path: file.content for file in outcome.result.files})
+    outcome = run_interruptible(_execute(plan))
+    produced = outcome.result.files
+    written = write_files(output, {file.path: file.content for file in produced})
     if as_json:
         print_json(outcome.to_model() | {"written": written, "isolation": _isolation(outcome)})
     else:
         _report(outcome, written)
-    if outcome.error is not None:
+    if outcome.error is not None or len(written) < len(produced):
         raise click.exceptions.Exit(1)
 
 
@@ -146,7 +147,7 @@ async def _execute(plan: ScriptPlan) -> ScriptOutcome:
 
 
 def _stream(stream: str, chunk: bytes) -> None:
-    target = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
+    target = (sys.stdout if stream == "stdout" else sys.stderr).buffer
     target.write(chunk)
     target.flush()
 
@@ -187,8 +188,8 @@ def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvV
     granted: dict[str, EnvValue] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
-        if not separator or not name:
-            raise ConfigError(f"--env {pair.split('=')[0]!r} needs the form NAME=VALUE.")
+        if not separator:
+            raise ConfigError(f"--env {name!r} needs the form NAME=VALUE, with letters, digits and '_' in the name.")
         check_env_name(name)
         granted[name] = value
     for name in secrets:
@@ -204,7 +205,7 @@ def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvV
 
 def _input(path: Path) -> InputFile:
     if not path.is_file():
-        raise ConfigError(f"No such input file: {path}.")
+        raise ConfigError(f"No such input file: {safe(str(path))}.")
     return InputFile(path.name, path.read_bytes())
 
 
@@ -218,9 +219,9 @@ def _report(outcome: ScriptOutcome, written: list[str]) -> None:
     for note in outcome.plan.notes:
         print(f"note: {note}", file=sys.stderr)
     for path in written:
-        print(f"wrote {path}", file=sys.stderr)
+        print(f"wrote {safe(path)}", file=sys.stderr)
     for name, reason in result.skipped_files:
-        print(f"not kept: {name}: {reason}", file=sys.stderr)
+        print(f"not kept: {safe(name)}: {safe(reason)}", file=sys.stderr)
     if outcome.error is not None:
         print(f"adk-skills: {outcome.error}", file=sys.stderr)
     print(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.cli.output import safe
+from adk_skills_agent.errors import ConfigError, FormatError
+from adk_skills_agent.format.diagnostic import Severity
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill, SkillsRegistry
@@ -42,8 +44,11 @@ def open_registry(dirs: Sequence[Path], *, trust_project: bool = False) -> Skill
     registry = SkillsRegistry(RegistryConfig(trust=True) if trust_project else None)
     if dirs:
         for folder in dirs:
-            if not folder.expanduser().exists():
-                raise ConfigError(f"No such folder: {folder}. Give the folder that holds your skills.")
+            place = folder.expanduser()
+            if not place.exists():
+                raise ConfigError(f"No such folder: {safe(str(folder))}. Give the folder that holds your skills.")
+            if not place.is_dir() and place.name.lower() != "skill.md":
+                raise ConfigError(f"{safe(str(folder))} is no folder and no SKILL.md. Give the folder of your skills.")
         registry.discover(dirs)
     else:
         registry.discover_scopes(Path.cwd())
@@ -65,4 +70,7 @@ def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) 
         names = list(registry)
         if names:
             return registry.load_skill(names[0])
+        for problem in registry.diagnostics:
+            if problem.severity is Severity.ERROR:
+                raise FormatError(problem.message)
     return open_registry(dirs, trust_project=trust_project).load_skill(name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from adk_skills_agent.cli.output import print_json
+from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 
 EXAMPLES = """\b
@@ -41,13 +41,13 @@ def command(folder: Path, remove: bool, only_list: bool, as_json: bool) -> None:
         if as_json:
             print_json(roots)
         else:
-            print("\n".join(roots) or "No project is trusted.")
+            print("\n".join(map(safe, roots)) or "No project is trusted.")
         return
     if not folder.expanduser().is_dir():
-        raise ConfigError(f"No such folder: {folder}.")
+        raise ConfigError(f"No such folder: {safe(str(folder))}.")
     root = Path(project_root(str(folder.expanduser().resolve())))
     (untrust_project if remove else trust_project)(root)
     if as_json:
         print_json({"project": str(root), "trusted": not remove})
     else:
-        print(f"{'No longer trusted' if remove else 'Trusted'}: {root}")
+        print(f"{'No longer trusted' if remove else 'Trusted'}: {safe(str(root))}")

@@ -44,4 +44,8 @@ class Diagnostic:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.file and self.line else f"{self.file}: " if self.file else ""
-        return f"{place}{self.severity.value} [{self.code}] {self.message}"
+        line = f"{place}{self.severity.value} [{self.code}] {self.message}"
+        if line.isprintable():
+            return line
+        # One line each, whatever a folder is called: escapes for line breaks and what else cannot be printed.
+        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)

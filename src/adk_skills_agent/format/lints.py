@@ -15,7 +15,10 @@ MAX_BODY_TOKENS = 5_000
 """Tokens of a body (S14)."""
 CHARACTERS_PER_TOKEN = 4
 """The usual estimate for English."""
-_LINK = re.compile(r"(?<!\!)\[[^\]\n]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"\n]*\")?\)")
+MAX_LINKS = 1_000
+"""Different links of a body that are looked up; no real skill has a tenth of that."""
+# Each part ends where the next link may begin, and nothing is tried twice: linear on any text.
+_LINK = re.compile(r"(?<!\!)\[[^\[\]\n]*+\]\(<?([^()\s>]++)>?(?:\s++\"[^\"\n]*+\")?\)")
 _CODE = re.compile(r"^(```|~~~).*?(?:^\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//|#")
 _WHEN = re.compile(
@@ -58,12 +61,18 @@ def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
 def _lint_links(parsed: ParsedSkill, folder: Path, note: Callable[[str, str, int | None], None]) -> None:
     prose = _CODE.sub(lambda match: "\n" * match.group().count("\n"), parsed.body)
     seen: set[str] = set()
+    counted = 0
+    line = parsed.body_line
     for match in _LINK.finditer(prose):
         target = match.group(1).split("#", 1)[0].split("?", 1)[0]
         if not target or _URL.match(target) or target in seen:
             continue
         seen.add(target)
-        line = parsed.body_line + prose.count("\n", 0, match.start())
+        line += prose.count("\n", counted, match.start())
+        counted = match.start()
+        if len(seen) > MAX_LINKS:
+            note("many-links", f"The body links to more than {MAX_LINKS} files; the rest was not looked up.", line)
+            return
         parts = [part for part in target.split("/") if part != "."]
         if target.startswith("/") or ".." in parts:
             note("reference-outside", f"{target!r} is not inside the skill; link files relative to its folder.", line)

@@ -11,7 +11,7 @@ from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 from adk_skills_agent.format.fences import Split, split_frontmatter
 from adk_skills_agent.format.field_repairs import REPAIRS, Draft
 from adk_skills_agent.format.models import ParsedSkill, YamlValue
-from adk_skills_agent.format.reading import SkillFileText, clean_text, read_head, read_text
+from adk_skills_agent.format.reading import Opener, SkillFileText, clean_text, read_head, read_text
 from adk_skills_agent.format.text_checks import TEXT_CHECKS
 from adk_skills_agent.format.yaml_nodes import TOO_COMPLEX, YamlFields, YamlProblem, load_fields
 
@@ -34,11 +34,12 @@ class _BodyNeeded(Exception):
     """A value must be derived from the body, and only the head was read."""
 
 
-def parse_head(path: Path) -> ParsedSkill:
+def parse_head(path: Path, opener: Opener = os.open) -> ParsedSkill:
     """Read level 1 of a skill: the file up to its closing fence, more only when the body must give the description.
 
     Args:
         path: The SKILL.md.
+        opener: Opens it.
 
     Returns:
         The skill with an empty body.
@@ -47,7 +48,7 @@ def parse_head(path: Path) -> ParsedSkill:
         ParseError: Nothing can be made of the file: not a regular file, unreadable, larger than 4 MiB, or empty.
     """
     path = _absolute(path)
-    head = read_head(path)
+    head = read_head(path, opener)
     split = split_frontmatter(head.text)
     if not head.complete:
         if split.closed:
@@ -55,17 +56,18 @@ def parse_head(path: Path) -> ParsedSkill:
                 return _parse(head, split, _folder_name(path), path, _no_body)
             except _BodyNeeded:
                 pass
-        head = read_text(path)
+        head = read_text(path, opener)
         split = split_frontmatter(head.text)
     body = head.text[split.body_start :].strip()
     return _parse(head, split, _folder_name(path), path, lambda: body)
 
 
-def parse_file(path: Path) -> ParsedSkill:
+def parse_file(path: Path, opener: Opener = os.open) -> ParsedSkill:
     """Read a whole SKILL.md.
 
     Args:
         path: The SKILL.md.
+        opener: Opens it.
 
     Returns:
         The skill with its body.
@@ -73,7 +75,7 @@ def parse_file(path: Path) -> ParsedSkill:
     Raises:
         ParseError: Nothing can be made of the file: not a regular file, unreadable, larger than 4 MiB, or empty.
     """
-    return parse_read(read_text(path), path)
+    return parse_read(read_text(path, opener), path)
 
 
 def parse_read(read: SkillFileText, path: Path) -> ParsedSkill:
@@ -181,9 +183,14 @@ def _repaired_fields(
                 note(repair.code, Severity.WARNING, repair.message, line)
             return fields, candidate
     severity = Severity.WARNING if problem.code == "frontmatter-not-mapping" else Severity.ERROR
-    message = f"{_PROBLEMS[problem.code]} ({problem.message}); its fields were read line by line. Correct it."
+    values, lines, dropped = salvage_fields(text)
+    lost = ""
+    if dropped:
+        first = text.split("\n")[dropped[0]].strip()[:60]
+        lost = f"; {len(dropped)} of its lines belong to no field and were left out, the first is {first!r}"
+    message = f"{_PROBLEMS[problem.code]} ({problem.message}); its fields were read line by line{lost}. Correct it."
     note(problem.code, severity, message, problem.line)
-    return YamlFields(*salvage_fields(text)), text
+    return YamlFields(values, lines), text
 
 
 def _no_body() -> str:

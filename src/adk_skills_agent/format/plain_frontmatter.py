@@ -25,7 +25,7 @@ _LINE = re.compile(
     (?:\ +(?:
         "([{_CHARACTERS}\#:]*)"
       | '((?:(?!')[{_CHARACTERS}\#:"\\])*)'
-      | ([A-Za-z0-9][{_CHARACTERS}"\\]*)
+      | ([A-Za-z0-9][{_CHARACTERS}"\\]*+)  # possessive, else a line of spaces takes quadratic time
     ))?
     \ *""",
     re.VERBOSE,

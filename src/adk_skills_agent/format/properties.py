@@ -67,6 +67,9 @@ def read_properties(path: str | os.PathLike[str]) -> SkillProperties:
     if skill_md is None:
         raise ParseError(f"SKILL.md not found in {folder}")
     fields, _ = parse_strict(read_text(skill_md).text)
+    for name in ("name", "description"):  # both must be there before either is looked at
+        if name not in fields:
+            raise ValidationError(f"Missing required field in frontmatter: {name}")
     return SkillProperties(
         name=_required(fields, "name"),
         description=_required(fields, "description"),
@@ -78,8 +81,6 @@ def read_properties(path: str | os.PathLike[str]) -> SkillProperties:
 
 
 def _required(fields: Mapping[str, StrictValue], name: str) -> str:
-    if name not in fields:
-        raise ValidationError(f"Missing required field in frontmatter: {name}")
     value = fields[name]
     if not isinstance(value, str) or not value.strip():
         raise ValidationError(f"Field '{name}' must be a non-empty string")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from adk_skills_agent.errors import ParseError
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
@@ -19,10 +21,13 @@ _CHUNK = 4096  # one page; nearly every real frontmatter ends within it
 _FLAGS = os.O_RDONLY
 for _flag in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):  # not every platform has each
     _FLAGS |= getattr(os, _flag, 0)
-_EOL = rb"(?:\r\n|\n|\r)"
-_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t]*" + _EOL + rb")*[ \t]*---[ \t]*" + _EOL)
+# Atomic and possessive: "\r\n" must have one reading, else many blank lines without a fence have 2**n.
+_EOL = rb"(?>\r\n|\n|\r)"
+_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t]*+" + _EOL + rb")*+[ \t]*+---[ \t]*+" + _EOL)
 _CLOSING = re.compile(_EOL + rb"---[ \t]*(?:\r\n|\n|\r(?=.))", re.DOTALL)
 _CLOSING_AT_END = re.compile(_EOL + rb"---[ \t]*(?:\r\n|\n|\r|\Z)")
+Opener: TypeAlias = Callable[[Path, int], int]
+"""Path and flags to a file descriptor, as ``os.open``; one that follows no links gives protection against races."""
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -50,11 +55,12 @@ class SkillFileText:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def read_head(path: Path) -> SkillFileText:
+def read_head(path: Path, opener: Opener = os.open) -> SkillFileText:
     """Read a SKILL.md up to and including its closing fence.
 
     Args:
         path: The file.
+        opener: Opens it.
 
     Returns:
         The head, cut after the closing fence; without a closing fence in the first 64 KiB, what was read so far.
@@ -62,7 +68,7 @@ def read_head(path: Path) -> SkillFileText:
     Raises:
         ParseError: Not a regular file, not readable, or larger than ``MAX_SKILL_BYTES``.
     """
-    fd, size = _open(path)
+    fd, size = _open(path, opener)
     try:
         data = os.read(fd, _CHUNK)
         ended = not data
@@ -78,11 +84,12 @@ def read_head(path: Path) -> SkillFileText:
     return _text(path, kept, size, complete=ended or (len(kept) >= size > 0))
 
 
-def read_text(path: Path) -> SkillFileText:
+def read_text(path: Path, opener: Opener = os.open) -> SkillFileText:
     """Read a whole SKILL.md.
 
     Args:
         path: The file.
+        opener: Opens it.
 
     Returns:
         Its text, ``complete``.
@@ -90,7 +97,7 @@ def read_text(path: Path) -> SkillFileText:
     Raises:
         ParseError: Not a regular file, not readable, or larger than ``MAX_SKILL_BYTES``.
     """
-    fd, size = _open(path)
+    fd, size = _open(path, opener)
     try:
         chunks = []
         left = MAX_SKILL_BYTES + 1
@@ -110,10 +117,10 @@ def read_text(path: Path) -> SkillFileText:
     return _text(path, data, size, complete=True)
 
 
-def _open(path: Path) -> tuple[int, int]:
+def _open(path: Path, opener: Opener) -> tuple[int, int]:
     # Without O_NONBLOCK a named pipe called SKILL.md would hang the whole discovery.
     try:
-        fd = os.open(path, _FLAGS)
+        fd = opener(path, _FLAGS)
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:  # a NUL character in the path

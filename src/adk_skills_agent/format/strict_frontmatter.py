@@ -19,6 +19,7 @@ StrictValue: TypeAlias = "str | None | list[StrictValue] | dict[str, StrictValue
 
 _DOCUMENT_ENDS = re.compile(r"^\.\.\.(?=\s|$)", re.MULTILINE)
 _NOT_STRINGS = ("=", "<<")  # YAML 1.1's "value" and "merge" types, for which strictyaml has no constructor
+_FOLDED = re.compile("[ \t]*+(\ue085(?:[ \t]*+\ue085)*+)[ \t]*+")  # a line break for strictyaml, inside a value
 _SEPARATORS = {"\x85": "\ue085", "\u2028": "\ue028", "\u2029": "\ue029"}
 _HIDE = str.maketrans(_SEPARATORS)
 _SHOW = str.maketrans({hidden: separator for separator, hidden in _SEPARATORS.items()})
@@ -97,6 +98,8 @@ def _value(event: Any, events: Iterator[Any], depth: int) -> StrictValue:
 
 def _scalar(event: Any) -> str | None:
     text = str(event.value)
+    if "\ue085" in text and event.style not in ("|", ">"):
+        text = _FOLDED.sub(lambda match: "\n" * (match.group().count("\ue085") - 1) or " ", text)
     if event.style:
         return text.translate(_SHOW)
     return None if text in _NOT_STRINGS else text.translate(_SHOW).strip("".join(_SEPARATORS))
@@ -104,15 +107,14 @@ def _scalar(event: Any) -> str | None:
 
 def _mapping(events: Iterator[Any], depth: int) -> dict[str, StrictValue]:
     result: dict[str, StrictValue] = {}
-    merged: dict[str, StrictValue] = {}
     column: int | None = None
     while type(event := next(events)).__name__ != "MappingEndEvent":
         key = _value(event, events, depth + 1)
         item = next(events)
         value = _value(item, events, depth + 1)
         if key is None and event.value == "<<":
-            merged.update(_to_merge(value, item))
-            continue
+            _check_merge(value, item)
+            continue  # skills-ref loses what it brings
         if key is None:
             key = str(event.value)  # "=", which is a string when it is a key
         if not isinstance(key, str):
@@ -124,17 +126,13 @@ def _mapping(events: Iterator[Any], depth: int) -> dict[str, StrictValue]:
             column = item.start_mark.column if column is None else column
             if item.start_mark.column != column:
                 raise _refused("mappings of one level must be indented alike", item)
-    return {**merged, **result}
-
-
-def _to_merge(value: StrictValue, event: Any) -> dict[str, StrictValue]:
-    """What a ``<<`` key brings into its mapping."""
-    result: dict[str, StrictValue] = {}
-    for source in reversed(value if isinstance(value, list) else [value]):
-        if not isinstance(source, dict):
-            raise _refused("a `<<` key needs a mapping", event)
-        result.update(source)
     return result
+
+
+def _check_merge(value: StrictValue, event: Any) -> None:
+    """A ``<<`` key takes a mapping or a list of them."""
+    if not all(isinstance(source, dict) for source in (value if isinstance(value, list) else [value])):
+        raise _refused("a `<<` key needs a mapping", event)
 
 
 def _refused(message: str, event: Any) -> YamlProblem:

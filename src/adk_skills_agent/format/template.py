@@ -38,6 +38,8 @@ def create_skill_template(
         raise ValidationError(f"There is no {script!r} script template; choose 'python', 'bash' or None.")
     if description is None:
         description = f"Describe what {name} does. Use when a task mentions the things it is for."
+    if not description.isprintable():
+        raise ValidationError("The description holds a line break, a control character or invalid Unicode. Remove it.")
     target = Path(output_dir).expanduser() / name
     errors = validate_metadata({"name": name, "description": description}, target)
     if errors:

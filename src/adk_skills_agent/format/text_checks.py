@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from adk_skills_agent.format.diagnostic import Severity
 from adk_skills_agent.format.fences import Finding
-from adk_skills_agent.format.yaml_nodes import YamlProblem, load_fields
+from adk_skills_agent.format.yaml_nodes import YamlProblem, load_fields, plain_values
 
-_CUT_DESCRIPTION = re.compile(r"^description:[ ]+[^\s\"'|>#][^\n]*?[ ]#", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*+[^\s#][^\n]*?[ \t]#", re.MULTILINE)  # or a ` #` in quotes: the YAML parser knows
+_REST_IS_COMMENT = re.compile(r"[ \t]+#")
+_PROSE = frozenset({"description", "compatibility"})
 
 
 def fence_inside_value(text: str) -> Finding | None:
@@ -24,15 +26,24 @@ def fence_inside_value(text: str) -> Finding | None:
     return Finding("fence-inside-value", Severity.INFO, message, line)
 
 
-def comment_in_description(text: str) -> Finding | None:
-    """`` #`` in a plain description, which YAML takes for the start of a comment."""
-    if " #" not in text:
+def comment_in_prose(text: str) -> Finding | None:
+    """`` #`` in a plain description or compatibility, which YAML takes for the start of a comment."""
+    if "#" not in text or _COMMENT.search(text) is None:
         return None
-    match = _CUT_DESCRIPTION.search(text)
-    if match is None:
+    cut: list[str] = []
+    line = 0
+    try:
+        for key, end in plain_values(text):
+            if key.strip().lower() in _PROSE and _REST_IS_COMMENT.match(text, end):
+                line = line or text.count("\n", 0, end)
+                cut.append(key.strip().lower())
+    except YamlProblem:  # salvaged line by line, comments and all
         return None
-    message = "What follows ` #` in the description is a comment in YAML and was not read; put the value in quotes."
-    return Finding("comment-in-value", Severity.WARNING, message, text.count("\n", 0, match.start()))
+    if not cut:
+        return None
+    fields = " and the ".join(dict.fromkeys(cut))
+    message = f"What follows ` #` in the {fields} is a comment in YAML and was not read; put the value in quotes."
+    return Finding("comment-in-value", Severity.WARNING, message, line)
 
 
 def tabs(text: str) -> Finding | None:
@@ -48,5 +59,5 @@ def tabs(text: str) -> Finding | None:
     return None
 
 
-TEXT_CHECKS: tuple[Callable[[str], Finding | None], ...] = (fence_inside_value, comment_in_description, tabs)
+TEXT_CHECKS: tuple[Callable[[str], Finding | None], ...] = (fence_inside_value, comment_in_prose, tabs)
 """Every check, in the order in which they run. The lines of their findings are 0-based in the text."""

@@ -184,15 +184,17 @@ def repaired_texts(text: str) -> Iterator[tuple[str, tuple[tuple[TextRepair, int
                 yield current, tuple(applied)
 
 
-def salvage_fields(text: str) -> tuple[dict[str, YamlValue], dict[str, int]]:
+def salvage_fields(text: str) -> tuple[dict[str, YamlValue], dict[str, int], list[int]]:
     """What can still be read, line by line, of text that no repair made YAML.
 
     Args:
         text: Frontmatter.
 
     Returns:
-        Field name to value (lines indented below a field belong to it), and field name to 0-based line.
+        Field name to value (lines indented below a field belong to it), field name to 0-based line, and the 0-based
+        lines that belong to no field.
     """
+    dropped: list[int] = []
     parts: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
     current: str | None = None
@@ -205,8 +207,10 @@ def salvage_fields(text: str) -> tuple[dict[str, YamlValue], dict[str, int]]:
             parts[current] = [] if _BLOCK_HEADER.match(first) else [first]
         elif current is not None and (line[:1].isalnum() or line[:1] in (" ", "\t")) and line.strip():
             parts[current].append(line.strip())
+        elif line.strip() and not line.startswith("#"):
+            dropped.append(number)
     values: dict[str, YamlValue] = {key: _without_quotes(" ".join(part)) for key, part in parts.items()}
-    return values, lines
+    return values, lines, dropped
 
 
 def _quote(text: str, needs: Callable[[str], bool]) -> str | None:

@@ -7,6 +7,7 @@ import re
 from adk_skills_agent.format.diagnostic import Severity
 from adk_skills_agent.format.fences import Finding, Split
 from adk_skills_agent.format.reading import MAX_HEAD_BYTES
+from adk_skills_agent.format.yaml_nodes import YamlProblem, load_fields
 
 _FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _LOOSE_FENCE = re.compile(r"^[ \t]*(?:---+|\.\.\.)[ \t]*$", re.MULTILINE)
@@ -73,7 +74,13 @@ def _runs_into_body(text: str, start: int, end: int) -> bool:
     if heading is None:
         return False
     lines = text[heading.end() : end].split("\n")[1:]
-    return any(line.strip() and not _YAML_LINE.match(line) and not line.startswith("#") for line in lines)
+    if not any(line.strip() and not _YAML_LINE.match(line) and not line.startswith("#") for line in lines):
+        return False
+    try:
+        load_fields(text[start:end])
+    except YamlProblem:
+        return True
+    return False  # a comment, and a value of several lines: what is YAML as a whole is no body
 
 
 def _end_of_yaml(text: str, start: int) -> int:

@@ -47,7 +47,8 @@ def validate_skill(path: str | os.PathLike[str]) -> ValidationResult:
         path: The folder, or the SKILL.md in it.
 
     Returns:
-        Errors (exactly those of skills-ref), diagnostics and lints. Never raises for what is on disk.
+        Errors (exactly those of skills-ref, which has no bound on nesting; here it is 50 levels), diagnostics and
+        lints. Never raises for what is on disk.
     """
     folder = skill_folder(path)
     try:
@@ -66,6 +67,7 @@ def validate_skill(path: str | os.PathLike[str]) -> ValidationResult:
         return ValidationResult(folder, [error.message])
     # On these skills-ref ends with a traceback.
     errors = [d.message for d in read.diagnostics if d.code in ("invalid-utf8", "utf-16")]
+    errors += [d.message for d in read.diagnostics if d.code == "nul-bytes" and _in_frontmatter(d, read.text)]
     if not errors:
         try:
             fields, _ = parse_strict(read.text)
@@ -105,6 +107,12 @@ def validate_metadata(metadata: Mapping[str, object], skill_dir: Path | None = N
     if "compatibility" in metadata:
         errors.extend(_compatibility_errors(metadata["compatibility"]))
     return errors
+
+
+def _in_frontmatter(found: Diagnostic, text: str) -> bool:
+    """Whether its line is one that the strict profile reads as YAML; in the body a NUL hurts no parser."""
+    fenced = "---".join(text.split("---", 2)[:2])
+    return found.line is not None and found.line <= fenced.count("\n") + 1
 
 
 def _name_errors(value: object, skill_dir: Path | None) -> list[str]:

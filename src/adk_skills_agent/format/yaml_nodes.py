@@ -10,11 +10,14 @@ from typing import Any
 
 from adk_skills_agent.format.models import YamlValue
 from adk_skills_agent.format.plain_frontmatter import plain_fields
+from adk_skills_agent.format.reading import MAX_HEAD_BYTES
 
 MAX_DEPTH = 50
 """Deepest nesting of a frontmatter. Unbounded, libyaml's composer overflows the C stack and ends the process."""
 MAX_NODES = 10_000
 """Most values of a frontmatter, aliases counted each time they are used (a "YAML bomb" has billions)."""
+MAX_CHARACTERS = 4 * MAX_HEAD_BYTES
+"""Most characters of all values together, aliases counted each time: some kilobytes of YAML can say gigabytes."""
 TOO_COMPLEX = "yaml-too-complex"
 _ANCHOR = re.compile(r"(?:^|[\s\[{,])&[^\s&]", re.MULTILINE)  # what may be an anchor; "a &b" in prose looks the same
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
@@ -66,7 +69,8 @@ def load_fields(text: str, *, libyaml: bool = True) -> YamlFields:
         The fields.
 
     Raises:
-        YamlProblem: Not YAML, not a mapping, nested deeper than ``MAX_DEPTH`` or more than ``MAX_NODES`` values.
+        YamlProblem: Not YAML, not a mapping, nested deeper than ``MAX_DEPTH``, more than ``MAX_NODES`` values or more
+            than ``MAX_CHARACTERS`` characters.
     """
     plain = plain_fields(text)
     return YamlFields(*plain) if plain is not None else parsed_fields(text, libyaml=libyaml)
@@ -94,6 +98,33 @@ def parsed_fields(text: str, *, libyaml: bool = True) -> YamlFields:
                 fields.features["yaml-alias"] = event.start_mark.line
                 break
     return fields
+
+
+def plain_values(text: str) -> Iterator[tuple[str, int]]:
+    """The fields with a plain value: neither quoted nor a block, list or mapping.
+
+    Args:
+        text: YAML that ``load_fields`` accepts.
+
+    Yields:
+        Field name, and the index in the text just after the value.
+    """
+    events = parse_events(text)
+    depth = 0
+    key: str | None = None
+    for event in events:
+        kind = type(event).__name__
+        if kind.endswith(("SequenceStartEvent", "MappingStartEvent")):
+            depth += 1
+        elif kind.endswith(("SequenceEndEvent", "MappingEndEvent")):
+            depth -= 1
+        elif depth == 1 and kind == "ScalarEvent" and key is None:
+            key = event.value
+            continue
+        elif depth == 1 and kind == "ScalarEvent" and key is not None and not event.style and event.value:
+            yield key, event.end_mark.index
+        if depth == 1:
+            key = None  # that was the value
 
 
 def parse_events(text: str, *, libyaml: bool = True) -> Iterator[Any]:
@@ -173,10 +204,11 @@ def _python_parser(yaml: Any) -> Any:
 class _Conversion:
     """Nodes to values, once; counts every value, aliased ones again."""
 
-    __slots__ = ("left", "result")
+    __slots__ = ("characters_left", "left", "result")
 
     def __init__(self) -> None:
         self.left = MAX_NODES
+        self.characters_left = MAX_CHARACTERS
         self.result = YamlFields()
 
     def fields(self, root: Any) -> YamlFields:
@@ -192,6 +224,7 @@ class _Conversion:
             lines[key] = line
             if value_node.id == "scalar" and not value_node.tag:
                 text = value_node.value
+                self._count(text)
                 values[key] = self._plain(value_node) if text in _NOT_TEXT and not value_node.style else text
             else:
                 column = self._same_column(value_node, column)
@@ -207,6 +240,7 @@ class _Conversion:
         if node.tag:
             self._note(node)
         if node.id == "scalar":
+            self._count(node.value)
             return self._plain(node) if node.value in _NOT_TEXT and not node.style else str(node.value)
         if node.flow_style:
             self._note(node)
@@ -233,9 +267,15 @@ class _Conversion:
         if node.id == "scalar":
             if node.tag:
                 self._note(node)
+            self._count(node.value)
             return str(node.value)
         self.result.features.setdefault("complex-key", node.start_mark.line)
         return as_text(self.value(node, 1))
+
+    def _count(self, text: str) -> None:
+        self.characters_left -= len(text)
+        if self.characters_left < 0:
+            raise YamlProblem(TOO_COMPLEX, f"its values have more than {MAX_CHARACTERS} characters, aliases expanded")
 
     def _same_column(self, node: Any, column: int | None) -> int | None:
         """Notes a mapping that is indented differently from its neighbours; the column they share."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 _START = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
+_GROUP = re.compile(
+    r"^ {2}\+ Exception Group Traceback .*?^ {2}\| (?P<text>\w*ExceptionGroup: [^\n]*)", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,9 @@ def condense_tracebacks(stderr: str, *, skill_prefix: str = "/skill/") -> tuple[
     Returns:
         The shortened text and the last exception in it, or None when there was none.
     """
+    group = _GROUP.search(stderr)
+    if group is not None:
+        return stderr, ScriptException(group["text"])  # the tree of a group says what a line could not
     if _START not in stderr and "SyntaxError" not in stderr and "IndentationError" not in stderr:
         return stderr, None
     lines = stderr.split("\n")
@@ -41,13 +47,18 @@ def condense_tracebacks(stderr: str, *, skill_prefix: str = "/skill/") -> tuple[
     last: ScriptException | None = None
     index = 0
     while index < len(lines):
-        if lines[index].strip() != _START and not _is_syntax_error(lines, index):
+        if not _is_traceback(lines, index) and not _is_syntax_error(lines, index):
             out.append(lines[index])
             index += 1
             continue
         last, index = _read_traceback(lines, index, skill_prefix)
         out.append(str(last))
     return "\n".join(out), last
+
+
+def _is_traceback(lines: list[str], index: int) -> bool:
+    """Python's own header is followed by a frame; a script that quotes the header is not condensed."""
+    return lines[index] == _START and index + 1 < len(lines) and _FRAME.match(lines[index + 1]) is not None
 
 
 def _is_syntax_error(lines: list[str], index: int) -> bool:

@@ -6,13 +6,13 @@ Every fact comes from the result's fields. Nothing is deduced from the script's 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from adk_skills_agent.errors import ErrorCode
 from adk_skills_agent.sandbox.contract import ExecutionResult, Status
-from adk_skills_agent.scripts.error_text import condense_tracebacks, shorten
+from adk_skills_agent.scripts.error_text import ScriptException, condense_tracebacks, shorten
 from adk_skills_agent.scripts.plan import ScriptPlan
 
 MODEL_STREAM_CHARS = 20_000
@@ -53,6 +53,7 @@ class ScriptOutcome:
         stdout: Text, whole.
         stderr: Text, with tracebacks condensed (S0-59).
         error: One sentence for the model when ``status`` is error; else None.
+        stderr_cut_at: Where in ``stderr`` the sandbox left bytes out, in characters; else None.
     """
 
     plan: ScriptPlan
@@ -63,20 +64,25 @@ class ScriptOutcome:
     stdout: str
     stderr: str
     error: str | None
+    stderr_cut_at: int | None = None
 
     def to_model(
         self,
         *,
         artifacts: Mapping[str, str] | None = None,
+        streams: Mapping[str, str] | None = None,
+        notes: Sequence[str] = (),
         stream_chars: int = MODEL_STREAM_CHARS,
     ) -> dict[str, object]:
         """The tool response: short, structured, without a path of the host.
 
         Args:
-            artifacts: Output path (or ``stdout``/``stderr``) to the name of the artifact that holds it in full.
+            artifacts: Output path to the name of the artifact that holds it.
+            streams: ``stdout`` or ``stderr`` to the name of the artifact that holds it in full.
+            notes: More sentences for the model.
             stream_chars: Most characters of each stream.
         """
-        artifacts = artifacts or {}
+        artifacts, streams = artifacts or {}, streams or {}
         result = self.result
         answer: dict[str, object] = {
             "skill_name": self.plan.skill_name,
@@ -93,13 +99,14 @@ class ScriptOutcome:
                 stream_chars,
                 missing_bytes=result.stdout_total - len(result.stdout) if result.stdout_truncated else 0,
                 cut_at=_characters(result.stdout, result.stdout_cut_at),
-                artifact=artifacts.get("stdout"),
+                artifact=streams.get("stdout"),
             ),
             "stderr": cut(
                 self.stderr,
                 stream_chars,
                 missing_bytes=result.stderr_total - len(result.stderr) if result.stderr_truncated else 0,
-                artifact=artifacts.get("stderr"),
+                cut_at=self.stderr_cut_at,
+                artifact=streams.get("stderr"),
             ),
         }
         if result.files:
@@ -113,8 +120,8 @@ class ScriptOutcome:
             answer["skipped_files"] = shown
             if len(result.skipped_files) > len(shown):
                 answer["skipped_files_left_out"] = len(result.skipped_files) - len(shown)
-        if self.plan.notes or result.notes:
-            answer["notes"] = [*self.plan.notes, *result.notes]
+        if self.plan.notes or result.notes or notes:
+            answer["notes"] = [*self.plan.notes, *result.notes, *notes]
         return answer
 
 
@@ -128,11 +135,14 @@ def script_outcome(
         result: What the sandbox returned.
         error_chars: Longest quoted cause in ``error``; None for no bound (S0-20, S0-21).
     """
-    stdout, raw_stderr = _text(result.stdout), _text(result.stderr)
-    stderr, exception = condense_tracebacks(raw_stderr)
+    stdout = _text(result.stdout)
     if result.status is Status.OK:
+        # What a successful script says is its own business, a quoted traceback included.
+        stderr = _text(result.stderr)
         status = ScriptStatus.WARNING if stderr.strip() else ScriptStatus.SUCCESS
-        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None)
+        cut_at = _characters(result.stderr, result.stderr_cut_at)
+        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at)
+    stderr, cut_at, exception = _condensed_stderr(result)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
     cause = str(exception) if exception else _last_line(stderr)
     error = _sentence(plan, result, reason, shorten(cause, error_chars))
@@ -140,7 +150,7 @@ def script_outcome(
         stderr = _append(stderr, f"Timed out after {_seconds(plan.request.policy.wall_seconds)}")
     elif not stderr.strip():
         stderr = f"Signal {result.signal}" if result.signal is not None else f"Exit code {result.exit_code}"
-    return ScriptOutcome(plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error)
+    return ScriptOutcome(plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at)
 
 
 def cut(
@@ -170,6 +180,17 @@ def cut(
 def _text(stream: bytes) -> str:
     """Bytes as text a model can get: undecodable bytes and NUL become U+FFFD (attack row 53)."""
     return stream.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _condensed_stderr(result: ExecutionResult) -> tuple[str, int | None, ScriptException | None]:
+    """Stderr with its tracebacks condensed; never across the place where the sandbox left bytes out."""
+    cut_at = result.stderr_cut_at
+    if cut_at is None:
+        text, exception = condense_tracebacks(_text(result.stderr))
+        return text, None, exception
+    head, early = condense_tracebacks(_text(result.stderr[:cut_at]))
+    tail, late = condense_tracebacks(_text(result.stderr[cut_at:]))
+    return head + tail, len(head), late or early
 
 
 def _characters(stream: bytes, offset: int | None) -> int | None:

@@ -70,6 +70,10 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return chosen
 
 
+LATE_SECONDS = 1.5
+"""How late a limit may strike on a loaded machine; row 2 of the table wants 0.3 s on an idle one."""
+
+
 @dataclass
 class Box:
     """Runs attacks: real scripts of a skill, mounted at /skill, under a policy of the backend's level."""
@@ -99,6 +103,10 @@ class Box:
     async def run(self, *argv: str, **settings: object) -> ExecutionResult:
         return await self.sandbox.run(self.request(*argv, **settings))
 
+    def assert_on_time(self, result: ExecutionResult, seconds: float) -> None:
+        """The command ended when its deadline, with the grace, says: not before ``seconds`` and not much later."""
+        assert seconds * 1000 - 50 < result.wall_ms < (seconds + LATE_SECONDS) * 1000
+
     async def python(self, code: str | bytes, *args: str, **settings: object) -> ExecutionResult:
         return await self.run("python3", self.script(code), *args, **settings)
 
@@ -111,7 +119,11 @@ def box(backend: Backend, tmp_path: Path, nothing_left: None) -> Box:
     skill = tmp_path / "skill"
     (skill / "scripts").mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: skill\ndescription: attacks\n---\n")
-    return Box(backend.make(), skill, {"isolation": backend.level.value, "min_isolation": backend.level.value, "wall_seconds": 20.0})
+    return Box(
+        backend.make(),
+        skill,
+        {"isolation": backend.level.value, "min_isolation": backend.level.value, "wall_seconds": 20.0},
+    )
 
 
 Run = Callable[..., Awaitable[ExecutionResult]]

@@ -132,26 +132,34 @@ open(deep + b"/file", "wb").close()
     assert "-rf" in names
 
 
-async def test_row_42_output_is_read_only_after_every_writer_is_dead(box):
+async def test_row_42_output_is_read_only_after_every_writer_is_dead(box, tmp_path):
+    workspace = tmp_path / "session"
+    workspace.mkdir()
     code = """
 import os, time
 if os.fork() == 0:
     os.setsid()
     for fd in range(3):
         os.close(fd)
-    with open("grows.txt", "wb", buffering=0) as f:
-        while True:
-            f.write(b"x" * 100_000)
-            time.sleep(0.001)
+    first, last = (os.open(name, os.O_WRONLY | os.O_CREAT) for name in ("a-first.txt", "z-last.txt"))
+    for n in range(40):
+        open(f"between-{n}.txt", "w").close()
+    while True:
+        os.write(first, b"x" * 10)
+        os.write(last, b"x" * 10)
 else:
-    while not os.path.exists("grows.txt"):
+    while not (os.path.exists("z-last.txt") and os.path.getsize("z-last.txt") > 1000):
         time.sleep(0.01)
-    time.sleep(0.05)
 """
-    result = await box.python(code, max_file_bytes=1 << 30, max_total_file_bytes=1 << 30)
+    result = await box.python(code, workspace=workspace, max_file_bytes=1 << 30, max_total_file_bytes=1 << 30)
     assert result.survivors == 0
-    if result.files:
-        assert result.files[0].size % 100_000 == 0
+    assert result.processes_killed == 1
+    files = {file.path: file.content for file in result.files}
+    assert len(files) == 42
+    # A writer that was alive during the collection would have gone on in the second file, and after it in both.
+    assert len(files["a-first.txt"]) - len(files["z-last.txt"]) in {0, 10}
+    for name in ("a-first.txt", "z-last.txt"):
+        assert len(files[name]) == (workspace / name).stat().st_size
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "", "a//b", "./x", "a/", "a\0b", "\udfff\ud800"])
@@ -267,6 +275,62 @@ os.chmod("tool", 0o4755)
     assert os.access(workspace / "tool", os.X_OK)
 
 
+async def test_a_link_in_the_place_of_a_sessions_file_does_not_bring_back_what_was_there(box, tmp_path):
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    await box.bash("echo v1 > f; mkdir d; echo v1 > d/x; echo v1 > pipe; echo v1 > kept", workspace=workspace)
+    second = await box.bash(
+        "echo v2 > g; rm -r f d pipe; ln -s g f; ln -s . d; mkfifo pipe; mkdir -p $(printf 'n/%.0s' {1..40})",
+        workspace=workspace,
+    )
+    for name in ("f", "d", "pipe"):
+        assert any(note.startswith(f"'{name}' is a ") and "removed" in note for note in second.notes), second.notes
+    third = await box.run("bash", "-c", "rm -r n; cat *", workspace=workspace, mounts=())
+    assert third.stdout == b"v2\nv1\n"
+    assert {path.name for path in workspace.iterdir()} == {"g", "kept"}
+
+
+async def test_hard_links_inside_the_workspace_are_kept_as_files_of_their_own(box, tmp_path):
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    await box.bash("echo old > data.csv", workspace=workspace)
+    await box.bash("echo new > data.csv; mkdir d; ln data.csv d/backup.csv; ln data.csv 3", workspace=workspace)
+    for name in ("data.csv", "d/backup.csv", "3"):
+        assert (workspace / name).read_bytes() == b"new\n"
+        assert (workspace / name).stat().st_nlink == 1
+    assert (await box.bash("cat data.csv d/backup.csv", workspace=workspace)).stdout == b"new\nnew\n"
+
+
+async def test_a_hard_link_to_elsewhere_keeps_the_earlier_version_and_says_so(box, tmp_path):
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    outside = tmp_path / "outside"
+    outside.write_text("of the host\n")
+    await box.bash("echo mine > f", workspace=workspace)
+    result = await box.bash(f"rm f; ln {outside} f; ln {outside} new", workspace=workspace)
+    assert sorted(note for note in result.notes if "hard link" in note) == [
+        "'f' was not kept: it has a hard link outside of the workspace; the session keeps the earlier version of it.",
+        "'new' was not kept: it has a hard link outside of the workspace.",
+    ]
+    assert [(path.name, path.read_bytes()) for path in workspace.iterdir()] == [("f", b"mine\n")]
+    assert outside.stat().st_nlink == 1
+
+
+async def test_what_a_session_keeps_can_always_be_copied_in_again(box, tmp_path):
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    limits = {"workspace": workspace, "workspace_bytes": 15_000}
+    await box.bash("head -c 10000 /dev/zero > f", **limits)
+    grown = await box.bash("head -c 12000 /dev/zero > a; head -c 11000 /dev/zero > f", **limits)
+    assert (workspace / "f").stat().st_size == 11_000
+    assert any(note.startswith("'a' was not kept") for note in grown.notes)
+    shrunk = await box.bash("echo > f; head -c 12000 /dev/zero > a", **limits)
+    assert (shrunk.notes, (workspace / "a").stat().st_size) == ((), 12_000)
+    await box.bash("head -c 14000 /dev/zero > a; head -c 4000 /dev/zero > f; head -c 4000 /dev/zero > b", **limits)
+    assert sum(path.stat().st_size for path in workspace.iterdir()) <= 15_000
+    assert (await box.bash("true", **limits)).status is Status.OK
+
+
 async def test_no_host_path_of_the_run_reaches_the_output(box, tmp_path, private_tmp):
     code = """
 import os, sys
@@ -279,6 +343,12 @@ raise SystemExit(f"error in {os.path.abspath(__file__)}: 1")
     assert str(private_tmp).encode() not in result.stdout + result.stderr
     assert result.stdout.startswith(b"/work /skill/scripts/attack_1.py /work /tmp /work\n")
     assert result.stderr == b"error in /skill/scripts/attack_1.py: 1\n"
+
+
+async def test_no_host_path_comes_out_with_other_characters_around_it(box, private_tmp):
+    result = await box.bash("echo $PWD。 ${PWD}-x ${TMPDIR}2 é${PWD}é; dirname $PWD; echo $(dirname $PWD)/other")
+    assert str(private_tmp).encode() not in result.stdout
+    assert result.stdout.decode() == "/work。 /work-x /tmp2 é/worké\n/\n/other\n"
 
 
 async def test_a_script_that_removes_its_own_workspace_still_has_a_result(box):

@@ -22,12 +22,13 @@ async def test_row_1_a_busy_loop_is_ended_at_the_deadline(box, grace, signals):
     assert result.status is Status.TIMEOUT
     assert result.exit_code is None
     assert result.signal in signals
-    assert result.wall_ms > 350
+    box.assert_on_time(result, 0.4)
 
 
 async def test_row_2_a_sleeper_is_ended_at_the_deadline_and_its_output_is_kept(box):
     result = await box.bash("echo before; sleep 1000000", wall_seconds=0.4)
     assert result.timed_out
+    box.assert_on_time(result, 0.4)
     assert result.stdout == b"before\n"
 
 
@@ -45,7 +46,7 @@ while True:
     assert result.timed_out
     assert result.signal == 9
     assert result.stdout == b"ready\n"
-    assert result.wall_ms >= 650
+    box.assert_on_time(result, 0.4 + 0.3)
 
 
 async def test_a_script_may_use_the_grace_to_end_in_order(box):
@@ -96,7 +97,10 @@ async def test_row_11_very_many_files_are_stopped_or_collection_is_bounded(box):
 
 
 async def test_row_11_files_up_to_the_limit_are_collected_up_to_max_files_and_the_rest_is_said(box):
+    await box.bash("true")
+    started = time.process_time()
     result = await box.python("for i in range(500): open('f%03d' % i, 'w').close()", max_files=10)
+    assert time.process_time() - started < 1.0
     assert [file.path for file in result.files] == [f"f{i:03d}" for i in range(10)]
     assert len(result.skipped_files) + 10 < 500
     assert any("390 more files" in note for note in result.notes), result.notes
@@ -156,6 +160,7 @@ async def test_row_14_a_slow_drip_past_the_deadline_keeps_what_came(box):
     result = await box.python(code, wall_seconds=0.7)
     assert result.timed_out
     assert result.stdout.startswith(b"0\n1\n2\n")
+    box.assert_on_time(result, 0.7)
 
 
 async def test_row_15_reading_stdin_ends_at_once(box):
@@ -212,9 +217,11 @@ for i in range(40):
     open(("a" * 120 + "." * 60 + "!" * 60)[: 200 + i % 50] + str(i) + ".tar.gz.", "w").close()
 open("%s" % ("1" * 250), "w").close()
 """
+    await box.bash("touch warm.up")
     started = time.process_time()
     result = await box.python(code)
-    assert time.process_time() - started < 0.5
+    # The row says 100 ms for the collector; this is also the rest of the run.
+    assert time.process_time() - started < 0.25
     assert len(result.files) + len(result.skipped_files) == 41
 
 
@@ -254,6 +261,17 @@ for i in range(10_000):
     result = await box.python(code, workspace_bytes=30 * MIB)
     # Where the workspace has a size of its own, the script sees a full disk and may go on.
     assert result.status is Status.DISK_LIMIT or b"No space left on device" in result.stderr
+
+
+async def test_deep_folders_do_not_hide_what_they_hold_from_the_limit(box):
+    code = """
+deep=$(printf 'd/%.0s' {1..40})
+mkdir -p $deep
+cd $deep
+for i in {1..100}; do head -c 10M /dev/zero > f$i; sleep 0.1; done
+"""
+    result = await box.bash(code, workspace_bytes=20 * MIB)
+    assert result.status is Status.DISK_LIMIT
 
 
 async def test_the_disk_is_as_free_as_before(box, tmp_path: Path):

@@ -6,16 +6,13 @@ import asyncio
 import mimetypes
 from typing import TYPE_CHECKING, Any
 
-from google.adk.tools.base_tool import BaseTool
-from google.genai import types
-
-from adk_skills_agent.adk.answers import failure, required_text
+from adk_skills_agent.adk.answers import required_text
 from adk_skills_agent.adk.declarations import skill_name_schema
-from adk_skills_agent.errors import InvalidArguments, SkillsError
+from adk_skills_agent.adk.tools.skill_tool import SkillTool
+from adk_skills_agent.errors import InvalidArguments
 from adk_skills_agent.sandbox.contract import SKILL_DIR
 
 if TYPE_CHECKING:
-    from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.listing import SkillListing
@@ -28,57 +25,40 @@ MAX_TEXT_BYTES = 4 << 20
 """Largest file that is read as text; a script can read anything."""
 
 
-class ReadReferenceTool(BaseTool):
+class ReadReferenceTool(SkillTool):
     """Reads any text file of a skill, a page at a time."""
+
+    required = ("skill", "reference")
 
     def __init__(self, listing: SkillListing) -> None:
         super().__init__(
-            name=NAME,
-            description=(
-                "Read a file of a skill: a reference, template, example or the source of a script. "
-                "Use the paths the skill's instructions or its file list name. Not for files of the user."
-            ),
+            NAME,
+            "Read a file of a skill: a reference, template, example or the source of a script. "
+            "Use the paths the skill's instructions or its file list name. Not for files of the user.",
+            listing,
         )
-        self._listing = listing
 
-    def _get_declaration(self) -> types.FunctionDeclaration:
-        return types.FunctionDeclaration(
-            name=self.name,
-            description=self.description,
-            parameters_json_schema={
-                "type": "object",
-                "properties": {
-                    "skill": skill_name_schema(self._listing.names),
-                    "reference": {
-                        "type": "string",
-                        "description": "Path relative to the skill directory, such as 'references/guide.md'.",
-                    },
-                    "offset": {
-                        "type": "integer",
-                        "description": "Character to start at, for the next page of a long file. Default 0.",
-                    },
-                },
-                "required": ["skill", "reference"],
+    def properties(self) -> dict[str, dict[str, object]]:
+        """Skill, path and the place to start at."""
+        return {
+            "skill": skill_name_schema(self.listing.names),
+            "reference": {
+                "type": "string",
+                "description": "Path relative to the skill directory, such as 'references/guide.md'.",
             },
-        )
+            "offset": {
+                "type": "integer",
+                "description": "Character to start at, for the next page of a long file. Default 0.",
+            },
+        }
 
-    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the tool when there are skills (C27)."""
-        if not self._listing.empty:
-            await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
-
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
-        """Return the file's text, or what it is when it is no text."""
-        try:
-            name = required_text(args, "skill")
-            reference = required_text(args, "reference")
-            offset = _offset(args.get("offset"))
-            return await asyncio.to_thread(self._read, name, reference, offset)
-        except SkillsError as error:
-            return failure(error)
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+        """The file's text, or what it is when it is no text."""
+        name, reference = required_text(args, "skill"), required_text(args, "reference")
+        return await asyncio.to_thread(self._read, name, reference, _offset(args.get("offset")))
 
     def _read(self, name: str, reference: str, offset: int) -> dict[str, object]:
-        skill = self._listing.skills.load_skill(name)
+        skill = self.listing.skills.load_skill(name)
         path = skill.find(reference, ("references", "assets", "scripts"))
         answer: dict[str, object] = {"skill": skill.name, "reference": path}
         size = skill.resolve(path).stat().st_size

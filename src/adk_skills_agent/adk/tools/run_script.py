@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from google.adk.tools.base_tool import BaseTool
-from google.genai import types
 from opentelemetry import trace
 
-from adk_skills_agent.adk.answers import failure, required_text
+from adk_skills_agent.adk.answers import required_text
 from adk_skills_agent.adk.artifacts import load_inputs, save_outputs
 from adk_skills_agent.adk.declarations import skill_name_schema
-from adk_skills_agent.errors import SandboxError, SkillsError
+from adk_skills_agent.adk.tools.skill_tool import SkillTool
+from adk_skills_agent.errors import InvalidArguments, SkillsError
 from adk_skills_agent.sandbox.redaction import redact_error, redacted
 from adk_skills_agent.scripts import (
     Grants,
@@ -29,10 +27,9 @@ from adk_skills_agent.scripts import (
     workspace_key,
 )
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.workspaces import SessionWorkspaces
+from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, SessionWorkspaces, private_folder
 
 if TYPE_CHECKING:
-    from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.listing import SkillListing
@@ -42,10 +39,14 @@ logger = logging.getLogger(__name__)
 tracer = trace.get_tracer("adk_skills_agent")
 
 NAME = "run_script"
+_LOGGED_BYTES = 8_192
+"""Of a failing script's stderr: the model gets the exception, the owner the traceback (S0-20)."""
 
 
-class RunScriptTool(BaseTool):
+class RunScriptTool(SkillTool):
     """Runs one script of a skill. A failing script is an answer with ``status: error``, never an exception."""
+
+    required = ("skill", "script")
 
     def __init__(
         self,
@@ -53,75 +54,58 @@ class RunScriptTool(BaseTool):
         sandbox: Sandbox,
         *,
         settings: RunSettings,
-        workspaces: SessionWorkspaces,
+        workspaces: SessionWorkspaces = SHARED_WORKSPACES,
+        owner: object = None,
         grants: Grants | None = None,
     ) -> None:
         super().__init__(
-            name=NAME,
-            description=(
-                "Run a script from a skill's scripts/ folder and get its output. Load the skill first; its "
-                "instructions say which script to run and how. The script starts in a working directory where the "
-                "skill's files can be read by their relative paths; files it writes there are kept for the session. "
-                "If a script is not found, do not guess other paths."
-            ),
+            NAME,
+            "Run a script from a skill's scripts/ folder and get its output. Load the skill first; its "
+            "instructions say which script to run and how. The script starts in a working directory where the "
+            "skill's files can be read by their relative paths; files it writes there are kept for the session. "
+            "If a script is not found, do not guess other paths.",
+            listing,
         )
-        self._listing = listing
         self._sandbox = sandbox
         self._settings = settings
         self._workspaces = workspaces
+        self._owner = owner
         self._grants = grants or Grants()
 
-    def _get_declaration(self) -> types.FunctionDeclaration:
-        return types.FunctionDeclaration(
-            name=self.name,
-            description=self.description,
-            parameters_json_schema={
-                "type": "object",
-                "properties": {
-                    "skill": skill_name_schema(self._listing.names),
-                    "script": {"type": "string", "description": "The script's path, such as 'scripts/run.py'."},
-                    "args": {
-                        "anyOf": [
-                            {"type": "object"},
-                            {"type": "array", "items": {"type": "string"}},
-                            {"type": "string"},
-                        ],
-                        "description": (
-                            "Arguments. An object becomes long options ({'top': 3} is --top 3, true is a bare flag, "
-                            "a list repeats the option, '_positional' lists positional arguments); an array is the "
-                            "complete argument list; a string is split like a command line."
-                        ),
-                    },
-                    "files": {
-                        "type": "array",
-                        "items": {"type": "string"},
-                        "description": "Names of artifacts of this session to put into the working directory first.",
-                    },
-                },
-                "required": ["skill", "script"],
+    def properties(self) -> dict[str, dict[str, object]]:
+        """Skill, script, its arguments, and artifacts it should find."""
+        return {
+            "skill": skill_name_schema(self.listing.names),
+            "script": {"type": "string", "description": "The script's path, such as 'scripts/run.py'."},
+            "args": {
+                "anyOf": [
+                    {"type": "object"},
+                    {"type": "array", "items": {"type": "string"}},
+                    {"type": "string"},
+                ],
+                "description": (
+                    "Arguments. An object becomes long options ({'top': 3} is --top 3, true is a bare flag, "
+                    "a list repeats the option, '_positional' lists positional arguments); an array is the "
+                    "complete argument list; a string is split like a command line."
+                ),
             },
-        )
+            "files": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Names of artifacts of this session to put into the working directory first.",
+            },
+        }
 
-    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the tool when there are skills (C27)."""
-        if not self._listing.empty:
-            await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
-
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
-        """Run the script and return what it did."""
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+        """What the script did."""
         try:
-            name = required_text(args, "skill")
-            script = required_text(args, "script")
+            name, script = required_text(args, "skill"), required_text(args, "script")
             inputs = await load_inputs(tool_context, args.get("files"))
             arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
             return await self._run(name, script, arguments, inputs, tool_context)
-        except SandboxError as error:
-            redact_error(error, self._grants.forms)
-            logger.exception("the sandbox failed for script %r of skill %r", args.get("script"), args.get("skill"))
-            return failure(error)
         except SkillsError as error:
             redact_error(error, self._grants.forms)
-            return failure(error)
+            raise
 
     async def _run(
         self,
@@ -133,12 +117,13 @@ class RunScriptTool(BaseTool):
     ) -> dict[str, object]:
         session = tool_context.session
         key = workspace_key(session.app_name, session.user_id, session.id)
-        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
-            async with self._workspaces.use(key) as workspace:
-                plan = await asyncio.to_thread(self._plan, name, script, arguments, inputs, workspace, Path(spill))
+        async with private_folder("adk-skills-spill-") as spill:
+            async with self._workspaces.use(key, self._owner) as workspace:
+                plan = await asyncio.to_thread(self._plan, name, script, arguments, inputs, workspace.path, spill)
                 outcome = await self._execute(plan, execution_id(name, session.id, tool_context.agent_name))
-            artifacts = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
-        return outcome.to_model(artifacts=artifacts)
+            saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
+        notes = [*([workspace.note] if workspace.note else []), *saved.notes]
+        return outcome.to_model(artifacts=saved.files, streams=saved.streams, notes=notes)
 
     def _plan(
         self,
@@ -149,7 +134,7 @@ class RunScriptTool(BaseTool):
         workspace: Path,
         spill: Path,
     ) -> ScriptPlan:
-        skill = self._listing.skills.load_skill(name)
+        skill = self.listing.skills.load_skill(name)
         return plan_script(
             skill,
             script,
@@ -164,8 +149,11 @@ class RunScriptTool(BaseTool):
     async def _execute(self, plan: ScriptPlan, run_id: str) -> ScriptOutcome:
         with tracer.start_as_current_span("run_skill_script") as span:
             span.set_attributes({"skill.name": plan.skill_name, "skill.script": plan.path, "execution.id": run_id})
-            # Our own sandboxes have done so already; others may not know what a secret is.
-            result = redacted(await self._sandbox.run(plan.request), self._grants.forms)
+            try:
+                # Our own sandboxes have redacted already; others may not know what a secret is.
+                result = redacted(await self._sandbox.run(plan.request), self._grants.forms)
+            except ValueError as error:  # the contract's word for a request that cannot be expressed
+                raise InvalidArguments(str(error)) from error
             outcome = script_outcome(plan, result)
             span.set_attributes(
                 {
@@ -174,6 +162,10 @@ class RunScriptTool(BaseTool):
                     "sandbox.level": result.isolation.level.value,
                     "script.wall_ms": result.wall_ms,
                 }
+            )
+        if outcome.error is not None:
+            logger.info(
+                "stderr of %s:\n%s", plan.request.label, result.stderr[-_LOGGED_BYTES:].decode("utf-8", "replace")
             )
         logger.info(
             "script %s of skill %s: %s%s, return code %d, %.0f ms, isolation %s",

@@ -6,13 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from google.adk.tools.base_tool import BaseTool
-from google.genai import types
-
-from adk_skills_agent.adk.answers import failure, required_text
+from adk_skills_agent.adk.answers import required_text
 from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.adk.skill_content import MANIFEST_FILES, skill_content
-from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.adk.tools.skill_tool import SkillTool
 from adk_skills_agent.sandbox.contract import SKILL_DIR
 
 if TYPE_CHECKING:
@@ -32,41 +29,34 @@ _INTRODUCTION = (
 )
 
 
-class UseSkillTool(BaseTool):
+class UseSkillTool(SkillTool):
     """Activates a skill. Its description carries the catalogue, so the system prompt stays untouched (S4-4)."""
 
+    required = ("name",)
+
     def __init__(self, listing: SkillListing, *, manifest_files: int = MANIFEST_FILES) -> None:
-        super().__init__(name=NAME, description=_INTRODUCTION)
-        self._listing = listing
+        super().__init__(NAME, _INTRODUCTION, listing)
         self._manifest_files = manifest_files
 
-    def _get_declaration(self) -> types.FunctionDeclaration:
-        return types.FunctionDeclaration(
-            name=self.name,
-            description=f"{_INTRODUCTION}\n\n{self._listing.text.text}",
-            parameters_json_schema={
-                "type": "object",
-                "properties": {"name": skill_name_schema(self._listing.names)},
-                "required": ["name"],
-            },
-        )
+    def full_description(self) -> str:
+        """The behavioural instruction and, next to it, the catalogue (C23, C24)."""
+        return f"{_INTRODUCTION}\n\n{self.listing.text.text}"
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """One argument: the name, an enum of the valid ones (C29)."""
+        return {"name": skill_name_schema(self.listing.names)}
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Look for changes on disk, then declare the tool; with no skills nothing is declared (C27)."""
-        await self._listing.skills.refresh_if_due()
-        if not self._listing.empty:
-            await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
+        """Look for changes on disk, then declare the tool."""
+        await self.listing.skills.refresh_if_due()
+        await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
-        """Return the skill's instructions and file list."""
-        try:
-            name = required_text(args, "name")
-            return await asyncio.to_thread(self._activate, name, tool_context.agent_name)
-        except SkillsError as error:
-            return failure(error)
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+        """The skill's instructions and file list."""
+        return await asyncio.to_thread(self._activate, required_text(args, "name"), tool_context.agent_name)
 
     def _activate(self, name: str, agent: str) -> dict[str, object]:
-        skill = self._listing.skills.load_skill(name)
+        skill = self.listing.skills.load_skill(name)
         content = skill_content(skill, manifest_files=self._manifest_files)
         logger.info("agent %s activated skill %s", agent, skill.name)
         return {

@@ -41,19 +41,25 @@ class Collected:
     Attributes:
         files: The output files, sorted by path.
         skipped: ``(path, reason)`` of what is there and was not taken.
-        changed: Relative host paths of all new or changed regular files, taken or not, for a persistent workspace;
-            without those that contain a secret.
+        changed: Relative host paths of all new or changed regular files, taken or not, and their sizes in bytes; for a
+            persistent workspace. Without those that contain a secret.
         folders: Relative host paths of all folders seen.
-        present: Given files that are still there, changed or not.
-        complete: Whether the whole workspace was looked at.
+        present: Given files that are still there as regular files, changed or not.
+        replaced: What came from the session and is now something it cannot keep (a link, a pipe), and what that is.
+        outside: Files with a hard link outside of the workspace: their content may not be the run's.
+        unseen: Folders that were not looked into.
+        complete: Whether everything but ``unseen`` was looked at.
         notes: One sentence per renamed file, and one when skipped files are not all listed.
     """
 
     files: list[OutputFile] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
+    changed: dict[str, int] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     present: set[str] = field(default_factory=set)
+    replaced: dict[str, str] = field(default_factory=dict)
+    outside: list[str] = field(default_factory=list)
+    unseen: set[str] = field(default_factory=set)
     complete: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -73,6 +79,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     most = policy.workspace_inodes if policy.workspace_inodes is not None else _DEFAULT_ENTRIES
     walk = Walk(most + len(workspace.given) + len(workspace.given_folders) + len(workspace.links), own=True)
     taken: set[str] = set()
+    hard_links: dict[tuple[int, int], list[Entry]] = {}
     left_out = 0
     budget = policy.max_total_file_bytes
     try:
@@ -92,14 +99,24 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
                     continue
                 if workspace.links.get(entry.path) == entry.info.st_ino and stat.S_ISLNK(entry.info.st_mode):
                     continue
-                if entry.path in workspace.given:
+                reason = _why_not(entry)
+                if not stat.S_ISREG(entry.info.st_mode):
+                    if entry.path in workspace.persistent and reason is not None:
+                        result.replaced[entry.path] = reason
+                elif entry.path in workspace.given:
                     result.present.add(entry.path)
                     if workspace.given[entry.path] == stamp(entry.info):
                         continue
-                reason = _why_not(entry) or (None if secrets is None else _secret_in(entry, secrets))
+                secret = (
+                    _secret_in(entry, secrets) if secrets is not None and stat.S_ISREG(entry.info.st_mode) else None
+                )
+                reason = secret or reason
                 if reason is None:
-                    result.changed.append(entry.path)
+                    result.changed[entry.path] = entry.info.st_size
                     reason = _take(entry, policy, budget, taken, result)
+                elif stat.S_ISREG(entry.info.st_mode) and secret is None:
+                    identity = (entry.info.st_dev, entry.info.st_ino)
+                    hard_links.setdefault(identity, []).append(entry)
                 if reason is None:
                     budget -= result.files[-1].size
                 elif len(result.skipped) < _MAX_SKIPPED:
@@ -108,7 +125,14 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
                     left_out += 1
     finally:
         os.close(top)
-    result.complete = walk.complete
+    for same in hard_links.values():
+        # Only when every name of a file is in the workspace, its content is surely the run's.
+        if len(same) == same[0].info.st_nlink:
+            result.changed.update((entry.path, entry.info.st_size) for entry in same)
+        else:
+            result.outside.extend(entry.path for entry in same)
+    result.unseen = {path for path, _ in walk.skipped}
+    result.complete = walk.stopped is None
     result.skipped.extend((readable(path), reason) for path, reason in walk.skipped[:_MAX_SKIPPED])
     if walk.stopped:
         result.notes.append(f"Not all of the workspace was looked at for output files: {walk.stopped}.")
@@ -168,7 +192,7 @@ def _take(entry: Entry, policy: SandboxPolicy, budget: int, taken: set[str], res
     if name is None:
         return "its path is too long"
     try:
-        content = _read(entry, min(policy.max_file_bytes, budget))
+        content = read_entry(entry, min(policy.max_file_bytes, budget))
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if content is None:
@@ -180,15 +204,19 @@ def _take(entry: Entry, policy: SandboxPolicy, budget: int, taken: set[str], res
     return None
 
 
-def _open(entry: Entry) -> int:
-    try:
-        return os.open(entry.name, _READ, dir_fd=entry.folder)
-    except PermissionError:
-        os.chmod(entry.name, 0o600, dir_fd=entry.folder)  # the script took our right to read its file
-        return os.open(entry.name, _READ, dir_fd=entry.folder)
+def read_entry(entry: Entry, limit: int) -> bytes | None:
+    """The content of a regular file that was found, however the path may have changed since (attack row 40).
 
+    Args:
+        entry: Where it was found, and what ``lstat`` said then.
+        limit: Most bytes it may have.
 
-def _read(entry: Entry, limit: int) -> bytes | None:
+    Returns:
+        None when it is not the file that was found, or larger than ``limit``.
+
+    Raises:
+        OSError: It cannot be opened, or is a link now.
+    """
     descriptor = _open(entry)
     try:
         info = os.fstat(descriptor)
@@ -202,3 +230,11 @@ def _read(entry: Entry, limit: int) -> bytes | None:
         return b"".join(chunks) if left > 0 else None
     finally:
         os.close(descriptor)
+
+
+def _open(entry: Entry) -> int:
+    try:
+        return os.open(entry.name, _READ, dir_fd=entry.folder)
+    except PermissionError:
+        os.chmod(entry.name, 0o600, dir_fd=entry.folder)  # the script took our right to read its file
+        return os.open(entry.name, _READ, dir_fd=entry.folder)

@@ -10,46 +10,79 @@ import os
 import stat
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local.workspace import about
 
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
 
-def find_command(name: bytes, *, path: bytes, cwd: bytes, shown: str) -> bytes:
+def spelling(requested: str, on_host: str) -> str:
+    """A command as a sentence may show it: of a command of the host only its name, for a model gets no host paths.
+
+    Args:
+        requested: ``argv[0]`` as the request has it.
+        on_host: The same after paths of the sandbox became paths of the host.
+    """
+    return requested.rpartition("/")[2] if _is_hosts(requested, on_host) else requested
+
+
+def find_command(requested: str, on_host: str, *, path: bytes, cwd: bytes) -> bytes:
     """The absolute path of an executable file.
 
     Args:
-        name: ``argv[0]`` on the host: a path, or a name to look up.
+        requested: ``argv[0]`` as the request has it.
+        on_host: The same on the host: a path, or a name to look up.
         path: The run's PATH.
         cwd: The run's working directory on the host, for relative paths.
-        shown: How the request spelled it, for the sentence.
 
     Raises:
         SandboxError: There is no such command, or it cannot be executed.
+        ValueError: The name is no valid text.
     """
+    shown = spelling(requested, on_host)
+    name = encode(on_host)
     if b"/" in name:
         found = os.path.join(cwd, name)  # noqa: PTH118
-        problem = _problem(found)
+        problem = _problem(found, hosts=_is_hosts(requested, on_host))
         if problem:
-            raise SandboxError(f"The command {shown!r} cannot be started: {problem}.")
+            raise about(SandboxError(f"The command {shown!r} cannot be started: {problem}."), os.fsdecode(found))
         return found
-    refused = ""
+    refused, where = "", path
     for folder in path.split(b":"):
         if not os.path.isabs(folder):  # noqa: PTH117
             continue  # an empty or relative entry would mean whatever the working directory holds
         candidate = os.path.join(folder, name)  # noqa: PTH118
         if not os.path.exists(candidate):  # noqa: PTH110
             continue
-        problem = _problem(candidate)
+        problem = _problem(candidate, hosts=True)
         if not problem:
             return candidate
-        refused = refused or f" that could be started: {problem}"
-    raise SandboxError(
+        if not refused:
+            refused, where = f" that could be started: {problem}", candidate
+    sentence = (
         f"There is no command {shown!r} on the PATH of scripts{refused}. Install it, or extend PATH in the policy's "
         "env."
     )
+    raise about(SandboxError(sentence), os.fsdecode(where))
 
 
-def _problem(path: bytes) -> str:
+def encode(text: str) -> bytes:
+    """Text as the bytes a process gets, the same in every locale (row 54).
+
+    Raises:
+        ValueError: It contains a lone surrogate that stands for no byte.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        shown = text if len(text) <= 80 else f"{text[:80]}..."
+        raise ValueError(f"{shown!r} is no valid text: it contains a lone surrogate.") from None
+
+
+def _is_hosts(requested: str, on_host: str) -> bool:
+    return requested.startswith("/") and requested == on_host
+
+
+def _problem(path: bytes, *, hosts: bool) -> str:
     try:
         info = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError) as error:
@@ -58,10 +91,10 @@ def _problem(path: bytes) -> str:
         return "it is not a file"
     if not os.access(path, os.X_OK):
         return "it is not executable"
-    return _head_problem(path)
+    return _head_problem(path, hosts=hosts)
 
 
-def _head_problem(path: bytes) -> str:
+def _head_problem(path: bytes, *, hosts: bool) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError:
@@ -80,5 +113,6 @@ def _head_problem(path: bytes) -> str:
         return "its #! line names no interpreter"
     if not os.path.exists(interpreter):  # noqa: PTH110
         hint = " (the file has Windows line ends)" if head.split(b"\n", 1)[0].endswith(b"\r") else ""
-        return f"its #! line names {interpreter.decode('utf-8', 'replace').strip()!r}, which does not exist{hint}"
+        named = interpreter.rpartition(b"/")[2] if hosts else interpreter  # what a skill says itself is no secret
+        return f"its #! line names {named.decode('utf-8', 'replace').strip()!r}, which does not exist{hint}"
     return ""

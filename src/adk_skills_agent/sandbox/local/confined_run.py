@@ -18,11 +18,12 @@ from types import CodeType
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
+from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confinement import SUPERVISOR_PLACEHOLDER, Confinement
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
 from adk_skills_agent.sandbox.local.exit_watch import wait_until_ended
 from adk_skills_agent.sandbox.local.processes import end_run, reap_adopted
-from adk_skills_agent.sandbox.local.run import LocalRun, drain, encode
+from adk_skills_agent.sandbox.local.run import LocalRun, drain
 from adk_skills_agent.sandbox.local.spawner import Child, Launch
 from adk_skills_agent.sandbox.local.workspace import Workspace, stamp
 

@@ -39,6 +39,10 @@ class LevelRun(Protocol):
         """Random, in hexadecimal."""
 
     @property
+    def shown(self) -> str:
+        """The command, as a sentence may show it; valid after ``start()``."""
+
+    @property
     def child(self) -> Child:
         """The process to wait for, with the reading ends of the output; valid after ``start()``."""
 
@@ -62,6 +66,12 @@ class LevelRun(Protocol):
             SandboxUnavailable: The level does not work for this request; it says why.
             ConfigError: The policy grants a variable it must not.
             ValueError: The request cannot be expressed.
+        """
+
+    def may_write_more(self) -> bool | None:
+        """Whether, now that the command has ended, somebody of the run is there to write; never blocks.
+
+        None when only the end of the pipes can tell.
         """
 
     def terminate(self) -> None:

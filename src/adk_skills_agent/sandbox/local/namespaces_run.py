@@ -17,12 +17,12 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.bubblewrap import NOBODY
-from adk_skills_agent.sandbox.local.command import find_command
+from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exact_end import children_of, exact_status
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.processes import RunMarks, process_info
-from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain, encode
+from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain
 from adk_skills_agent.sandbox.local.sandbox_start import Started, shown_folders, start_sandbox
 from adk_skills_agent.sandbox.local.system_view import shown_at
 from adk_skills_agent.sandbox.local.view import PathView
@@ -88,22 +88,15 @@ class NamespacesRun(LocalRun):
         self._count(box)
         box.end()
 
+    def may_write_more(self) -> bool:
+        """Whether anything but process 1 is alive. Bubblewrap itself keeps the pipes open, so their end says nothing."""
+        box = self._started_sandbox
+        return box is not None and os.getpid() == self._owner and _alive_below(box.first_pid, self._command_pid) > 0
+
     def _count(self, box: Started) -> None:
         """Count what is alive besides the command; only the first time counts."""
-        if self._alive_besides is not None:
-            return
-        waiting = children_of(box.first_pid)
-        seen: set[int] = set()
-        alive = 0
-        while waiting:
-            pid = waiting.pop()
-            if pid in seen:
-                continue
-            seen.add(pid)
-            waiting += children_of(pid)
-            info = process_info(pid)
-            alive += info is not None and info.alive and pid != self._command_pid
-        self._alive_besides = alive
+        if self._alive_besides is None:
+            self._alive_besides = _alive_below(box.first_pid, self._command_pid)
 
     def _prepare_and_spawn(self) -> None:
         request, policy = self._request, self._policy
@@ -206,11 +199,13 @@ class NamespacesRun(LocalRun):
             if "\0" in part:
                 raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
             encode(part)
+        places = PathView([*self._mounted(), (WORK_DIR, "/"), (TMP_DIR, "/")])
+        self.shown = spelling(argv[0], places.argument(argv[0]))
         if argv[0] in {self._policy.python, sys.executable}:
             return [shown_at(argv[0]), *argv[1:]]
         if "/" in argv[0]:
             return list(argv)
-        found = find_command(encode(argv[0]), path=encode(path), cwd=b"/", shown=argv[0])
+        found = find_command(argv[0], argv[0], path=encode(path), cwd=b"/")
         return [shown_at(os.fsdecode(found)), *argv[1:]]
 
     def _check_inside(self, path: str, workspace: Workspace) -> None:
@@ -235,7 +230,7 @@ class NamespacesRun(LocalRun):
         if "/" not in name or name in {self._policy.python, sys.executable}:
             return
         where = os.path.normpath(name if name.startswith("/") else str(self._request.cwd / name))
-        find_command(encode(outside.argument(where)), path=encode(path), cwd=b"/", shown=name)
+        find_command(name, outside.argument(where), path=encode(path), cwd=b"/")
 
     def _end_processes(self, result: Aftermath) -> None:
         box, child = self._started_sandbox, self.child
@@ -330,6 +325,22 @@ def _on_the_way(targets: Iterable[str]) -> list[str]:
             inside = path.relative_to(WORK_DIR)
             found.update(dict.fromkeys(str(part) for part in reversed((inside, *inside.parents)) if str(part) != "."))
     return list(found)
+
+
+def _alive_below(first: int, command: int) -> int:
+    """Live processes of a sandbox besides its process 1 and its command."""
+    waiting = children_of(first)
+    seen: set[int] = set()
+    alive = 0
+    while waiting:
+        pid = waiting.pop()
+        if pid in seen:
+            continue
+        seen.add(pid)
+        waiting += children_of(pid)
+        info = process_info(pid)
+        alive += info is not None and info.alive and pid != command
+    return alive
 
 
 def _cpu_seconds(pid: int) -> float:

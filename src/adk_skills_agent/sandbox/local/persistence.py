@@ -16,40 +16,88 @@ from adk_skills_agent.sandbox.local.workspace import Workspace
 
 _PERMISSIONS = 0o777  # set-user-id and the like stay behind
 _UNBOUNDED = 1 << 62
+_MAX_NOTES = 50
 
 
 def persist(workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy) -> list[str]:
     """Move new and changed files into ``target``, inside ``workspace_bytes``; remove there what the run removed.
 
     Returns:
-        One sentence per file that could not be brought back.
+        One sentence per file that could not be brought back, or is kept as it was before the run.
 
     Raises:
-        OSError: ``target`` itself cannot be written.
+        OSError: ``target`` is not there.
     """
-    notes: list[str] = []
     top = str(target)
-    room = _UNBOUNDED if policy.workspace_bytes is None else policy.workspace_bytes
-    changed = set(collected.changed)
-    if collected.complete:
-        _remove_missing(workspace, collected, top)
-    room -= sum(workspace.given[path][1] for path in workspace.persistent & collected.present if path not in changed)
+    os.stat(top)  # noqa: PTH116
+    notes = _remove_gone(workspace, collected, top)
     for path in collected.folders:
-        _make_folder(on_disk(top, path))
-    for path in collected.changed:
-        source, destination = on_disk(workspace.work, path), on_disk(top, path)
-        info = os.lstat(source)
-        room -= info.st_size
-        if room < 0:
-            room += info.st_size
-            notes.append(f"{readable(path)!r} was not kept: the workspace would exceed workspace_bytes.")
-            continue
-        os.chmod(source, stat.S_IMODE(info.st_mode) & _PERMISSIONS | 0o600)  # noqa: PTH101
         try:
-            _move(source, destination)
+            _make_folder(on_disk(top, path))
         except OSError as error:
-            notes.append(f"{readable(path)!r} was not kept: {error.strerror}.")
+            notes.append(f"The folder {readable(path)!r} was not kept: {error.strerror or type(error).__name__}.")
+    for path in collected.outside:
+        notes.append(_not_kept(top, path, "it has a hard link outside of the workspace"))
+    notes += _bring_back(workspace, collected, top, policy)
+    if len(notes) > _MAX_NOTES:
+        notes[_MAX_NOTES:] = [f"The same holds for {len(notes) - _MAX_NOTES:,} more files of the session's workspace."]
     return notes
+
+
+def _bring_back(workspace: Workspace, collected: Collected, top: str, policy: SandboxPolicy) -> list[str]:
+    notes: list[str] = []
+    sizes = collected.changed
+    earlier = {path: _size(on_disk(top, path)) for path in sizes}
+    room = _UNBOUNDED if policy.workspace_bytes is None else policy.workspace_bytes
+    # What stays in the session also counts, or the next run could not copy it in any more: files the run left alone,
+    # and the earlier version of each changed file until the new one has taken its place.
+    left_alone = workspace.persistent.intersection(workspace.given).difference(earlier)
+    if collected.complete:
+        left_alone = {path for path in left_alone if path in collected.present or _below(path, collected.unseen)}
+    room -= sum(workspace.given[path][1] for path in left_alone) + sum(earlier.values())
+    # What shrank goes first and what is new goes last: then everything is kept whenever all of it fits in the end.
+    for path in sorted(sizes, key=lambda path: (not earlier[path], sizes[path] - earlier[path], path)):
+        growth = sizes[path] - earlier[path]
+        if growth > max(room, 0):
+            notes.append(_not_kept(top, path, "the workspace would exceed workspace_bytes"))
+            continue
+        source = on_disk(workspace.work, path)
+        try:
+            info = os.lstat(source)
+            os.chmod(source, stat.S_IMODE(info.st_mode) & _PERMISSIONS | 0o600)  # noqa: PTH101
+            if info.st_nlink > 1:
+                _copy(source, on_disk(top, path))  # its names become files of their own, as they will in the next run
+            else:
+                _move(source, on_disk(top, path))
+        except OSError as error:
+            notes.append(_not_kept(top, path, error.strerror or type(error).__name__))
+        else:
+            room -= growth
+    return notes
+
+
+def _not_kept(top: str, path: str, why: str) -> str:
+    if os.path.lexists(on_disk(top, path)):
+        return f"{readable(path)!r} was not kept: {why}; the session keeps the earlier version of it."
+    return f"{readable(path)!r} was not kept: {why}."
+
+
+def _size(path: bytes) -> int:
+    """Bytes of a regular file; 0 when there is none."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return 0
+    return info.st_size if stat.S_ISREG(info.st_mode) else 0
+
+
+def _below(path: str, folders: set[str] | dict[str, str]) -> bool:
+    """Whether a path or a folder it is in is one of these."""
+    while path:
+        if path in folders:
+            return True
+        path = path.rpartition("/")[0]
+    return False
 
 
 def _make_folder(path: bytes) -> None:
@@ -79,12 +127,12 @@ def _move(source: bytes, destination: bytes) -> None:
 
 
 def _copy(source: bytes, destination: bytes) -> None:
-    """To another file system: under a name of its own first, so that nobody sees half a file."""
+    """Under a name of its own first, so that nobody sees half a file."""
     import shutil
 
     if os.path.isdir(destination):  # noqa: PTH112
         remove_tree(os.fsdecode(destination))
-    partial = destination + f".{os.urandom(4).hex()}.part".encode()
+    partial = os.path.dirname(destination) + f"/.{os.urandom(8).hex()}.part".encode()  # noqa: PTH120
     try:
         shutil.copy2(source, partial, follow_symlinks=False)
         os.replace(partial, destination)  # noqa: PTH105
@@ -93,10 +141,15 @@ def _copy(source: bytes, destination: bytes) -> None:
         raise
 
 
-def _remove_missing(workspace: Workspace, collected: Collected, top: str) -> None:
-    there = collected.present.union(collected.folders)
+def _remove_gone(workspace: Workspace, collected: Collected, top: str) -> list[str]:
+    """Remove what the run removed, or replaced by something a session cannot keep; a sentence for each of these."""
+    if collected.complete:
+        there = collected.present.union(collected.folders)
+        gone = {path for path in workspace.persistent - there if not _below(path, collected.unseen)}
+    else:
+        gone = {path for path in workspace.persistent if _below(path, collected.replaced)}
     # Folders after what is in them.
-    for path in sorted(workspace.persistent - there, reverse=True):
+    for path in sorted(gone, reverse=True):
         try:
             if path in workspace.given_folders:
                 os.rmdir(on_disk(top, path))  # noqa: PTH106
@@ -104,3 +157,10 @@ def _remove_missing(workspace: Workspace, collected: Collected, top: str) -> Non
                 os.unlink(on_disk(top, path))  # noqa: PTH108
         except OSError:
             continue  # somebody else put something there meanwhile; it is not ours to remove
+    notes = [
+        f"{readable(path)!r} {reason} now, which a session cannot keep: it was removed from the session's workspace."
+        for path, reason in collected.replaced.items()
+    ]
+    if not collected.complete and workspace.persistent:
+        notes.append("What the script removed may still be in the session's workspace: not all of it was looked at.")
+    return notes

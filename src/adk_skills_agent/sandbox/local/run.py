@@ -18,7 +18,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.collection import collect
-from adk_skills_agent.sandbox.local.command import find_command
+from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exit_watch import wait_until_ended
 from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
@@ -46,6 +46,7 @@ class LocalRun:
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
         self.run_id = os.urandom(8).hex()
+        self.shown: str  # the command, as a sentence may show it
         self.view: PathView
         self.child: Child
         self.marks: RunMarks
@@ -67,6 +68,10 @@ class LocalRun:
             folder_limit(self._workspace.work, policy.workspace_bytes, policy.workspace_inodes),
             folder_limit(self._workspace.tmp, policy.tmp_bytes, policy.workspace_inodes),
         )
+
+    def may_write_more(self) -> bool | None:
+        """Not known here; the pipes tell."""
+        return None
 
     def terminate(self) -> None:
         """Ask the command to end: SIGTERM to its group."""
@@ -161,7 +166,7 @@ class LocalRun:
         )
         self._own(workspace)
         pairs = [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
-        self.view = PathView([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)])
+        self.view = PathView([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)], root=workspace.root)
         environment = build_environment(
             policy,
             request.env,
@@ -209,7 +214,8 @@ class LocalRun:
         # The host's interpreter is meant literally, also when it happens to be under a folder called /work.
         literal = argv[0] in {self._policy.python, sys.executable}
         name = argv[0] if literal else self.view.argument(argv[0])
-        command = find_command(encode(name), path=encode(path), cwd=cwd, shown=argv[0])
+        self.shown = spelling(argv[0], name)
+        command = find_command(argv[0], name, path=encode(path), cwd=cwd)
         return [portable(os.fsdecode(command)), *(self.view.argument(part) for part in argv[1:])]
 
     def _end_processes(self, result: Aftermath) -> None:
@@ -265,15 +271,6 @@ class LocalRun:
         if workspace is None:
             return None
         return workspace.remove() if started else workspace.undo()
-
-
-def encode(text: str) -> bytes:
-    """Text as the bytes a process gets, the same in every locale (row 54)."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        shown = text if len(text) <= 80 else f"{text[:80]}..."
-        raise ValueError(f"{shown!r} is no valid text: it contains a lone surrogate.") from None
 
 
 def _stdin_file(data: bytes, root: str) -> int:

@@ -209,7 +209,8 @@ async def _supervise(
         stream.close()
     if aftermath.not_started and supervision.cause is None:
         said = captures[1].kept().decode("utf-8", "replace").strip().rpartition(": ")[2]
-        raise SandboxError(f"The command {request.argv[0]!r} could not be started: {said or 'the system refused it'}.")
+        shown = getattr(run, "shown", request.argv[0])
+        raise SandboxError(f"The command {shown!r} could not be started: {said or 'the system refused it'}.")
     enforcement = choice.level.report(policy)
     report = IsolationReport(choice.level.level, enforcement.enforced, enforcement.degraded, choice.reasons)
     return outcome(report, supervision, streams, aftermath, watched, Times(waited_since, child.started, ended))

@@ -14,8 +14,9 @@ from pathlib import Path
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
+from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.first_process import Control, first_process
-from adk_skills_agent.sandbox.local.run import drain, encode
+from adk_skills_agent.sandbox.local.run import drain
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
 from adk_skills_agent.sandbox.local.system_view import etc_files, python_folders_of, shown_at, system_view
 from adk_skills_agent.sandbox.local.user_mapping import map_users

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local.workspace import about
 
 if TYPE_CHECKING:
     import resource
@@ -159,15 +160,18 @@ def _refusal(error: OSError, launch: Launch) -> Exception:
             f"The arguments are too large for this system: {size:,} bytes in {len(launch.argv):,} arguments, the "
             f"longest {longest:,} bytes (Linux allows 131,071 for one). Pass the data as an input file or on stdin."
         )
+    # A model may get to see the sentence; the path is for the owner's traceback.
+    path = os.fsencode(error.filename) if error.filename else launch.argv[0]
+    name = "the working directory" if path == launch.cwd else repr(os.fsdecode(path.rpartition(b"/")[2]))
     reason = {
         errno.EMFILE: "this process has no file descriptor left (raise its limit: ulimit -n)",
         errno.ENFILE: "the system has no file descriptor left",
         errno.ENOMEM: "the system has no memory left",
         errno.EAGAIN: "the limit of processes is reached (ulimit -u, or the container's pids limit)",
-        errno.ENOENT: f"{os.fsdecode(error.filename or launch.argv[0])} does not exist",
-        errno.EACCES: f"{os.fsdecode(error.filename or launch.argv[0])} may not be used",
-    }.get(error.errno or 0, error.strerror or str(error))
-    return SandboxError(f"The sandbox could not start a process: {reason}.")
+        errno.ENOENT: f"{name} does not exist",
+        errno.EACCES: f"{name} may not be used",
+    }.get(error.errno or 0, error.strerror or type(error).__name__)
+    return about(SandboxError(f"The sandbox could not start a process: {reason}."), os.fsdecode(path))
 
 
 _spawner: Spawner | None = None

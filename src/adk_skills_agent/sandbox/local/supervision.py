@@ -16,6 +16,8 @@ from adk_skills_agent.sandbox.local.output_filter import OutputFilter
 
 CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop get their turn
+_FIRST_LOOK_SECONDS = 0.002
+_LAST_LOOK_SECONDS = 0.05
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
 
 OnOutput = Callable[[str, bytes], None]
@@ -190,6 +192,15 @@ class Supervision:
         else:
             # Somebody still holds a pipe: perhaps the end of a pipeline that is about to finish, perhaps a daemon.
             self._after(self._policy.drain_seconds, self._finish)
+            self._look_for_writers(_FIRST_LOOK_SECONDS)
+
+    def _look_for_writers(self, pause: float) -> None:
+        """Where the pipes do not end with the last writer: ask now and then whether there is one."""
+        more = self._run.may_write_more()
+        if more:
+            self._after(pause, lambda: self._look_for_writers(min(pause * 1.5, _LAST_LOOK_SECONDS)))
+        elif more is not None:
+            self._finish()
 
     def _deadline(self) -> None:
         if self._exited or self._killed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import stat
@@ -70,11 +69,6 @@ class Walk:
     def entries(self, folder: int) -> Generator[Entry, None, None]:
         """Everything under ``folder``, a descriptor that stays the caller's; close the generator when not done."""
         yield from self._visit(folder, "", 0)
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything was seen."""
-        return self.stopped is None and not self.skipped
 
     def _visit(self, folder: int, prefix: str, depth: int) -> Generator[Entry, None, None]:
         with os.scandir(folder) as scan:
@@ -144,15 +138,77 @@ def open_own_folder(name: str, parent: int | None = None) -> int:
 
 
 def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, int]:
-    """Bytes on disk (not sparse holes) and entries of a tree, counted up to the bounds."""
-    walk = Walk(max_entries, max_seconds=max_seconds)
-    used = count = 0
+    """Bytes on disk (not sparse holes) and entries of a tree of any depth, counted up to the bounds.
+
+    It holds one descriptor, however deep the tree is: the way back is "..", and is believed only when it leads to the
+    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again.
+
+    Raises:
+        OSError: ``path`` is no folder that can be opened.
+    """
+    usage = _Usage(max_entries, time.monotonic() + max_seconds)
     folder = open_folder(path)
+    above: list[tuple[tuple[int, int], list[str]]] = []
     try:
-        with contextlib.closing(walk.entries(folder)) as entries:
-            for entry in entries:
-                count += 1
-                used += entry.info.st_blocks * 512
+        below = usage.count(folder)
+        while not usage.over:
+            if below:
+                try:
+                    child = os.open(below.pop(), _DIRECTORY, dir_fd=folder)
+                except OSError:  # gone, or without permission
+                    continue
+                above.append((_identity(folder), below))
+                os.close(folder)
+                folder = child
+                below = usage.count(folder)
+            elif above:
+                parent, below = above.pop()
+                up = os.open("..", _DIRECTORY, dir_fd=folder)
+                os.close(folder)
+                folder = up
+                if _identity(folder) != parent:
+                    break
+            else:
+                break
+    except OSError:
+        return usage.bytes, usage.entries  # taken away under the walk; what was counted holds
     finally:
         os.close(folder)
-    return used, count
+    return usage.bytes, usage.entries
+
+
+class _Usage:
+    def __init__(self, max_entries: int, deadline: float) -> None:
+        self.bytes = 0
+        self.entries = 0
+        self.over = False
+        self._max_entries = max_entries
+        self._deadline = deadline
+        self._linked: set[tuple[int, int]] = set()
+
+    def count(self, folder: int) -> list[str]:
+        """Add what is in one folder; the names of the folders in it."""
+        folders: list[str] = []
+        with os.scandir(folder) as scan:
+            for item in scan:
+                if self.entries >= self._max_entries or time.monotonic() > self._deadline:
+                    self.over = True
+                    return []
+                self.entries += 1
+                try:
+                    info = item.stat(follow_symlinks=False)
+                except OSError:  # gone
+                    continue
+                if stat.S_ISDIR(info.st_mode):
+                    folders.append(item.name)
+                elif info.st_nlink > 1:  # several names, one content
+                    if (info.st_dev, info.st_ino) in self._linked:
+                        continue
+                    self._linked.add((info.st_dev, info.st_ino))
+                self.bytes += info.st_blocks * 512
+        return folders
+
+
+def _identity(folder: int) -> tuple[int, int]:
+    info = os.fstat(folder)
+    return info.st_dev, info.st_ino

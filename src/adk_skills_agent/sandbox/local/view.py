@@ -13,8 +13,9 @@ from pathlib import PurePosixPath
 
 from adk_skills_agent.sandbox.local.tree import portable
 
-# A host path of a mount ends where a file name cannot go on: "/x/pdf" in "/x/pdf-tools" is another folder, the same in
-# "/x/pdf." at the end of a sentence is not.
+# The folders of a run have random names, so they are recognised wherever they occur. A host path of a mount ends
+# where a file name cannot go on: "/x/pdf" in "/x/pdf-tools" is another folder, the same in "/x/pdf." at the end of a
+# sentence is not.
 _LOOK_AHEAD = 2
 _BOUNDARY = rb"(?![A-Za-z0-9_\-\x80-\xff]|\.[A-Za-z0-9_])"
 
@@ -24,9 +25,10 @@ class PathView:
 
     Args:
         pairs: ``(sandbox path, host path)``; of nested paths the longest wins.
+        root: The run's own host folder, with a random name; in output it becomes ``/``.
     """
 
-    def __init__(self, pairs: Iterable[tuple[PurePosixPath, str]]) -> None:
+    def __init__(self, pairs: Iterable[tuple[PurePosixPath, str]], *, root: str | None = None) -> None:
         # Host paths as UTF-8 text like everything that travels; the agent's locale decides nothing (row 54).
         known = ((str(inside), portable(host)) for inside, host in pairs)
         self._to_host = sorted(known, key=lambda pair: -len(pair[0]))
@@ -36,12 +38,18 @@ class PathView:
             for spelling in (raw, os.path.realpath(raw)):
                 if spelling not in {b"/", inside.encode()}:
                     needles.setdefault(spelling, inside.encode())
+        own: tuple[bytes, ...] = ()
+        if root is not None:
+            raw = portable(root).encode("utf-8", "surrogateescape")
+            own = (raw, os.path.realpath(raw))
+            for spelling in own:
+                needles.setdefault(spelling, b"/")
+                needles.setdefault(spelling + b"/", b"/")
         self._needles = needles
         ordered = sorted(needles, key=len, reverse=True)
         self._longest = len(ordered[0]) if ordered else 0
-        self._pattern = (
-            re.compile(rb"(?:" + b"|".join(map(re.escape, ordered)) + rb")" + _BOUNDARY) if ordered else None
-        )
+        patterns = (re.escape(needle) + (b"" if needle.startswith(own) else _BOUNDARY) for needle in ordered)
+        self._pattern = re.compile(b"|".join(patterns)) if ordered else None
 
     def argument(self, value: str) -> str:
         """A host path for an argument that is, or starts with, a path of the sandbox; else the argument as it is."""
@@ -81,9 +89,19 @@ class PathView:
             rest = data[start:]
             for needle in self._needles:
                 if needle.startswith(rest) or (rest.startswith(needle) and len(rest) < len(needle) + _LOOK_AHEAD):
-                    return start
+                    return self._before_match(data, start)
             start += 1
         return len(data)
+
+    def _before_match(self, data: bytes, cut: int) -> int:
+        """The same place, or the start of the host path it is inside: a path may contain the beginning of another."""
+        if self._pattern is not None:
+            for match in self._pattern.finditer(data):
+                if match.start() >= cut:
+                    break
+                if match.end() > cut:
+                    return match.start()
+        return cut
 
 
 class ViewStream:

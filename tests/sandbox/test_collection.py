@@ -1,0 +1,103 @@
+"""What the collector does with a file that is not any more what it was when it was found, and what it costs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local.collection import collect, read_entry
+from adk_skills_agent.sandbox.local.tree import Entry, open_folder
+from adk_skills_agent.sandbox.local.workspace import Workspace, create_workspace
+
+SECONDS = 20
+
+
+@pytest.fixture
+def workspace() -> Workspace:
+    return create_workspace("test")
+
+
+def read_after(folder: Path, change: Callable[[Path], None], *, limit: int = 1000) -> bytes | None:
+    """Find a file, change what is at its path, and read it, in a thread that may block for ever."""
+    path = folder / "out.txt"
+    path.write_bytes(b"found")
+    descriptor = open_folder(str(folder))
+    entry = Entry("out.txt", "out.txt", descriptor, path.lstat())
+    change(path)
+    answer: Future[bytes | None] = Future()
+
+    def read() -> None:
+        try:
+            answer.set_result(read_entry(entry, limit))
+        except OSError as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        return answer.result(SECONDS)
+    finally:
+        os.close(descriptor)
+
+
+def test_row_40_a_file_that_stayed_what_it_was_is_read(tmp_path):
+    assert read_after(tmp_path, lambda path: None) == b"found"
+
+
+def test_row_40_a_pipe_in_the_place_of_a_file_does_not_block(tmp_path):
+    def swap(path: Path) -> None:
+        path.unlink()
+        os.mkfifo(path)
+
+    assert read_after(tmp_path, swap) is None
+
+
+def test_row_40_a_link_in_the_place_of_a_file_is_not_followed_even_to_the_same_file(tmp_path):
+    def swap(path: Path) -> None:
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to("elsewhere")
+
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        read_after(tmp_path, swap)
+
+
+def test_row_40_another_file_in_its_place_is_not_read(tmp_path):
+    def swap(path: Path) -> None:
+        path.rename(tmp_path / "elsewhere")
+        path.write_bytes(b"other")
+
+    assert read_after(tmp_path, swap) is None
+
+
+def test_row_42_a_file_that_grew_beyond_the_limit_is_not_read(tmp_path):
+    assert read_after(tmp_path, lambda path: path.write_bytes(b"found and more"), limit=10) is None
+
+
+def test_row_11_the_collector_does_not_look_at_more_than_its_bounds(workspace):
+    for number in range(5000):
+        Path(workspace.work, f"f{number:05d}").touch()
+    started = time.process_time()
+    result = collect(workspace, SandboxPolicy(workspace_inodes=1000, max_files=10))
+    assert time.process_time() - started < 1.0
+    assert len(result.files) == 10
+    assert len(result.changed) == 1000
+    assert any("more than 1,000 files" in note for note in result.notes)
+    assert not result.complete
+
+
+def test_row_19_odd_names_cost_the_collector_little(workspace):
+    names = [("a" * 120 + "." * 60 + "!" * 60)[: 200 + n] + str(n) + ".tar.gz." for n in range(40)]
+    names += [("e\u0301" * 60)[: 80 + n] + str(n) for n in range(40)]
+    for name in names:
+        Path(workspace.work, name).touch()
+    started = time.process_time()
+    result = collect(workspace, SandboxPolicy(max_files=100))
+    assert time.process_time() - started < 0.25
+    assert len(result.files) == len(names)

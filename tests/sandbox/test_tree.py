@@ -1,0 +1,72 @@
+"""How much a tree holds, whatever its shape."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.sandbox.local.removal import remove_tree
+from adk_skills_agent.sandbox.local.tree import disk_usage
+
+MANY = 10**6
+SECONDS = 60.0
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "top"
+    folder.mkdir()
+    yield folder
+    # pytest cannot remove what is nested too deep, and would fail in all later runs.
+    assert remove_tree(str(folder)) is None
+
+
+def test_every_file_counts_once_and_links_are_not_followed(top):
+    (top / "a" / "b").mkdir(parents=True)
+    (top / "a" / "b" / "file").write_bytes(bytes(1 << 20))
+    (top / "c").mkdir()
+    used, entries = disk_usage(str(top), MANY, SECONDS)
+    assert 1 << 20 <= used < 2 << 20
+    assert entries == 4
+    os.link(top / "a" / "b" / "file", top / "c" / "same")
+    (top / "c" / "link").symlink_to("/usr")
+    assert disk_usage(str(top), MANY, SECONDS) == (used, entries + 2)
+
+
+def test_a_file_below_more_folders_than_there_are_descriptors_and_stack_frames_counts(top):
+    depth = max(3000, sys.getrecursionlimit() * 2)
+    before = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(top)
+        for _ in range(depth):
+            os.mkdir("d")
+            os.chdir("d")
+        Path("file").write_bytes(bytes(1 << 20))
+        os.fchdir(before)
+    finally:
+        os.close(before)
+    (top / "z").write_bytes(bytes(1 << 20))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    used, entries = disk_usage(str(top), MANY, SECONDS)
+    assert used >= 2 << 20
+    assert entries == depth + 2
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_count_ends_at_its_bounds(top):
+    for number in range(50):
+        (top / f"d{number}").mkdir()
+        (top / f"d{number}" / "file").touch()
+    assert disk_usage(str(top), 60, SECONDS)[1] == 60
+    assert disk_usage(str(top), MANY, -1.0) == (0, 0)
+
+
+def test_what_is_no_folder_is_an_error(top):
+    (top / "link").symlink_to(top)
+    for path in (top / "missing", top / "link"):
+        with pytest.raises(OSError, match=r"No such|Not a directory|symbolic"):
+            disk_usage(str(path), MANY, SECONDS)
