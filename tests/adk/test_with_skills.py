@@ -428,10 +428,11 @@ async def test_the_list_of_files_is_capped_and_says_so(
 async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_owner_is_told(
     skills: Path, rehearse: Any, ask: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S0-14: the default policy asks for more than the process level."""
+    """S0-14: a tool that cannot work is not offered."""
     server = rehearse("turns: [{text: hello}]")
     with caplog.at_level(logging.WARNING):
-        await ask(with_skills(agent_for(server), [skills]), "hi")
+        nothing_so_strong = SandboxPolicy(isolation="cgroup", min_isolation="cgroup")
+        await ask(with_skills(agent_for(server), [skills], policy=nothing_so_strong), "hi")
     assert server.requests[0].tool_names == ["use_skill", "read_reference"]
     assert "run_script is not offered" in caplog.text
 
@@ -440,11 +441,12 @@ async def test_a_tool_made_alone_answers_that_the_sandbox_is_unavailable(skills:
     registry = SkillsRegistry()
     registry.discover([skills])
     server = rehearse(one_call("run_script", skill="reporter", script="write.py"))
-    tools = [create_use_skill_tool(registry), create_run_script_tool(registry)]
+    nothing_so_strong = SandboxPolicy(isolation="cgroup", min_isolation="cgroup")
+    tools = [create_use_skill_tool(registry), create_run_script_tool(registry, policy=nothing_so_strong)]
     answered = await ask(agent_for(server, tools=tools), "go")
     result = dict(answered.results)["run_script"]
     assert result["error_code"] == "SANDBOX_UNAVAILABLE"
-    assert "process" in result["error"]
+    assert "cgroup" in result["error"]
 
 
 async def test_more_kinds_of_scripts_run_when_the_owner_says_how(

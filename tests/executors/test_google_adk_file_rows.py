@@ -1,10 +1,9 @@
-"""Rows of GOOGLE_ADK.md about files, languages and arguments; see test_google_adk_rows.py."""
+"""Rows of GOOGLE_ADK.md about files, languages and arguments; see test_executor_adk_rows.py."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ Tools = Callable[..., SkillToolset]
 
 async def test_e8_a_script_with_a_shebang_line_can_be_started_by_name(call: Any, env_tools: Tools) -> None:
     tools = env_tools(
-        {"scripts/run.py": f"#!{sys.executable}\nprint('by name')\n", "scripts/tool": "#!/bin/sh\necho t\n"}
+        {"scripts/run.py": "#!/usr/bin/env python3\nprint('by name')\n", "scripts/tool": "#!/bin/sh\necho t\n"}
     )
     answer = await run_command(call, tools, "cd skills/tools && ./scripts/run.py && scripts/tool")
     assert (answer["stdout"], answer["exit_code"]) == ("by name\nt\n", 0)

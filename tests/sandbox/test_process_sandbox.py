@@ -64,7 +64,7 @@ async def test_the_agents_own_interpreter_is_meant_literally():
 
 async def test_an_interpreter_of_the_host_that_cannot_be_started_is_named_without_its_path(tmp_path, nothing_left):
     interpreter = tmp_path / "acme" / "bin" / "python3"
-    policy = SandboxPolicy(min_isolation="process", python=str(interpreter))
+    policy = SandboxPolicy(isolation="process", min_isolation="process", python=str(interpreter))
     modes = {"it cannot be read": None, "it is not executable": 0o644, "'gone', which does not exist": 0o755}
     for problem, mode in modes.items():
         if mode is not None:
@@ -80,7 +80,7 @@ async def test_an_interpreter_of_the_host_that_cannot_be_started_is_named_withou
 async def test_a_command_beside_the_interpreter_that_cannot_be_started_is_named_without_its_path(tmp_path):
     (tmp_path / "acme-tool").write_text(f"#!{tmp_path}/gone\n")
     (tmp_path / "acme-tool").chmod(0o755)
-    policy = SandboxPolicy(min_isolation="process", python=str(tmp_path / "python3"))
+    policy = SandboxPolicy(isolation="process", min_isolation="process", python=str(tmp_path / "python3"))
     with pytest.raises(SandboxError, match=r"no command 'acme-tool'.*'gone', which does not exist") as caught:
         await local_sandbox().run(ExecutionRequest(("acme-tool",), policy))
     assert str(tmp_path) not in str(caught.value)

@@ -153,7 +153,7 @@ tempfile.tempdir = sys.argv[1]
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-policy = SandboxPolicy(min_isolation="process")
+policy = SandboxPolicy(isolation="process", min_isolation="process")
 box = local_sandbox()
 
 async def main():

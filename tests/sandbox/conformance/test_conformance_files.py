@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import InputFile, ReadOnlyMount, Status
+from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel, ReadOnlyMount, Status
 
 
 async def test_row_34_nothing_of_the_agents_environment_gets_through(box, agent_environment):
@@ -308,6 +308,9 @@ async def test_a_hard_link_to_elsewhere_keeps_the_earlier_version_and_says_so(bo
     outside.write_text("of the host\n")
     await box.bash("echo mine > f", workspace=workspace)
     result = await box.bash(f"rm f; ln {outside} f; ln {outside} new", workspace=workspace)
+    if result.isolation.level is not IsolationLevel.PROCESS:
+        assert outside.stat().st_nlink == 1  # stronger levels have nothing to link to
+        return
     assert sorted(note for note in result.notes if "hard link" in note) == [
         "'f' was not kept: it has a hard link outside of the workspace; the session keeps the earlier version of it.",
         "'new' was not kept: it has a hard link outside of the workspace.",
@@ -348,7 +351,7 @@ raise SystemExit(f"error in {os.path.abspath(__file__)}: 1")
 async def test_no_host_path_comes_out_with_other_characters_around_it(box, private_tmp):
     result = await box.bash("echo $PWD。 ${PWD}-x ${TMPDIR}2 é${PWD}é; dirname $PWD; echo $(dirname $PWD)/other")
     assert str(private_tmp).encode() not in result.stdout
-    assert result.stdout.decode() == "/work。 /work-x /tmp2 é/worké\n/\n/other\n"
+    assert result.stdout.decode().replace("//", "/") == "/work。 /work-x /tmp2 é/worké\n/\n/other\n"
 
 
 async def test_a_script_that_removes_its_own_workspace_still_has_a_result(box):

@@ -271,7 +271,8 @@ cd $deep
 for i in {1..100}; do head -c 10M /dev/zero > f$i; sleep 0.1; done
 """
     result = await box.bash(code, workspace_bytes=20 * MIB)
-    assert result.status is Status.DISK_LIMIT
+    # A workspace of its own size refuses the bytes; one on the host's disk is watched.
+    assert result.status is Status.DISK_LIMIT or b"No space left" in result.stderr
 
 
 async def test_the_disk_is_as_free_as_before(box, tmp_path: Path):

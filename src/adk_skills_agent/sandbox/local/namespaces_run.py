@@ -24,7 +24,7 @@ from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.processes import RunMarks, process_info
 from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain
 from adk_skills_agent.sandbox.local.sandbox_start import Started, shown_folders, start_sandbox
-from adk_skills_agent.sandbox.local.system_view import shown_at
+from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.view import PathView
 from adk_skills_agent.sandbox.local.watchdog import DiskLimit
 from adk_skills_agent.sandbox.local.workspace import Workspace, about, fill_workspace, stamp
@@ -210,6 +210,10 @@ class NamespacesRun(LocalRun):
 
     def _check_inside(self, path: str, workspace: Workspace) -> None:
         """Say in a sentence what can be known of the command and its folder before it starts."""
+        name = self._request.argv[0]
+        by_path = "/" in name and name not in {self._policy.python, sys.executable}
+        if not by_path and self._request.cwd == WORK_DIR:
+            return
         linked: dict[str, str] = {}
         for mount in self._request.mounts:
             source = os.path.abspath(mount.source)  # noqa: PTH100
@@ -226,8 +230,7 @@ class NamespacesRun(LocalRun):
         )
         if not os.path.isdir(encode(outside.directory(self._request.cwd))):  # noqa: PTH112
             raise ValueError(f"cwd {str(self._request.cwd)!r} does not exist in the sandbox.")
-        name = self._request.argv[0]
-        if "/" not in name or name in {self._policy.python, sys.executable}:
+        if not by_path:
             return
         where = os.path.normpath(name if name.startswith("/") else str(self._request.cwd / name))
         find_command(name, outside.argument(where), path=encode(path), cwd=b"/")

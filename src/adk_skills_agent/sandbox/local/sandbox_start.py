@@ -16,9 +16,10 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.first_process import Control, first_process
+from adk_skills_agent.sandbox.local.python_view import python_folders_of, shown_at
 from adk_skills_agent.sandbox.local.run import drain
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
-from adk_skills_agent.sandbox.local.system_view import etc_files, python_folders_of, shown_at, system_view
+from adk_skills_agent.sandbox.local.system_view import etc_files, system_view
 from adk_skills_agent.sandbox.local.user_mapping import map_users
 
 _READY_SECONDS = 20.0
@@ -139,7 +140,8 @@ def _arguments(
     request: ExecutionRequest, policy: SandboxPolicy, uid: int | None, environment: dict[str, str], files: _Files
 ) -> list[str]:
     network = policy.network.mode == "host"
-    system = system_view(network=network)
+    shown = shown_folders(request, policy)
+    system = system_view(tuple(target for _, target in shown), network=network)
     arguments = bubblewrap.isolation_arguments(policy, root=uid is not None)
     arguments += system.shown
     for made in etc_files(bubblewrap.NOBODY if uid is None else uid, network=network):
@@ -149,7 +151,7 @@ def _arguments(
         arguments += ["--perms", "0444", "--ro-bind-data", str(content), bubblewrap.STDIN_PATH]
     arguments += bubblewrap.private_arguments(policy)
     # After the sandbox's own folders, because an interpreter may be installed under one of those on the host.
-    arguments += bubblewrap.bind_arguments(shown_folders(request, policy))
+    arguments += bubblewrap.bind_arguments(shown)
     arguments += [*system.sealed, "--remount-ro", "/"]
     arguments += bubblewrap.environment_arguments(environment)
     # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
