@@ -31,7 +31,8 @@ tempfile.tempdir = sys.argv[1]
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 def request(code, **policy):
-    return ExecutionRequest(("bash", "-c", code), SandboxPolicy(**{{"isolation": "process", "min_isolation": "process", **policy}}))
+    limits = {{"isolation": "process", "min_isolation": "process", **policy}}
+    return ExecutionRequest(("bash", "-c", code), SandboxPolicy(**limits))
 box = local_sandbox()
 """
 

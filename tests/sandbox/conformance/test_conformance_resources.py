@@ -194,7 +194,7 @@ print(sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
     result = await box.python(code, cpu_seconds=1, wall_seconds=30.0)
     assert result.exit_code == 0
     assert result.stdout in {b"[-24, -24]\n", b"[-9, -9]\n", b"[-24, -9]\n"}
-    assert result.cpu_ms is None or result.cpu_ms > 1500
+    assert result.cpu_ms is None or result.cpu_ms > 1000  # more than one child used; the kernel samples its limit
 
 
 async def test_row_18_descriptors_run_out_in_the_script_only(box):

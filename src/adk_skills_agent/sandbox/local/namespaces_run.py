@@ -22,9 +22,9 @@ from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exact_end import children_of, exact_status
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.processes import RunMarks, process_info
+from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain
 from adk_skills_agent.sandbox.local.sandbox_start import Started, shown_folders, start_sandbox
-from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.view import PathView
 from adk_skills_agent.sandbox.local.watchdog import DiskLimit
 from adk_skills_agent.sandbox.local.workspace import Workspace, about, fill_workspace, stamp
@@ -89,7 +89,7 @@ class NamespacesRun(LocalRun):
         box.end()
 
     def may_write_more(self) -> bool:
-        """Whether anything but process 1 is alive. Bubblewrap itself keeps the pipes open, so their end says nothing."""
+        """Whether anything but process 1 is alive; bubblewrap keeps the pipes open, so their end says nothing."""
         box = self._started_sandbox
         return box is not None and os.getpid() == self._owner and _alive_below(box.first_pid, self._command_pid) > 0
 
@@ -107,13 +107,12 @@ class NamespacesRun(LocalRun):
             tmp=str(TMP_DIR),
             run_id=self.run_id,
         )
-        for mount in request.mounts:
-            if not mount.source.is_dir():
-                raise about(SandboxError(f"The folder for {mount.target} is not there."), mount.source)
+        self._check_sources()
         if self._network is not None:
             environment.update(self._network.environment())
         self.view = PathView(self._mounted())
         command = self._inner_command(environment["PATH"])
+        environment["PATH"] = ":".join(shown_at(folder) for folder in environment["PATH"].split(":"))
         box = start_sandbox(request, policy, uid=self._uid, environment=environment, command=command)
         self._started_sandbox, self.child = box, box.child
         try:
@@ -217,15 +216,15 @@ class NamespacesRun(LocalRun):
         linked: dict[str, str] = {}
         for mount in self._request.mounts:
             source = os.path.abspath(mount.source)  # noqa: PTH100
-            for name in workspace.links if mount.linked else ():
-                if name not in linked and os.path.lexists(encode(f"{source}/{name}")):
-                    linked[name] = f"{source}/{name}"
+            for entry in workspace.links if mount.linked else ():
+                if entry not in linked and os.path.lexists(encode(f"{source}/{entry}")):
+                    linked[entry] = f"{source}/{entry}"
         outside = PathView(
             [
                 *self._mounted(),
                 (WORK_DIR, workspace.work),
                 (TMP_DIR, workspace.tmp),
-                *((WORK_DIR / name, where) for name, where in linked.items()),
+                *((WORK_DIR / entry, where) for entry, where in linked.items()),
             ]
         )
         if not os.path.isdir(encode(outside.directory(self._request.cwd))):  # noqa: PTH112

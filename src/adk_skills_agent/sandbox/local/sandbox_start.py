@@ -139,7 +139,7 @@ def shown_folders(request: ExecutionRequest, policy: SandboxPolicy) -> list[tupl
 def _arguments(
     request: ExecutionRequest, policy: SandboxPolicy, uid: int | None, environment: dict[str, str], files: _Files
 ) -> list[str]:
-    network = policy.network.mode == "host"
+    network = policy.network.mode
     shown = shown_folders(request, policy)
     system = system_view(tuple(target for _, target in shown), network=network)
     arguments = bubblewrap.isolation_arguments(policy, root=uid is not None)
@@ -155,8 +155,10 @@ def _arguments(
     arguments += [*system.sealed, "--remount-ro", "/"]
     arguments += bubblewrap.environment_arguments(environment)
     # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
-    families = (seccomp.AF_INET, seccomp.AF_INET6) if network else None
-    program = seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families)
+    families = (seccomp.AF_INET, seccomp.AF_INET6) if network == "host" else None
+    program = seccomp.program(
+        platform.machine(), seccomp.NAMESPACES, sockets=families, system_v_memory=policy.memory_bytes is None
+    )
     return [*arguments, "--seccomp", str(files.memory(program))]
 
 

@@ -82,6 +82,7 @@ def program(
     pretend_metadata: bool | None = None,
     guarded: tuple[int, ...] | None = None,
     refuse_truncate: bool = False,
+    system_v_memory: bool = True,
 ) -> bytes:
     """The filter, as the array of ``struct sock_filter`` the kernel and bubblewrap's ``--seccomp`` take.
 
@@ -96,6 +97,8 @@ def program(
         guarded: Process ids the run must not signal, nor everything at once; for kernels whose Landlock has no signal
             scope (before ABI 6). None checks no signals.
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
+        system_v_memory: Permit ``shmget()`` with namespaces. Such a segment belongs to no process, so that only a
+            cgroup can count it.
 
     Raises:
         ValueError: There is no table for ``arch``, or no such profile.
@@ -124,6 +127,8 @@ def program(
             # 2 and 3 are "all processes of the user" here and there; ioprio counts from 1.
             build.if_argument(name, 0, (2,) if name == "setpriority" else (3,))
         build.if_argument("fcntl", 1, (_F_SETLEASE,))
+    elif not system_v_memory:
+        build.answer(["shmget"], _UNKNOWN)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)
     if refuse_truncate:

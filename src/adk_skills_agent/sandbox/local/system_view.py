@@ -16,7 +16,8 @@ USER_NAME = "sandbox"
 SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SYSTEM_FOLDERS = frozenset((*SYSTEM_LINKS, "libexec", "share", "include", "games", "local"))
 _ETC = ("ld.so.cache", "alternatives", "ssl/openssl.cnf", "fonts")
-_ETC_WITH_NETWORK = ("resolv.conf", "hosts", "ssl/certs", "pki/tls/certs")
+_ETC_WITH_HOSTS_NETWORK = ("resolv.conf", "hosts")
+_CERTIFICATES = ("ssl/certs", "pki/tls/certs")
 _LIBRARIES = "cuda"  # /usr/local/cuda-13.0: no application's
 # One of these hides a folder with less work for the kernel than a file system of its own; all are the system's.
 _EMPTY = ("/usr/games", "/usr/local/games", "/usr/local/src", "/usr/local/include", "/usr/local/sbin", "/usr/local/etc")
@@ -44,12 +45,12 @@ class SystemView:
 
 
 @functools.lru_cache(maxsize=8)
-def system_view(inside: tuple[str, ...], *, network: bool) -> SystemView:
+def system_view(inside: tuple[str, ...], *, network: str) -> SystemView:
     """The system, looked at once per process.
 
     Args:
         inside: Folders that will be shown besides it; one may be in a folder that is hidden.
-        network: The sandbox has the host's network and needs to find name servers.
+        network: Mode of the policy's network; certificates are shown where a host can be reached.
     """
     arguments = ["--ro-bind", "/usr", "/usr"]
     empty = next((path for path in _EMPTY if os.path.isdir(path) and not _has_content(path)), None)  # noqa: PTH112
@@ -69,7 +70,9 @@ def system_view(inside: tuple[str, ...], *, network: bool) -> SystemView:
     if os.path.isdir("/nix/store"):  # noqa: PTH112
         arguments += ["--ro-bind", "/nix/store", "/nix/store"]
     arguments += _time_zone()
-    etc = [f"/etc/{name}" for name in (*_ETC, *(_ETC_WITH_NETWORK if network else ()))]
+    names = [*_ETC, *(_CERTIFICATES if network in {"host", "allow"} else ())]
+    names += _ETC_WITH_HOSTS_NETWORK if network == "host" else ()
+    etc = [f"/etc/{name}" for name in names]
     arguments += bind_arguments((path, path) for path in etc if os.path.exists(path))  # noqa: PTH110
     return SystemView(tuple(arguments), tuple(sealed))
 
@@ -84,7 +87,7 @@ def _time_zone() -> list[str]:
     return bind_arguments([(real, path)])
 
 
-def etc_files(uid: int, *, network: bool) -> tuple[MadeFile, ...]:
+def etc_files(uid: int, *, network: str) -> tuple[MadeFile, ...]:
     """Files of ``/etc`` that are made: they name the sandbox's user and nobody of the host."""
     files = [
         MadeFile(
@@ -94,7 +97,7 @@ def etc_files(uid: int, *, network: bool) -> tuple[MadeFile, ...]:
         MadeFile("/etc/group", f"root:x:0:\n{USER_NAME}:x:{uid}:\n".encode()),
         MadeFile("/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\n"),
     ]
-    if not network:
+    if network != "host":
         files.append(MadeFile("/etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n"))
     return tuple(files)
 

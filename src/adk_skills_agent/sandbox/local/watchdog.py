@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
+from adk_skills_agent.sandbox.local.memory_files import memory_in_files, private_memory, shared_memory
 from adk_skills_agent.sandbox.local.processes import PROC, ProcessInfo, RunMarks, all_processes
 from adk_skills_agent.sandbox.local.tree import disk_usage
 
@@ -69,6 +70,7 @@ class Watched:
     peak_rss: int = 0
     _next_disk: float = field(default=0.0)
     _over: bool = field(default=False)
+    _shared_before: int = field(default_factory=shared_memory)
 
 
 class Watchdog:
@@ -147,6 +149,15 @@ def _processes_problem(run: Watched, members: list[ProcessInfo]) -> tuple[Status
             return (
                 Status.OUT_OF_MEMORY,
                 f"Stopped: its {len(members)} processes used {used >> 20} MiB of memory together; memory_bytes is "
+                f"{run.memory_bytes >> 20} MiB.",
+            )
+    if run.memory_bytes is not None and shared_memory() - run._shared_before > run.memory_bytes // 2:
+        pids = [info.pid for info in members]
+        used = private_memory(pids) + memory_in_files(pids)
+        if used > run.memory_bytes:
+            return (
+                Status.OUT_OF_MEMORY,
+                f"Stopped: it used {used >> 20} MiB of memory, files in memory included; memory_bytes is "
                 f"{run.memory_bytes >> 20} MiB.",
             )
     if run.pids is not None:

@@ -1,0 +1,323 @@
+"""Rows 5 to 9, 20, 21, 29, 31, 32, 36, 55, 61, 64: what a run with namespaces of its own can do to the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from adk_skills_agent.sandbox.contract import Network, Status
+
+MIB = 1 << 20
+
+
+def processes_with(word: str) -> list[int]:
+    return [process.pid for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or [])]
+
+
+@pytest.mark.level("namespaces")
+async def test_row_5_threads_run_out_in_the_script_only(box):
+    code = """
+import threading, time
+started = 0
+try:
+    for _ in range(500):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        started += 1
+except RuntimeError:
+    print("refused after", started)
+import os; os._exit(0)
+"""
+    result = await box.python(code, pids=20)
+    assert result.stdout.startswith(b"refused after")
+    assert int(result.stdout.split()[-1]) <= 20
+
+
+@pytest.mark.level("namespaces")
+async def test_the_limit_of_processes_is_the_runs_own_and_exact(box):
+    code = """
+import os, signal
+pids = []
+try:
+    while len(pids) < 100:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        pids.append(pid)
+except BlockingIOError:
+    print(len(pids))
+"""
+    first, second = await asyncio.gather(box.python(code, pids=12), box.python(code, pids=12))
+    assert (first.stdout, second.stdout) == (b"11\n", b"11\n")
+
+
+@pytest.mark.level("namespaces")
+async def test_row_8_many_children_inside_their_own_limits_are_stopped_together(box):
+    code = """
+import os, time
+for _ in range(8):
+    if os.fork() == 0:
+        x = bytearray(60 << 20)
+        time.sleep(60)
+time.sleep(60)
+"""
+    result = await box.python(code, memory_bytes=200 * MIB)
+    assert result.status is Status.OUT_OF_MEMORY
+    assert result.wall_ms < 15_000
+
+
+@pytest.mark.level("namespaces")
+async def test_row_7_memory_that_is_in_no_process_is_counted_too(box):
+    code = """
+import os, time
+for _ in range(8):
+    file = os.memfd_create("x")
+    os.write(file, bytes(40 << 20))
+time.sleep(60)
+"""
+    result = await box.python(code, memory_bytes=200 * MIB)
+    assert result.status is Status.OUT_OF_MEMORY
+    code = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.shmget(0, 1 << 30, 0o1600) < 0)
+"""
+    assert (await box.python(code, memory_bytes=200 * MIB)).stdout == b"True\n"
+
+
+@pytest.mark.level("namespaces")
+async def test_row_9_every_place_that_can_be_written_is_full_at_its_limit(box, tmp_path):
+    before = shutil.disk_usage("/tmp").free
+    code = """
+import os
+for folder in ("/work", "/tmp", "/dev/shm"):
+    size = 0
+    try:
+        while True:
+            with open(f"{folder}/{size}", "wb") as file:
+                file.write(bytes(1 << 20))
+            size += 1
+    except OSError as error:
+        print(folder, size, error.strerror)
+for folder in ("/", "/dev", "/etc", "/run", "/usr", "/skill"):
+    try:
+        open(f"{folder}/x", "wb")
+        print("could write", folder)
+    except OSError:
+        pass
+"""
+    result = await box.python(code, workspace_bytes=8 * MIB, tmp_bytes=4 * MIB, shm_bytes=2 * MIB)
+    full = b"No space left on device"
+    assert result.stdout.splitlines() == [b"/work 8 " + full, b"/tmp 4 " + full, b"/dev/shm 2 " + full]
+    assert shutil.disk_usage("/tmp").free > before - 30 * MIB
+
+
+@pytest.mark.level("namespaces")
+@pytest.mark.parametrize("folder", ["/work", "/tmp", "/dev/shm"])
+async def test_row_11_files_without_content_are_counted_too(box, folder):
+    code = f"""
+import time
+for i in range(1_000_000):
+    open("{folder}/%d" % i, "w").close()
+    if i % 500 == 0:
+        time.sleep(0.01)
+"""
+    result = await box.python(code, workspace_inodes=3000)
+    assert result.status is Status.DISK_LIMIT
+    assert any("3,000 files" in note for note in result.notes)
+
+
+@pytest.mark.level("namespaces")
+async def test_row_20_a_daemon_that_gave_up_everything_dies_with_the_run(box):
+    code = """
+import os, time
+word = "adk-row-20-daemon"
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 1000)
+        os.chdir("/")
+        os.execve("/bin/sh", ["sh", "-c", "sleep 60; :", word], {})
+    os._exit(0)
+os.wait()
+time.sleep(0.1)
+"""
+    result = await box.python(code)
+    assert (result.exit_code, result.survivors) == (0, 0)
+    assert result.processes_killed >= 1
+    assert processes_with("adk-row-20-daemon") == []
+
+
+@pytest.mark.level("namespaces")
+async def test_row_21_children_in_sessions_of_their_own_die_at_the_deadline(box):
+    code = "for i in 1 2 3; do setsid sh -c 'sleep 60; :' adk-row-21 & done; trap '' TERM; sleep 60; sleep 60"
+    result = await box.bash(code, wall_seconds=0.5, term_grace_seconds=0.2)
+    assert result.timed_out
+    assert processes_with("adk-row-21") == []
+
+
+@pytest.mark.level("namespaces")
+async def test_row_29_nothing_inside_can_end_or_stop_process_1(box):
+    code = """
+import os, signal
+for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGHUP, signal.SIGSEGV, signal.SIGCHLD):
+    os.kill(1, number)
+print("still here")
+os._exit(5)
+"""
+    result = await box.python(code)
+    assert (result.stdout, result.exit_code, result.status) == (b"still here\n", 5, Status.ERROR)
+
+
+@pytest.mark.level("namespaces")
+async def test_row_32_a_run_started_by_a_thread_that_ends_is_not_ended_with_it(box):
+    # The loop's own worker threads live on; a loop in a thread of its own is the case that differs.
+    results = []
+
+    def other() -> None:
+        async def one() -> None:
+            results.append(await box.bash("sleep 0.3; echo whole"))
+
+        asyncio.run(one())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert results[0].stdout == b"whole\n"
+
+
+@pytest.mark.level("namespaces")
+async def test_row_36_only_the_runs_own_processes_and_no_path_of_the_host_are_seen(box, tmp_path):
+    code = """
+import os
+pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+print(len(pids) <= 3, max(pids) < 20)
+print(sorted(os.listdir("/proc/self/fd")))
+print(open("/proc/self/mountinfo").read())
+print(open("/proc/net/unix").read().count("\\n"))
+print(os.listdir("/root") if os.path.isdir("/root") else [])
+"""
+    result = await box.python(code)
+    lines = result.stdout.decode().splitlines()
+    assert lines[0] == "True True"
+    assert lines[1] == "['0', '1', '2', '3']"
+    assert str(tmp_path) not in result.stdout.decode()
+    assert lines[-2] == "1"
+
+
+@pytest.mark.level("namespaces")
+async def test_row_64_the_kernel_cannot_be_configured(box):
+    code = """
+import os
+for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/sysrq-trigger", "/sys/power/state"):
+    try:
+        os.open(path, os.O_WRONLY)
+        print("open", path)
+    except OSError:
+        pass
+try:
+    os.write(os.open("/proc/self/oom_score_adj", os.O_WRONLY), b"-500")
+    print("lowered")
+except OSError:
+    pass
+print("end")
+"""
+    assert (await box.python(code)).stdout == b"end\n"
+
+
+@pytest.mark.level("namespaces")
+async def test_row_61_two_runs_share_no_place(box):
+    write = "touch /dev/shm/x /tmp/x x; ls /dev/shm /tmp . | grep -c x; sleep 0.3"
+    read = "sleep 0.15; ls /dev/shm /tmp; ls -a . | grep x; echo end"
+    first, second = await asyncio.gather(box.bash(write), box.bash(read))
+    assert first.stdout == b"3\n"
+    assert second.stdout.endswith(b"end\n")
+    assert b"x" not in second.stdout.replace(b"end", b"").split()
+
+
+@pytest.mark.level("namespaces")
+async def test_row_55_the_agents_interpreter_and_its_packages_work_wherever_they_are(box):
+    # As a plain user the suite's packages come by PYTHONPATH, which is not the scripts'.
+    module = "psutil" if psutil.__file__.startswith(sys.prefix) else "json"
+    result = await box.python(f"import sys, {module}; print({module}.__name__, *sys.version_info[:2])")
+    expected = f"{module} {sys.version_info.major} {sys.version_info.minor}\n".encode()
+    assert result.stdout == expected
+    code = f"import sys, {module}; print({module}.__name__, *sys.version_info[:2])"
+    assert (await box.run(sys.executable, "-c", code)).stdout == expected
+    assert (await box.bash(f"python3 -c '{code}'")).stdout == expected
+
+
+@pytest.mark.level("namespaces")
+async def test_row_55_another_interpreter_is_shown_too(box, tmp_path):
+    import venv
+
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    (tmp_path / "venv" / ".env").write_text("SECRET=hunter2")
+    python = str(tmp_path / "venv" / "bin" / "python3")
+    code = f"import sys, os; print(sys.prefix); print(os.path.exists({str(tmp_path / 'venv' / '.env')!r}))"
+    result = await box.run(python, "-c", code, python=python)
+    assert result.stdout.decode().splitlines() == [str(tmp_path / "venv"), "False"]
+
+
+@pytest.mark.level("namespaces")
+async def test_folders_named_by_the_policy_are_readable_at_their_own_path(box, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "x").write_text("rows")
+    result = await box.bash(f"cat {data}/x; touch {data}/y; echo", extra_ro=(str(data),))
+    assert result.stdout == b"rows\n"
+    assert b"Read-only file system" in result.stderr
+
+
+@pytest.mark.level("namespaces")
+async def test_a_loopback_of_its_own_is_up_and_nobody_elses(box):
+    code = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_connection(server.getsockname()) as client:
+        client.sendall(b"to myself")
+        print(server.accept()[0].recv(20).decode())
+"""
+    result = await box.python(code, network=Network.loopback())
+    assert result.stdout == b"to myself\n"
+
+
+@pytest.mark.level("namespaces")
+async def test_the_sandboxs_user_has_a_name_and_nobody_of_the_host_is_listed(box):
+    code = """
+import getpass, os, pwd
+print(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_dir, len(pwd.getpwall()), os.getuid() != 0)
+"""
+    result = await box.python(code)
+    assert result.stdout == b"sandbox /work 2 True\n"
+
+
+@pytest.mark.level("namespaces")
+async def test_how_a_command_ended_is_exact_where_the_kernel_tells(box):
+    by_signal = await box.bash("kill -9 $$")
+    by_code = await box.bash("exit 137")
+    assert by_signal.signal == 9
+    assert by_code.exit_code == 137 or by_code.signal_inferred
+    if not by_code.signal_inferred:
+        assert (by_code.exit_code, by_code.signal, by_signal.signal_inferred) == (137, None, False)
+
+
+@pytest.mark.level("namespaces")
+async def test_nothing_is_left_open_or_mounted_after_many_runs(box):
+    await box.run("bash", "-c", "true")
+    mounts = Path("/proc/self/mountinfo").read_text()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    threads = threading.active_count()
+    for i in range(30):
+        await box.run("bash", "-c", ("true", "exit 3", "sleep 60 & true", "sleep 60")[i % 4], wall_seconds=0.2)
+    time.sleep(0.05)
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert threading.active_count() <= threads + 1  # the watchdog

@@ -1,0 +1,83 @@
+"""The conformance suite once more, as a user without privileges: the way most agents outside of containers run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PLAIN_USER = 61_234
+"""Owns nothing on any machine and runs nothing else, so that its limit of processes is the tests' own."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user; else all tests are as that user"),
+]
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """An interpreter of this version that other users may run."""
+    wanted = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for candidate in (f"/usr/bin/python{wanted}", f"/usr/local/bin/python{wanted}", sys.executable):
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        try:
+            done = subprocess.run(
+                [candidate, "-c", code], user=PLAIN_USER, env={}, cwd="/", capture_output=True, text=True, check=False
+            )
+        except OSError:
+            continue
+        if done.stdout.strip() == wanted:
+            return candidate
+    pytest.skip(f"no Python {wanted} that other users may run")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="plain-user-") as folder:
+        os.chown(folder, PLAIN_USER, PLAIN_USER)
+        yield Path(folder)
+
+
+def run_suite(python: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A copy, because the repository may be in a private folder."""
+    for name in ("src", "tests"):
+        shutil.copytree(REPOSITORY / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "pyproject.toml", home)
+    packages = home / "packages"
+    packages.symlink_to(sysconfig.get_paths()["purelib"])
+    return subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", f"--basetemp={home}/t", *arguments],
+        user=PLAIN_USER,
+        group=PLAIN_USER,
+        extra_groups=[],
+        cwd=home,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": f"{home}/src:{packages}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1200,
+    )
+
+
+@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+def test_every_row_holds_for_an_agent_without_privileges(python, home, level):
+    done = run_suite(python, home, "tests/sandbox/conformance", "-k", level, "-m", "not slow")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None, done.stdout[-2000:]
+    assert int(passed[1]) > 100
+
+
+def test_the_special_cases_of_the_namespaces_level_hold_too(python, home):
+    done = run_suite(python, home, "tests/sandbox/test_namespaces_level.py")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
