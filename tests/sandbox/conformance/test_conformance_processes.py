@@ -32,7 +32,8 @@ async def test_row_22_a_grandchild_in_another_session_does_not_either(box):
 async def test_the_end_of_a_pipeline_may_finish_after_the_script(box):
     result = await box.bash("exec > >(sleep 0.1; tr a-z A-Z); echo hello")
     assert result.stdout == b"HELLO\n"
-    assert result.processes_killed == 0
+    # tr has written everything and closed its pipes; it may still be on its way out when the run is swept.
+    assert result.processes_killed <= 1
 
 
 async def test_row_23_a_grandchild_that_writes_for_ever_is_cut_off(box):
