@@ -173,4 +173,3 @@ def _conclude(run: DemoRun, written: list[str]) -> None:
         f"catalogue  {run.skills} skills cost {run.catalog_tokens} tokens of each request; the model read "
         f"{run.prompt_tokens:,} tokens in all"
     )
-    print("isolation  level 'process', chosen for our own examples; see adk-skills doctor for what this machine can do")
