@@ -30,6 +30,24 @@ def adk_skills(*arguments: object, cwd: Path | None = None, **env: str) -> subpr
     )
 
 
+def run_and_signal(skills: Path, temporary: Path, number: signal.Signals) -> tuple[int, str]:
+    """Start a script that sleeps, with a temporary folder of its own, and signal the program."""
+    temporary.mkdir()
+    program = subprocess.Popen(
+        [PROGRAM, "run", skills / "counter", "sleep.sh", "--min-isolation", "process"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=temporary.parent,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "started\n"
+    program.send_signal(number)
+    _, stderr = program.communicate(timeout=30)
+    return program.returncode, stderr
+
+
 @pytest.fixture
 def skills(make_skill: Callable[..., Path]) -> Path:
     make_skill("letters", description="Writes letters. Use it for letters.", files={"assets/a.txt": "x"})
@@ -226,20 +244,8 @@ def test_run_with_a_wrong_script_or_input_is_wrong_usage_in_one_line(skills: Pat
 
 def test_ctrl_c_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    program = subprocess.Popen(
-        [PROGRAM, "run", skills / "counter", "sleep.sh", "--min-isolation", "process"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == "started\n"
-    program.send_signal(signal.SIGINT)
-    _, stderr = program.communicate(timeout=30)
-    assert program.returncode == 130
+    returncode, stderr = run_and_signal(skills, temporary, signal.SIGINT)
+    assert returncode == 130
     assert "Traceback" not in stderr
     deadline = time.monotonic() + 10
     while any(temporary.iterdir()) and time.monotonic() < deadline:
@@ -319,20 +325,8 @@ def test_a_model_without_a_key_ends_in_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path, number: signal.Signals) -> None:
     temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    program = subprocess.Popen(
-        [PROGRAM, "run", skills / "counter", "sleep.sh", "--min-isolation", "process"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == "started\n"
-    program.send_signal(number)
-    _, stderr = program.communicate(timeout=30)
-    assert program.returncode == 128 + number
+    returncode, stderr = run_and_signal(skills, temporary, number)
+    assert returncode == 128 + number
     assert f"ended by {number.name}" in stderr
     assert list(temporary.iterdir()) == []
 
