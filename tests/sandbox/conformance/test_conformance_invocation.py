@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
@@ -215,10 +214,16 @@ async def test_a_policy_is_met_exactly_or_refused_with_reasons(box, backend):
         with pytest.raises(SandboxUnavailable, match="weaker") as caught:
             await box.run("true", min_isolation=level.value)
         assert caught.value.reasons
-        result = None
-        with contextlib.suppress(SandboxUnavailable):
+        refused: SandboxUnavailable | None = None
+        try:
             result = await box.run("true", isolation=level.value)
-        assert result is None or result.isolation.level is level
+        except SandboxUnavailable as error:
+            refused = error
+        if refused is None:
+            assert result.isolation.level is level
+        else:
+            assert refused.reasons
+            assert "min_isolation='process'" in str(refused)
 
 
 async def test_a_policy_with_an_impossible_value_is_refused(box):
