@@ -32,7 +32,7 @@ check: setup  ## Lint, format, types, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: setup  ## Measure against google-adk, interleaved, as ratios
+bench: setup  ## Measure against google-adk and others, sides in turns, as ratios (below 10 minutes)
 	@$(BIN)/python benchmarks/run.py
 
 docs: setup  ## Build the documentation into site/
@@ -40,4 +40,4 @@ docs: setup  ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .venv-adk-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output
+	rm -rf .venv .venv-adk-* .venv-bench-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# A hook: prints at the end which isolation levels were tested.
+from level_table import pytest_terminal_summary as pytest_terminal_summary
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 

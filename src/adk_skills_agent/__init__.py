@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local import local_sandbox
     from adk_skills_agent.sandbox.policy_file import load_policy
     from adk_skills_agent.sandbox.secrets import Secret
+    from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
 
 __version__ = "0.1.0"
 
@@ -77,17 +78,21 @@ _HOME = {
     "sandbox.local": ("local_sandbox",),
     "sandbox.policy_file": ("load_policy",),
     "sandbox.secrets": ("Secret",),
+    "sandbox.streaming": ("EndEvent", "OutputEvent", "ResourceSample"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "Diagnostic",
+    "EndEvent",
     "ErrorCode",
     "ExecutionRequest",
     "ExecutionResult",
     "IsolationReport",
     "Network",
+    "OutputEvent",
     "RegistryConfig",
+    "ResourceSample",
     "Sandbox",
     "SandboxError",
     "SandboxPolicy",

@@ -28,6 +28,7 @@ from adk_skills_agent.sandbox.secrets import Secret
 
 
 def test_it_is_a_google_adk_executor_with_the_documented_defaults() -> None:
+    """S0-86."""
     executor = LocalSandboxCodeExecutor()
     assert isinstance(executor, BaseCodeExecutor)
     assert (executor.default_timeout_seconds, executor.max_memory_mb, executor.max_cpu_seconds) == (30, 256, 30)
@@ -49,6 +50,7 @@ def test_success_has_stdout_and_an_empty_stderr(executor: LocalSandboxCodeExecut
 
 
 def test_a_failure_has_its_traceback_without_our_frames_but_with_the_line(executor: LocalSandboxCodeExecutor) -> None:
+    """S0-58: what was printed before the exception stays."""
     result = run(executor, "print('before')\ndef go():\n    raise ValueError('bad')\ngo()\n")
     assert result.stdout == "before\n"
     assert result.exit_code == 1
@@ -72,6 +74,7 @@ def test_a_failure_has_its_traceback_without_our_frames_but_with_the_line(execut
     ],
 )
 def test_how_code_ends_is_a_result(executor: LocalSandboxCodeExecutor, code: str, status: int, stderr: str) -> None:
+    """S0-56, S0-68 to S0-70."""
     result = run(executor, code)
     assert result.exit_code == status
     assert stderr in result.stderr
@@ -84,6 +87,7 @@ def test_code_runs_as_main_and_its_functions_can_be_pickled(executor: LocalSandb
 
 
 def test_code_larger_than_an_argument_can_be(executor: LocalSandboxCodeExecutor) -> None:
+    """S0-46, S0-48, GOOGLE_ADK row 16: code does not go into an argument."""
     assert run(executor, f"x = {'y' * 3_000_000!r}\nprint(len(x))").stdout == "3000000\n"
 
 
@@ -92,6 +96,7 @@ def test_standard_input_is_at_its_end(executor: LocalSandboxCodeExecutor) -> Non
 
 
 def test_the_timeout_of_the_call_comes_first_then_the_executors(executor: LocalSandboxCodeExecutor) -> None:
+    """S0-71, S0-72, S0-84, S1-1 to S1-3; GOOGLE_ADK row 1."""
     loop = "print('partial', flush=True)\nwhile True: pass"
     result = run(executor, loop, timeout_seconds=0.5)
     assert (result.stdout, result.stderr, result.exit_code) == ("partial\n", "timed out after 0.5 s", -1)
@@ -103,6 +108,7 @@ def test_the_timeout_of_the_call_comes_first_then_the_executors(executor: LocalS
 
 
 def test_zero_is_a_timeout_and_an_explicit_none_is_no_limit() -> None:
+    """S0-73."""
     executor = LocalSandboxCodeExecutor(min_isolation="process", default_timeout_seconds=None)
     assert executor.effective_policy().wall_seconds is None
     assert run(executor, "print(1)").stdout == "1\n"
@@ -110,6 +116,7 @@ def test_zero_is_a_timeout_and_an_explicit_none_is_no_limit() -> None:
 
 
 def test_a_policy_holds_where_the_executors_fields_were_not_given() -> None:
+    """S0-72: the executor's own fields come before its policy, the policy before the defaults."""
     policy = SandboxPolicy(min_isolation="process", memory_bytes=1 << 30, wall_seconds=7, cpu_seconds=3)
     of_policy = LocalSandboxCodeExecutor(policy=policy).effective_policy()
     assert (of_policy.memory_bytes, of_policy.wall_seconds, of_policy.cpu_seconds) == (1 << 30, 7, 3)
@@ -131,6 +138,7 @@ def test_a_secret_reaches_the_code_and_not_the_result() -> None:
 
 
 def test_memory_beyond_the_limit_is_a_failure(executor: LocalSandboxCodeExecutor) -> None:
+    """S0-90, S1-16."""
     result = run(executor, "x = bytearray(600 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('got it')")
     assert result.exit_code != 0
     assert "MemoryError" in result.stderr or "out of memory" in result.stderr
@@ -159,6 +167,7 @@ def test_long_output_is_cut_and_whole_in_an_output_file(executor: LocalSandboxCo
 
 
 def test_input_files_are_there_and_output_files_come_back(executor: LocalSandboxCodeExecutor) -> None:
+    """S0-44, S0-45, S0-93: binary and empty files, at their paths."""
     files: list[google.File] = [
         File(name="a.bin", content=b"\0\1", path="deep/a.bin"),
         google.File(name="empty.txt", content=b""),
@@ -183,6 +192,7 @@ pathlib.Path('out').mkdir(); pathlib.Path('out/plot.png').write_bytes(b'png')
 def test_the_working_directory_is_made_and_holds_the_input_files(
     executor: LocalSandboxCodeExecutor, folder: str
 ) -> None:
+    """S0-93."""
     file = File(name="x.txt", content=b"x")
     result = run(executor, "import os; print(os.getcwd(), os.listdir())", working_dir=folder, input_files=[file])
     assert result.stdout == "/work/sub/dir ['x.txt']\n"
@@ -201,6 +211,7 @@ def test_an_input_file_outside_is_refused(executor: LocalSandboxCodeExecutor) ->
 
 
 def test_the_hosts_environment_is_not_seen_but_what_is_allowed_and_given_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S0-92, S1-11."""
     monkeypatch.setenv("GOOGLE_API_KEY", "hunter2")
     monkeypatch.setenv("PLAIN", "seen")
     executor = LocalSandboxCodeExecutor(min_isolation="process", allowed_env_vars=["PLAIN"], env={"GIVEN": "too"})
@@ -242,6 +253,7 @@ def test_a_sandbox_that_cannot_be_is_an_exception_and_no_result() -> None:
 
 
 def test_builtins_can_be_restricted() -> None:
+    """S0-98."""
     executor = LocalSandboxCodeExecutor(min_isolation="process", restrict_builtins=True)
     assert run(executor, "import json, math; print(json.dumps(math.floor(2.5)))").stdout == "2\n"
     for code, name in [
@@ -257,6 +269,7 @@ def test_builtins_can_be_restricted() -> None:
 
 
 def test_it_works_in_the_thread_of_a_running_loop(executor: LocalSandboxCodeExecutor) -> None:
+    """S0-19."""
     async def inside() -> str:
         return run(executor, "print('direct')").stdout
 
@@ -325,6 +338,7 @@ def test_it_works_in_a_forked_child_after_the_parent_used_it(executor: LocalSand
 def test_nothing_is_left_behind(
     executor: LocalSandboxCodeExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """S0-50."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def mixed() -> None:

@@ -26,6 +26,7 @@ def debugging() -> UnsafeLocalCodeExecutor:
 
 
 def test_it_takes_what_google_adks_takes_and_refuses_what_that_refuses() -> None:
+    """S1-7, S1-8."""
     assert UnsafeLocalCodeExecutor().timeout_seconds == GoogleExecutor().timeout_seconds == 300
     assert UnsafeLocalCodeExecutor(timeout_seconds=None).effective_policy().wall_seconds is None
     for setting in ("stateful", "optimize_data_file"):
@@ -61,6 +62,7 @@ def _input(code: str):
 
 
 def test_the_level_is_process_whatever_the_policy_says() -> None:
+    """S1-13: the files of the user are open; the class says so, and nobody can choose otherwise by mistake."""
     policy = SandboxPolicy(isolation="namespaces", min_isolation="landlock", memory_bytes=1 << 30, wall_seconds=4)
     effective = UnsafeLocalCodeExecutor(policy=policy).effective_policy()
     assert (effective.isolation, effective.min_isolation) == ("process", "process")
@@ -68,6 +70,7 @@ def test_the_level_is_process_whatever_the_policy_says() -> None:
 
 
 def test_the_child_has_limits_and_a_clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1-9 to S1-12."""
     monkeypatch.setenv("GOOGLE_API_KEY", "hunter2")
     result = run(UnsafeLocalCodeExecutor(), "import os; print(dict(os.environ))")
     assert "hunter2" not in result.stdout
@@ -85,6 +88,7 @@ def test_modules_of_the_application_can_be_imported_but_hide_no_standard_one(tmp
 
 
 def test_the_warning_is_said_once() -> None:
+    """S0-97, S1-14."""
     code = """
 import warnings
 warnings.simplefilter("always")
@@ -106,6 +110,7 @@ for in_process in (False, True):
 
 
 def test_in_process_code_runs_here_and_its_output_is_kept(debugging: UnsafeLocalCodeExecutor) -> None:
+    """S1-4, S1-8."""
     result = run(debugging, "import threading; print(threading.current_thread().name, __name__)")
     assert (result.stdout, result.stderr, result.exit_code) == ("adk-skills-in-process __main__\n", "", 0)
 
@@ -195,6 +200,7 @@ def test_in_process_output_is_bounded(debugging: UnsafeLocalCodeExecutor) -> Non
 
 
 def test_in_process_takes_no_files(debugging: UnsafeLocalCodeExecutor) -> None:
+    """S0-51: files go into a folder of their own, which code in the agent cannot have."""
     with pytest.raises(ValueError, match="in_process=False"):
         run(debugging, "pass", input_files=[File(name="a", content=b"")])
     with pytest.raises(ValueError, match="in_process=False"):
@@ -202,6 +208,7 @@ def test_in_process_takes_no_files(debugging: UnsafeLocalCodeExecutor) -> None:
 
 
 def test_restricted_builtins_are_friction_and_no_boundary() -> None:
+    """S0-98."""
     for executor in (
         UnsafeLocalCodeExecutor(in_process=True, restrict_builtins=True),
         UnsafeLocalCodeExecutor(restrict_builtins=True),

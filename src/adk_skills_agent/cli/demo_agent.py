@@ -58,7 +58,7 @@ def demo_model(name: str, conversation: str = "demo") -> Iterator[BaseLlm | str]
     """The model behind ``--model``: rehearsed on a loopback server, Gemini by name, or LiteLLM by ``provider/model``.
 
     Raises:
-        ConfigError: The extra for LiteLLM is not installed.
+        ConfigError: The extra for LiteLLM is not installed, google-adk knows no such model, or it has no key.
     """
     if name == REHEARSED:
         from adk_skills_agent.testing import GeminiServer, load_conversation
@@ -74,7 +74,27 @@ def demo_model(name: str, conversation: str = "demo") -> Iterator[BaseLlm | str]
             ) from error
         yield LiteLlm(model=name)
     else:
-        yield name
+        yield _real_model(name)
+
+
+def _real_model(name: str) -> BaseLlm:
+    """google-adk's model of that name, with its client.
+
+    The client is made here, outside of the event loop: google-genai's (2.34) raises in its constructor when it has no
+    key, and what is left of it, when it is collected, starts its ``aclose()`` as a task of the running loop, where it
+    fails again (AttributeError: '_http_options') and nobody takes the exception. Without a loop there is no task.
+    """
+    from google.adk.models import Gemini, LLMRegistry
+
+    try:
+        model = LLMRegistry.new_llm(name)
+        if isinstance(model, Gemini):
+            _ = model.api_client  # made once and kept
+    except Exception as error:
+        raise ConfigError(
+            f"The model {name!r} cannot be used: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    return model
 
 
 async def run_demo(

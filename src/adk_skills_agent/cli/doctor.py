@@ -1,4 +1,4 @@
-"""``adk-skills doctor``: which versions are here and what isolation really works, and why not more."""
+"""``adk-skills doctor``: what isolation really works on this machine, why not more, and what would change that."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.output import print_json
+from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import json_option
-from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 
 if TYPE_CHECKING:
-    from adk_skills_agent.sandbox.contract import IsolationReport
-
+    from adk_skills_agent.cli.diagnosis import Diagnosis, LevelCheck
 
 EXAMPLES = """\b
+Exit codes:
+  0  the default policy holds: scripts run, isolated at least as it asks
+  1  it does not, and scripts are refused until something is changed
+  2  wrong usage
+\b
 Examples:
   adk-skills doctor
   adk-skills doctor --json
 """
+_NAME_WIDTH = 18
 
 
 @click.command("doctor", epilog=EXAMPLES)
@@ -27,92 +31,64 @@ Examples:
 def command(as_json: bool) -> None:
     """Print versions and what isolation works.
 
-    Found by really running it; exit code 1 when the default policy cannot hold on this machine.
+    Found by really running each level: which work and why others do not, who enforces what, and one command for each
+    thing that can be fixed.
     """
-    import asyncio
+    from adk_skills_agent.cli.diagnosis import diagnose
 
-    from adk_skills_agent.sandbox.local import local_sandbox
-
-    report = asyncio.run(local_sandbox().probe())
-    wanted = IsolationLevel(SandboxPolicy().min_isolation)
-    holds = report.level.strength >= wanted.strength
-    versions = _versions()
+    found = diagnose()
     if as_json:
-        print_json({"versions": versions, "isolation": _isolation(report), "default_policy_holds": holds})
+        print_json(found.as_json())
     else:
-        _render(versions, report, wanted, holds)
-    if not holds:
+        _render(found)
+    if not found.default_policy_holds:
         raise click.exceptions.Exit(1)
 
 
-def _versions() -> dict[str, str]:
-    import importlib.metadata
-    import platform
-    import sqlite3
-
-    import yaml
-
-    from adk_skills_agent import __version__
-
-    def installed(name: str) -> str:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return "not installed"
-
-    return {
-        "adk-skills-agent": __version__,
-        "google-adk": installed("google-adk"),
-        "google-genai": installed("google-genai"),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "pyyaml": f"{installed('pyyaml')} ({'libyaml' if yaml.__with_libyaml__ else 'without libyaml: slower'})",
-        "sqlite": f"{sqlite3.sqlite_version} ({'FTS5' if _has_fts5() else 'without FTS5'})",
-        "bubblewrap": _bubblewrap(),
-    }
+def _render(found: Diagnosis) -> None:
+    for name, version in found.versions.items():
+        _line(name, version)
+    print("\nThis machine")
+    for name, text in found.machine_lines():
+        _line(name, text)
+    print("\nIsolation levels, strongest first")
+    for check in found.levels:
+        _line(check.level, _verdict(check, found))
+        if check.fix is not None:
+            _line("", f"fix: {check.fix}")
+    if found.chosen is not None:
+        print(f"\nWhat holds for a script under the default policy, at level {found.chosen.level}")
+        _render_enforcement(found.chosen)
+    if found.default_policy_holds:
+        return
+    if found.trial_problem is not None:
+        print(f"\nA trial run failed: {safe(found.trial_problem)}", file=sys.stderr)
+    print(
+        f"\nThe default policy asks for '{found.least}' and refuses to run scripts here. For scripts you trust, choose "
+        f"min_isolation='{found.best}' explicitly.",
+        file=sys.stderr,
+    )
 
 
-def _has_fts5() -> bool:
-    import contextlib
-    import sqlite3
-
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        return bool(connection.execute("SELECT sqlite_compileoption_used('ENABLE_FTS5')").fetchone()[0])
-
-
-def _bubblewrap() -> str:
-    import shutil
-    import subprocess
-
-    program = shutil.which("bwrap")
-    if program is None:
-        return "not installed"
-    run = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10)
-    return run.stdout.strip().removeprefix("bubblewrap ") or "does not run"
+def _verdict(check: LevelCheck, found: Diagnosis) -> str:
+    if check.reason is not None:
+        return f"no: {check.reason}"
+    if check is found.chosen:
+        return "works; scripts get this one"
+    return "works; only by explicit choice" if check.level == "process" else "works"
 
 
-def _isolation(report: IsolationReport) -> dict[str, object]:
-    return {
-        "level": report.level.value,
-        "enforced": dict(report.enforced),
-        "degraded": list(report.degraded),
-        "reasons": list(report.reasons),
-    }
+def _render_enforcement(check: LevelCheck) -> None:
+    left = list(check.degraded)
+    for concern, mechanism in check.enforced.items():
+        _line(concern, mechanism)
+        for sentence in check.degraded:
+            if sentence.startswith(f"{concern}: "):
+                left.remove(sentence)
+                _line("", f"- {sentence.removeprefix(f'{concern}: ')}")
+    for sentence in left:
+        _line("", f"- {sentence}")
 
 
-def _render(versions: dict[str, str], report: IsolationReport, wanted: IsolationLevel, holds: bool) -> None:
-    for name, version in versions.items():
-        print(f"{name:<18}{version}")
-    print(f"\nisolation         {report.level.value}")
-    for concern, mechanism in report.enforced.items():
-        print(f"  {concern:<16}{mechanism}")
-    for sentence in report.degraded:
-        print(f"  - {sentence}")
-    for reason in report.reasons:
-        print(f"  why not more: {reason}")
-    if not holds:
-        print(
-            f"\nThe default policy asks for '{wanted}' and refuses to run scripts here. "
-            f"For scripts you trust, choose min_isolation='{report.level}' explicitly.",
-            file=sys.stderr,
-        )
+def _line(name: str, text: str) -> None:
+    print(f"  {name:<{_NAME_WIDTH}}{safe(text)}".rstrip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ import click
 
 from adk_skills_agent.cli.files import check_output_folder, write_files
 from adk_skills_agent.cli.interruption import run_interruptible
+from adk_skills_agent.cli.live_output import LiveOutput
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, SandboxError
 from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.presets import PRESETS
 
@@ -86,6 +88,7 @@ Examples:
     help="Refuse to run below this level; the variable counts when no policy is named. 'process' protects neither "
     "files nor network: for scripts you trust.  [default: the policy's, landlock]",
 )
+@click.option("--quiet", "-q", is_flag=True, help="Print the script's output, and besides it only what went wrong.")
 @json_option
 @trust_option
 def command(
@@ -102,14 +105,15 @@ def command(
     env: tuple[str, ...],
     secrets: tuple[str, ...],
     min_isolation: str | None,
+    quiet: bool,
     as_json: bool,
     trust_project: bool,
 ) -> None:
     """Run a skill's script in the sandbox.
 
     SKILL is a name, or the path of the skill's folder; SCRIPT is a file of its scripts folder; ARGUMENTS come
-    after --. Output is streamed; files the script writes are put into --output. Exit code 1 when the script
-    fails.
+    after --. Output is streamed, on a terminal with a line that says what the script uses; files the script
+    writes are put into --output. Exit code 1 when the script fails.
     """
     from adk_skills_agent.scripts import RunSettings, ScriptArguments, plan_script
 
@@ -122,34 +126,45 @@ def command(
         settings=RunSettings(limits),
         env=_granted(env, secrets),
         input_files=tuple(_input(path) for path in inputs),
-        on_output=None if as_json else _stream,
     )
-    outcome = run_interruptible(_execute(plan))
+    outcome = run_interruptible(_execute(plan, None if as_json else LiveOutput(status=not quiet)))
     produced = outcome.result.files
     written = write_files(output, {file.path: file.content for file in produced})
     if as_json:
         print_json(outcome.to_model() | {"written": written, "isolation": _isolation(outcome)})
     else:
-        _report(outcome, written)
+        _report(outcome, written, quiet=quiet)
     if outcome.error is not None or len(written) < len(produced):
         raise click.exceptions.Exit(1)
 
 
-async def _execute(plan: ScriptPlan) -> ScriptOutcome:
+async def _execute(plan: ScriptPlan, live: LiveOutput | None) -> ScriptOutcome:
+    """Run it to its end.
+
+    Raises:
+        SandboxError: The sandbox ended without a result.
+    """
     from adk_skills_agent.sandbox.local import local_sandbox
+    from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent
     from adk_skills_agent.scripts import script_outcome
 
     sandbox = local_sandbox()
     try:
-        return script_outcome(plan, await sandbox.run(plan.request), error_chars=None)
+        if live is None:
+            return script_outcome(plan, await sandbox.run(plan.request), error_chars=None)
+        async with contextlib.aclosing(sandbox.stream(plan.request)) as events:
+            async for event in events:
+                if isinstance(event, EndEvent):
+                    return script_outcome(plan, event.result, error_chars=None)
+                if isinstance(event, OutputEvent):
+                    live.output(event)
+                else:
+                    live.sample(event)
+        raise SandboxError("The sandbox ended without a result.")
     finally:
+        if live is not None:
+            live.clear()
         await sandbox.close()
-
-
-def _stream(stream: str, chunk: bytes) -> None:
-    target = (sys.stdout if stream == "stdout" else sys.stderr).buffer
-    target.write(chunk)
-    target.flush()
 
 
 def _policy(
@@ -214,18 +229,19 @@ def _isolation(outcome: ScriptOutcome) -> dict[str, object]:
     return {"level": report.level.value, "enforced": dict(report.enforced), "degraded": list(report.degraded)}
 
 
-def _report(outcome: ScriptOutcome, written: list[str]) -> None:
+def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
     result = outcome.result
     for note in outcome.plan.notes:
         print(f"note: {note}", file=sys.stderr)
-    for path in written:
+    for path in [] if quiet else written:
         print(f"wrote {safe(path)}", file=sys.stderr)
     for name, reason in result.skipped_files:
         print(f"not kept: {safe(name)}: {safe(reason)}", file=sys.stderr)
     if outcome.error is not None:
         print(f"adk-skills: {outcome.error}", file=sys.stderr)
-    print(
-        f"{outcome.status.value}: return code {outcome.return_code}, {result.wall_ms:.0f} ms, "
-        f"isolation {result.isolation.level.value}",
-        file=sys.stderr,
-    )
+    if not quiet:
+        print(
+            f"{outcome.status.value}: return code {outcome.return_code}, {result.wall_ms:.0f} ms, "
+            f"isolation {result.isolation.level.value}",
+            file=sys.stderr,
+        )

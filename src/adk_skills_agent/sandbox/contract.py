@@ -7,13 +7,17 @@ A backend is a subclass of :class:`Sandbox`. It knows nothing of skills or of go
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from adk_skills_agent.sandbox.secrets import EnvValue, Secret
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.streaming import ResourceSample, StreamEvent
 
 _NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
 
@@ -191,6 +195,8 @@ class ExecutionRequest:
         cwd: Working directory, in the sandbox's view; under ``/work`` or ``/skill``.
         on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives, for streaming to a
             terminal. Gets at most the first ``output_bytes`` of each stream.
+        on_sample: Called in the event loop with what the run uses, about ten times a second and never after ``run`` has
+            returned. A backend that cannot tell never calls it.
         spill_dir: Host folder for the full text of a stream that outgrew ``output_bytes``; None keeps none.
         label: What this is, for logs; no secrets.
     """
@@ -204,6 +210,7 @@ class ExecutionRequest:
     workspace: Path | None = None
     cwd: PurePosixPath = WORK_DIR
     on_output: Callable[[str, bytes], None] | None = None
+    on_sample: Callable[[ResourceSample], None] | None = None
     spill_dir: Path | None = None
     label: str = ""
     redact: tuple[tuple[str, Secret], ...] = ()
@@ -268,7 +275,8 @@ class ExecutionResult:
     ``signal_inferred`` marks a signal deduced from a backend's 128+n convention. ``stdout``/``stderr`` are what was
     kept (head and tail); ``*_total`` count what was written; ``*_cut_at`` is the offset in the kept bytes at which
     bytes are missing, None when nothing is. ``processes_killed`` counts what was still alive at the end; ``survivors``
-    what could not be killed (only possible at the ``process`` level, best effort). ``cpu_ms`` is the command's and its
+    what could not be killed (only possible at the ``process`` level, best effort). ``cpu_ms`` is of every
+    process of the run, killed ones included, to about 10 ms each; at the ``process`` level only the command's and its
     waited-for children's. ``notes`` has a sentence for everything the run asked for and did not get, and everything
     that was cut, renamed or left out without a field of its own. ``network`` has the decisions of the network proxy.
     """
@@ -316,7 +324,7 @@ class Sandbox(ABC):
       there is no such command, it is not executable, its ``#!`` interpreter is missing; never a script's failure),
       :class:`~adk_skills_agent.errors.ConfigError` (a policy with impossible values), ``ValueError`` for a request
       that cannot be expressed (a NUL byte in an argument, arguments too large for the system) and ``CancelledError``.
-      What ``on_output`` raises ends the run and comes out as it is.
+      What ``on_output`` or ``on_sample`` raises ends the run and comes out as it is.
     - The command gets a fixed small environment plus what was granted, closed stdin, no terminal, no descriptor but
       0, 1 and 2, and its own session.
     - Whatever ends the run (exit, deadline, output flood, cancellation) ends its processes and removes its temporary
@@ -333,6 +341,19 @@ class Sandbox(ABC):
     @abstractmethod
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end."""
+
+    def stream(self, request: ExecutionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Run one command; what happens comes as events, while it happens.
+
+        Pieces of output in the order in which they arrived, a :class:`~.streaming.ResourceSample` now and then, and at
+        last an :class:`~.streaming.EndEvent` with the result. Nothing starts before the first event is asked for. The
+        request's own ``on_output`` and ``on_sample`` are called, too. What :meth:`run` raises comes out of the
+        iteration. Leaving the loop early, ``aclose()`` and a cancellation end the run and leave nothing; after a
+        ``break`` that happens as soon as the event loop gets to it, with ``contextlib.aclosing`` before the next line.
+        """
+        from adk_skills_agent.sandbox.streaming import stream
+
+        return stream(self, request)
 
     @abstractmethod
     async def probe(self) -> IsolationReport:

@@ -36,7 +36,7 @@ def redacted(result: ExecutionResult, secrets: SecretForms | None) -> ExecutionR
         skipped_files=tuple(skipped),
         notes=tuple(secrets.text(note) for note in result.notes),
         network=tuple(
-            replace(decision, host=secrets.text(decision.host), reason=secrets.text(decision.reason))
+            replace(decision, host=secrets.host_name(decision.host), reason=secrets.text(decision.reason))
             for decision in result.network
         ),
     )

@@ -91,6 +91,12 @@ class SecretForms:
         except UnicodeDecodeError:
             return clean.decode("utf-8", "replace")
 
+    def host_name(self, name: str) -> str:
+        """:meth:`text` for the name of a host, whose labels may cut a form into pieces: then nothing of it is left."""
+        clean = self.text(name)
+        found = self.found_in(clean.replace(".", "").encode("utf-8", "surrogatepass"))
+        return clean if found is None else f"[secret {found}]"
+
     def found_in(self, data: bytes) -> str | None:
         """The name of a secret that occurs in the data, or None."""
         spans = self._spans(data)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import level_table
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
     ExecutionResult,
@@ -27,12 +28,12 @@ from adk_skills_agent.sandbox.contract import (
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to run. ``missing`` says why it cannot run on this machine, or None when it can."""
+    """One way to run. ``require`` skips or fails the test when it cannot run on this machine."""
 
     name: str
     level: IsolationLevel
     make: Callable[[], Sandbox]
-    missing: Callable[[], str | None] = lambda: None
+    require: Callable[[], None] = lambda: None
 
 
 def _local() -> Sandbox:
@@ -41,17 +42,9 @@ def _local() -> Sandbox:
     return local_sandbox()
 
 
-def _local_problem(name: str) -> str | None:
-    from adk_skills_agent.sandbox.local.levels import levels
-
-    found = [level for level in levels() if level.level.value == name]
-    problem = found[0].problem() if found else "there is no such level on this system"
-    return None if problem is None else f"{name}: {problem}"
-
-
-LOCAL_LEVELS = ("namespaces", "landlock", "seccomp", "process")
+LOCAL_LEVELS = ("cgroup", "namespaces", "landlock", "seccomp", "process")
 BACKENDS = tuple(
-    Backend(name, IsolationLevel(name), _local, functools.partial(_local_problem, name)) for name in LOCAL_LEVELS
+    Backend(name, IsolationLevel(name), _local, functools.partial(level_table.require, name)) for name in LOCAL_LEVELS
 )
 
 
@@ -65,8 +58,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     mark = request.node.get_closest_marker("level")
     if mark is not None and chosen.level.strength < IsolationLevel(mark.args[0]).strength:
         pytest.skip(f"holds from level {mark.args[0]} up; {chosen.name} is {chosen.level.value}")
-    if reason := chosen.missing():
-        pytest.skip(reason)
+    chosen.require()
     return chosen
 
 
@@ -82,6 +74,11 @@ class Box:
     skill: Path
     policy: dict[str, object]
     _count: int = field(default=0)
+
+    @property
+    def has_own_file_system(self) -> bool:
+        """The workspace is a file system of its limited size: full is an error in the script, not a stop of the run."""
+        return IsolationLevel(str(self.policy["isolation"])).strength >= IsolationLevel.NAMESPACES.strength
 
     def script(self, code: str | bytes, suffix: str = ".py", name: str | None = None) -> str:
         """Write a script into the skill; its path in the sandbox."""

@@ -1,17 +1,13 @@
-"""Rows 65, 73: many runs at once, and an agent that has run out of something."""
+"""Row 65: many runs at once, and the loop they share."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import psutil
-import pytest
 
 from adk_skills_agent.sandbox.contract import Status
 
@@ -81,113 +77,6 @@ async def test_the_event_loop_stays_free_while_scripts_run(box):
     await beat
     # Not a bound of performance: a blocked loop would be late by the length of a run or more.
     assert late < 2.0
-
-
-EXHAUSTED = """
-import asyncio, os, resource, sys, tempfile, warnings
-warnings.simplefilter("ignore")
-tempfile.tempdir = sys.argv[1]
-from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local import local_sandbox
-
-request = ExecutionRequest(("bash", "-c", "echo fine"), SandboxPolicy(min_isolation="process"), stdin=b"x")
-box = local_sandbox()
-
-async def main():
-    assert (await box.run(request)).stdout == b"fine\\n"
-    import gc; gc.collect()
-    used = len(os.listdir("/proc/self/fd")) - 1
-    highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))
-    seen = set()
-    for spare in range(0, 24):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # Fill the gaps, then leave exactly so many descriptors.
-        fill = []
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + 40, hard))
-        try:
-            while True:
-                fill.append(os.open("/dev/null", os.O_RDONLY))
-        except OSError:
-            pass
-        for _ in range(spare):
-            os.close(fill.pop())
-        try:
-            result = await box.run(request)
-            seen.add("ok")
-            assert result.stdout == b"fine\\n", result
-        except SandboxError as error:
-            seen.add("error")
-            assert str(error).endswith("."), error
-        finally:
-            for fd in fill:
-                os.close(fd)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        gc.collect()
-        assert len(os.listdir("/proc/self/fd")) - 1 == used, (spare, os.listdir("/proc/self/fd"))
-        assert os.listdir(sys.argv[1]) == [], spare
-    print(sorted(seen))
-
-asyncio.run(main())
-try:
-    os.waitpid(-1, os.WNOHANG)
-    print("child left")
-except ChildProcessError:
-    print("no child")
-"""
-
-
-def test_row_73_an_agent_without_descriptors_gets_a_typed_error_at_every_step_and_leaks_nothing(tmp_path):
-    (tmp_path / "base").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", EXHAUSTED, str(tmp_path / "base")], capture_output=True, text=True, check=False
-    )
-    assert done.stderr == ""
-    assert done.stdout == "['error', 'ok']\nno child\n"
-
-
-FULL_DISK = """
-import asyncio, os, sys, tempfile, warnings
-warnings.simplefilter("ignore")
-tempfile.tempdir = sys.argv[1]
-from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, SandboxPolicy
-from adk_skills_agent.sandbox.local import local_sandbox
-policy = SandboxPolicy(isolation="process", min_isolation="process")
-box = local_sandbox()
-
-async def main():
-    for files in ((InputFile("big", bytes(1 << 20)),), tuple(InputFile(f"f{n}", b"") for n in range(100))):
-        try:
-            await box.run(ExecutionRequest(("true",), policy, input_files=files))
-            print("ran")
-        except SandboxError as error:
-            print(error)
-        print(os.listdir(sys.argv[1]))
-    result = await box.run(ExecutionRequest(("bash", "-c", "head -c 1M /dev/zero > x; echo after"), policy))
-    print(result.stdout, os.listdir(sys.argv[1]))
-
-asyncio.run(main())
-"""
-
-
-def test_row_73_an_agent_with_a_full_disk_gets_a_typed_error_and_leaves_nothing(tmp_path):
-    folder: Path = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k,nr_inodes=40", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("needs the right to mount a small tmpfs")
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", FULL_DISK, str(folder)], capture_output=True, text=True, check=False
-        )
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-    assert done.stderr == ""
-    refusal = "The sandbox could not be set up: No space left on device.\n[]\n"
-    assert done.stdout == f"{refusal}{refusal}b'after\\n' []\n"
 
 
 async def test_row_73_a_spill_folder_that_cannot_be_written_costs_the_spill_only(box, tmp_path):

@@ -78,6 +78,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.level("landlock")
 async def test_row_35_secrets_on_the_host_cannot_be_read(box, backend, home):
+    """S0-96: stated limits of a bare subprocess are exceeded here."""
     files = [str(path) for path in home.rglob("*") if path.is_file()]
     if backend.level.strength < IsolationLevel.NAMESPACES.strength:
         files.append("/proc/1/environ")  # in a namespace of its own, process 1 is the run's
@@ -138,6 +139,7 @@ for path in ({str(home / "project/.env")!r}, {str(home / ".ssh/id_rsa")!r}):
 
 @pytest.mark.level("landlock")
 async def test_row_43_a_script_cannot_change_its_own_skill(box):
+    """S0-49: the skill is read-only; what may be written is the workspace."""
     (box.skill / "data.txt").write_text("as it was")
     (box.skill / "data.txt").chmod(0o644)
     script = box.script("print('victim')", name="victim.py")

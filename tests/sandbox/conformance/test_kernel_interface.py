@@ -152,6 +152,7 @@ for name in ("mem", "environ", "maps", "fd/0", "root/etc/passwd"):
 
 @pytest.mark.level("landlock")
 async def test_row_56_no_network_is_reached_and_refusal_is_immediate(box):
+    """S0-96."""
     servers = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
     servers[1].bind(("127.0.0.1", 0))
     tcp, udp = (server.getsockname()[1] for server in servers)

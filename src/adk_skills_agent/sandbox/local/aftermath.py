@@ -16,7 +16,8 @@ class Aftermath:
         status: How the command ended, in the encoding of ``wait``; None when it cannot be known.
         inferred: ``status`` is a signal deduced from an exit code of 128+n.
         cause: A limit that ended the run and that only the level saw (memory of a cgroup); None for none.
-        cpu_seconds: Of the command and the children it waited for.
+        cpu_seconds: Of everything in the run, or of the command and the children it waited for when that is all that
+            can be known.
         max_rss: Largest resident memory of one of them, in bytes, where the kernel's number is about them.
         killed: Processes that were still alive.
         survivors: Processes that could not be killed.

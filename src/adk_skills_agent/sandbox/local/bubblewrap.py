@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from adk_skills_agent.sandbox.contract import WORK_DIR, SandboxPolicy
+from adk_skills_agent.sandbox.local.packages import install_command
 
 NOBODY = 65534
 """The user id inside; on the host it is the agent's own, or really this one when the agent is root."""
 
 STDIN_PATH = "/.stdin"
-INSTALL = "install bubblewrap (apt-get install bubblewrap, dnf install bubblewrap or apk add bubblewrap)"
 MAX_ARGUMENTS = 9000
 """What bubblewrap takes, read from a file or not."""
 
@@ -53,7 +53,10 @@ def features() -> Features | None:
     path = shutil.which("bwrap", path=_PATH)
     if path is None:
         return None
-    done = subprocess.run([path, "--help"], capture_output=True, check=False, timeout=10, env={}, cwd="/")
+    try:
+        done = subprocess.run([path, "--help"], capture_output=True, check=False, timeout=10, env={}, cwd="/")
+    except (OSError, subprocess.SubprocessError):  # of another architecture, or it hangs
+        return Features(path, frozenset())
     return Features(
         path, frozenset(re.findall(r"--[a-z0-9-]+", (done.stdout + done.stderr).decode("utf-8", "replace")))
     )
@@ -64,11 +67,22 @@ def missing() -> str | None:
     found = features()
     if found is None:
         return f"bubblewrap is not installed (no bwrap in {_PATH})"
+    if not found.options:
+        return f"the installed bubblewrap ({found.path}) does not run"
     lacking = [option for option in _NEEDED if option not in found.options]
     if lacking:
         return f"the installed bubblewrap is too old: it lacks {', '.join(lacking)}; 0.7 or later is needed"
     if os.geteuid() == 0 and setpriv() is None:
         return "setpriv (package util-linux) is not installed, which an agent that runs as root needs"
+    return None
+
+
+def remedy() -> str | None:
+    """The command that installs what is missing; None when nothing is, or when what is there is too old."""
+    if features() is None:
+        return install_command("bubblewrap")
+    if os.geteuid() == 0 and setpriv() is None:
+        return install_command("util-linux")
     return None
 
 

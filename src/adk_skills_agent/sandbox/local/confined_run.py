@@ -21,8 +21,8 @@ from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confinement import SUPERVISOR_PLACEHOLDER, Confinement
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
-from adk_skills_agent.sandbox.local.exit_watch import wait_until_ended
-from adk_skills_agent.sandbox.local.processes import end_run, reap_adopted
+from adk_skills_agent.sandbox.local.exit_watch import nobody_writes, wait_until_ended
+from adk_skills_agent.sandbox.local.processes import LEAVING_SECONDS, end_run, reap_adopted
 from adk_skills_agent.sandbox.local.run import LocalRun, drain
 from adk_skills_agent.sandbox.local.spawner import Child, Launch
 from adk_skills_agent.sandbox.local.workspace import Workspace, stamp
@@ -32,7 +32,7 @@ Confine = Callable[[tuple[str, ...], tuple[str, ...]], Confinement]
 
 _SWEEP_SECONDS = 5.0
 _REPORT_BYTES = 4096
-_REPORT_WORDS = (b"ended ", b"failed ", b"swept ")
+_REPORT_WORDS = (b"ended ", b"failed ", b"swept ", b"others ")
 _PASSED_ON = ("PATH", "LANG", RUN_ID_VARIABLE)
 # What an interpreter or its C library reads when it starts, before a running one could be given it.
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "TZ")
@@ -60,7 +60,7 @@ class Report:
 
     Attributes:
         status: As ``wait`` gives it; None when the command's end was not seen.
-        cpu_seconds: Of the command and the children it waited for.
+        cpu_seconds: Of everything in the run that has ended, strays included.
         max_rss: The largest of them, in bytes.
         swept: Processes that were still alive.
         failure: The step that failed before the command ran, and the error number.
@@ -174,8 +174,11 @@ class ConfinedRun(LocalRun):
         child = self.child
         cancelled = self._ordered
         if not cancelled:
+            # The supervisor ends by itself when nobody is left; only what stays is swept, and counted.
+            if nobody_writes(child):
+                self._wait_for_supervisor(LEAVING_SECONDS)
             self._tell(signal.SIGUSR1)
-        self._wait_for_supervisor()
+        self._wait_for_supervisor(_SWEEP_SECONDS)
         report = read_report(self._report)
         result.rest = (drain(child.stdout), drain(child.stderr))
         with contextlib.suppress(ChildProcessError):
@@ -210,13 +213,13 @@ class ConfinedRun(LocalRun):
                 "has no memory left; it is not known how the command ended."
             )
 
-    def _wait_for_supervisor(self) -> None:
+    def _wait_for_supervisor(self, seconds: float) -> None:
         if self._supervisor is None:
-            wait_until_ended(self.child, _SWEEP_SECONDS)
+            wait_until_ended(self.child, seconds)
             return
         poll = select.poll()
         poll.register(self._supervisor, select.POLLIN)
-        poll.poll(_SWEEP_SECONDS * 1000)
+        poll.poll(seconds * 1000)
 
     def _never_started(self, result: Aftermath) -> bool:  # noqa: ARG002  # said by the report instead
         return False
@@ -245,7 +248,7 @@ def read_report(descriptor: int | None) -> Report:
     # Before the stub has taken it, the job is in there.
     lines = text.decode("ascii", "replace").splitlines() if text.startswith(_REPORT_WORDS) else []
     status = cpu = rss = failure = None
-    swept = 0
+    others, swept = 0.0, 0
     for line in lines:
         word, *values = line.split()
         if word == "ended":
@@ -254,7 +257,9 @@ def read_report(descriptor: int | None) -> Report:
             failure = (values[0], int(values[1]))
         elif word == "swept":
             swept = int(values[0])
-    return Report(status, cpu, rss, swept, failure)
+        elif word == "others":
+            others, rss = float(values[0]) + float(values[1]), max(rss or 0, int(values[2]) * 1024)
+    return Report(status, None if cpu is None else cpu + others, rss, swept, failure)
 
 
 def _not_started(command: str, step: str, number: int) -> Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import time
 from collections.abc import Callable
 
@@ -77,6 +78,14 @@ def has_ended(child: Child) -> bool:
     if pid:
         child.waited = (status, usage)
     return pid != 0
+
+
+def nobody_writes(child: Child) -> bool:
+    """Whether every writer of both output pipes is gone; nothing is read."""
+    poll = select.poll()
+    for descriptor in (child.stdout, child.stderr):
+        poll.register(descriptor, 0)
+    return sum(bool(event & select.POLLHUP) for _, event in poll.poll(0)) == 2
 
 
 def wait_until_ended(child: Child, seconds: float) -> bool:

@@ -21,10 +21,17 @@ from adk_skills_agent.sandbox.local.watchdog import DiskLimit
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Who enforces what for runs of one level under one policy; see ``IsolationReport`` for both fields."""
+    """Who enforces what for runs of one level under one policy.
+
+    Attributes:
+        enforced: See ``IsolationReport``.
+        degraded: See ``IsolationReport``.
+        hard: Concerns the kernel bounds for a run as a whole, so that the watchdog need not.
+    """
 
     enforced: Mapping[str, str]
     degraded: tuple[str, ...] = ()
+    hard: frozenset[str] = frozenset()
 
 
 class LevelRun(Protocol):
@@ -123,9 +130,10 @@ class Level(Protocol):
 @functools.cache
 def levels() -> tuple[Level, ...]:
     """The levels there are, strongest first; the modules of each are imported at the first use."""
+    from adk_skills_agent.sandbox.local.cgroup_level import CgroupLevel
     from adk_skills_agent.sandbox.local.landlock_level import LandlockLevel
     from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
     from adk_skills_agent.sandbox.local.process_level import ProcessLevel
     from adk_skills_agent.sandbox.local.seccomp_level import SeccompLevel
 
-    return (NamespacesLevel(), LandlockLevel(), SeccompLevel(), ProcessLevel())
+    return (CgroupLevel(), NamespacesLevel(), LandlockLevel(), SeccompLevel(), ProcessLevel())

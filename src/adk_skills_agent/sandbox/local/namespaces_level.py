@@ -16,6 +16,7 @@ from adk_skills_agent.sandbox.local import bubblewrap, seccomp
 from adk_skills_agent.sandbox.local.levels import Enforcement
 from adk_skills_agent.sandbox.local.namespaces_report import namespaces_report
 from adk_skills_agent.sandbox.local.namespaces_run import NamespacesRun
+from adk_skills_agent.sandbox.local.user_namespaces import user_namespaces
 
 _TRIAL_SECONDS = 20.0
 _problems: dict[int, str | None] = {}
@@ -29,12 +30,14 @@ class NamespacesLevel:
     def problem(self) -> str | None:
         """Why it does not work here, found by running it once per process; None when it does."""
         if os.getpid() not in _problems:
-            _problems[os.getpid()] = _unsupported() or bubblewrap.missing() or self._try()
+            _problems[os.getpid()] = missing() or self._try()
         return _problems[os.getpid()]
 
     def remedy(self) -> str | None:
-        """How to install what is missing."""
-        return bubblewrap.INSTALL if bubblewrap.missing() is not None else None
+        """The command that installs what is missing, or that permits user namespaces."""
+        if _unsupported() is not None:
+            return None
+        return bubblewrap.remedy() if bubblewrap.missing() is not None else user_namespaces().fix
 
     def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:  # noqa: ARG002
         """What the policy demands that this level cannot do; None when there is nothing."""
@@ -63,11 +66,17 @@ class NamespacesLevel:
             poll.poll(_TRIAL_SECONDS * 1000)
             aftermath = run.finish(wanted=False)
         except (SandboxError, OSError) as error:
-            note = " ".join(getattr(error, "__notes__", ()))
-            return f"a trial run failed: {getattr(error, 'message', error)} {note}".strip().rstrip(".")
+            said = str(getattr(error, "message", error))
+            notes = [note for note in getattr(error, "__notes__", ()) if note.rpartition(": ")[2] not in said]
+            return " ".join(["a trial run failed:", said, *notes]).rstrip(".")
         if aftermath.status != 7 << 8:
             return f"a trial run ended in an unexpected way (status {aftermath.status})"
         return None
+
+
+def missing() -> str | None:
+    """What this system lacks for namespaces, without trying; None when nothing is known to be."""
+    return _unsupported() or bubblewrap.missing()
 
 
 def _unsupported() -> str | None:

@@ -21,7 +21,7 @@ from adk_skills_agent.sandbox.local.command import encode, find_command, spellin
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exact_end import children_of, exact_status
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
-from adk_skills_agent.sandbox.local.processes import RunMarks, process_info
+from adk_skills_agent.sandbox.local.processes import ProcessInfo, RunMarks, process_info
 from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain
 from adk_skills_agent.sandbox.local.sandbox_start import Started, shown_folders, start_sandbox
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _KILL_SECONDS = 5.0
 _SIGNALLED = 128
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 BeforeStart = Callable[[int], None]
 """Called with the host's id of process 1 when all limits hold and nothing of the command has run."""
@@ -60,6 +61,7 @@ class NamespacesRun(LocalRun):
         self._command_pid = 0
         self._command_end: int | None = None  # the command's pidfd
         self._alive_besides: int | None = None
+        self._killed_cpu = 0.0
         self._ordered = False
         self._own_cpu = 0.0
         self._on_the_way: list[str] = []
@@ -91,12 +93,17 @@ class NamespacesRun(LocalRun):
     def may_write_more(self) -> bool:
         """Whether anything but process 1 is alive; bubblewrap keeps the pipes open, so their end says nothing."""
         box = self._started_sandbox
-        return box is not None and os.getpid() == self._owner and _alive_below(box.first_pid, self._command_pid) > 0
+        if box is None or os.getpid() != self._owner:
+            return False
+        return _besides(_alive_below(box.first_pid), self._command_pid) > 0
 
     def _count(self, box: Started) -> None:
-        """Count what is alive besides the command; only the first time counts."""
+        """Count what is alive besides the command, and what all used; only the first time counts."""
         if self._alive_besides is None:
-            self._alive_besides = _alive_below(box.first_pid, self._command_pid)
+            alive = _alive_below(box.first_pid)
+            self._alive_besides = _besides(alive, self._command_pid)
+            # A killed namespace takes the times of what died with it along.
+            self._killed_cpu = sum(info.cpu_ticks for info in alive) / _TICKS_PER_SECOND
 
     def _prepare_and_spawn(self) -> None:
         request, policy = self._request, self._policy
@@ -198,6 +205,8 @@ class NamespacesRun(LocalRun):
             if "\0" in part:
                 raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
             encode(part)
+        if "\0" in str(self._request.cwd):
+            raise ValueError(f"cwd {str(self._request.cwd)!r} contains a NUL byte; no folder can be called so.")
         places = PathView([*self._mounted(), (WORK_DIR, "/"), (TMP_DIR, "/")])
         self.shown = spelling(argv[0], places.argument(argv[0]))
         if argv[0] in {self._policy.python, sys.executable}:
@@ -256,7 +265,7 @@ class NamespacesRun(LocalRun):
             os.waitpid(box.first_pid, os.WNOHANG)  # ours when bubblewrap died first and the agent is process 1
         if child.waited is not None:
             usage = child.waited[1]
-            result.cpu_seconds = max(0.0, usage.ru_utime + usage.ru_stime - self._own_cpu)
+            result.cpu_seconds = max(0.0, usage.ru_utime + usage.ru_stime - self._own_cpu) + self._killed_cpu
             peak = usage.ru_maxrss * 1024
             result.max_rss = peak if peak > child.starter_rss else None
         self._tell_end(box, result)
@@ -329,11 +338,11 @@ def _on_the_way(targets: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _alive_below(first: int, command: int) -> int:
-    """Live processes of a sandbox besides its process 1 and its command."""
+def _alive_below(first: int) -> list[ProcessInfo]:
+    """Live processes of a sandbox besides its process 1."""
     waiting = children_of(first)
     seen: set[int] = set()
-    alive = 0
+    alive: list[ProcessInfo] = []
     while waiting:
         pid = waiting.pop()
         if pid in seen:
@@ -341,8 +350,13 @@ def _alive_below(first: int, command: int) -> int:
         seen.add(pid)
         waiting += children_of(pid)
         info = process_info(pid)
-        alive += info is not None and info.alive and pid != command
+        if info is not None and info.alive:
+            alive.append(info)
     return alive
+
+
+def _besides(alive: list[ProcessInfo], command: int) -> int:
+    return sum(info.pid != command for info in alive)
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -47,7 +47,7 @@ def network_of_run(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwo
     return RunNetwork(
         policy.network,
         label=request.label,
-        redact=None if secrets is None else secrets.text,
+        redact=None if secrets is None else secrets.host_name,
         loop=asyncio.get_running_loop(),
     )
 

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
 
 PROC = "/proc"
+LEAVING_SECONDS = 0.05
+"""How long a process that has closed the pipes may take to be gone before it counts as one left behind."""
+
 _ROUNDS = 12
 _FIRST_PAUSE = 0.002
 # In a run shorter than this the kernel cannot have used up all process ids and started over, so whatever the run
@@ -57,6 +60,7 @@ class ProcessInfo:
     threads: int
     start: int
     rss_pages: int
+    cpu_ticks: int
 
     @property
     def alive(self) -> bool:
@@ -97,6 +101,7 @@ def process_info(pid: int) -> ProcessInfo | None:
         threads=int(fields[17]),
         start=int(fields[19]),
         rss_pages=int(fields[21]),
+        cpu_ticks=sum(map(int, fields[11:15])),  # its own and that of children it has waited for
     )
 
 
@@ -125,16 +130,24 @@ def run_members(marks: RunMarks) -> list[ProcessInfo]:
     return list(found.values())
 
 
-def end_run(marks: RunMarks) -> tuple[int, int, frozenset[int]]:
+def end_run(marks: RunMarks, *, leaving: bool = False) -> tuple[int, int, frozenset[int]]:
     """Kill everything of a run. The command itself should not have been waited for yet, so that its id is its own.
+
+    Args:
+        marks: The run.
+        leaving: The command has ended and the pipes are closed, so that what is still there may just be ending.
 
     Returns:
         How many processes besides the command were still alive, how many are left, and the ids of the former.
     """
     met: set[tuple[int, int]] = set()
     pause = _FIRST_PAUSE
+    patience = time.monotonic() + LEAVING_SECONDS if leaving else 0.0
     for attempt in range(_ROUNDS):
         members = run_members(marks)
+        while members and time.monotonic() < patience:
+            time.sleep(_FIRST_PAUSE)
+            members = run_members(marks)
         signal_group(marks.pid, signal.SIGKILL)
         if not members:
             return len(met), 0, frozenset(pid for pid, _ in met)

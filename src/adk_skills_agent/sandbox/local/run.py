@@ -20,7 +20,7 @@ from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.collection import collect
 from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
 from adk_skills_agent.sandbox.local.environment import build_environment
-from adk_skills_agent.sandbox.local.exit_watch import wait_until_ended
+from adk_skills_agent.sandbox.local.exit_watch import has_ended, nobody_writes, wait_until_ended
 from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
 from adk_skills_agent.sandbox.local.output_filter import secrets_of_run
 from adk_skills_agent.sandbox.local.persistence import persist
@@ -220,7 +220,8 @@ class LocalRun:
 
     def _end_processes(self, result: Aftermath) -> None:
         child = self.child
-        result.killed, result.survivors, met = end_run(self.marks)
+        leaving = has_ended(child) and nobody_writes(child)
+        result.killed, result.survivors, met = end_run(self.marks, leaving=leaving)
         if not wait_until_ended(child, _KILL_SECONDS):
             result.survivors += 1  # it hangs inside the kernel; nothing can be done about it
         result.rest = (drain(child.stdout), drain(child.stderr))

@@ -26,7 +26,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.local import workers
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.choice import Choice, choose, is_known
-from adk_skills_agent.sandbox.local.levels import LevelRun
+from adk_skills_agent.sandbox.local.levels import Enforcement, LevelRun
 from adk_skills_agent.sandbox.local.outcome import Times, outcome
 from adk_skills_agent.sandbox.local.output import Capture, SpillFile, check_spill_folder
 from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
@@ -36,6 +36,7 @@ from adk_skills_agent.sandbox.local.turns import RUNNING
 from adk_skills_agent.sandbox.local.watchdog import INTERVAL_SECONDS, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.redaction import redact_error, redacted
+from adk_skills_agent.sandbox.streaming import ResourceSample
 
 _Result = TypeVar("_Result")
 
@@ -62,11 +63,14 @@ class LocalSandbox(Sandbox):
         """Run one command to its end; see :meth:`Sandbox.run`."""
         policy = check_policy(request.policy)
         waited_since = time.monotonic()
-        choice = await _choice(request, policy)
-        _warn_once(choice.level.level)
+        if is_known(policy):
+            choose(request, policy)  # a refusal need not wait for its turn
         secrets = secrets_of_run(request, policy)
         try:
+            # The turn comes first: whoever asked before the levels were tried out would else be overtaken by all later.
             async with RUNNING.place():
+                choice = await _choice(request, policy)
+                _warn_once(choice.level.level)
                 return redacted(await _run(request, policy, choice, waited_since), secrets)
         except SkillsError as error:
             redact_error(error, secrets)
@@ -173,8 +177,9 @@ async def _supervise(
         Stream("stdout", child.stdout, captures[0], filters[0], request.on_output, policy.output_bytes),
         Stream("stderr", child.stderr, captures[1], filters[1], request.on_output, policy.output_bytes),
     )
-    supervision = Supervision(loop, run, policy, streams)
-    watched = _watched(loop, run, policy, supervision)
+    supervision = Supervision(loop, run, policy, streams, request.on_sample)
+    enforcement = choice.level.report(policy)
+    watched = _watched(loop, run, request, policy, enforcement, supervision)
     watch = loop.call_later(INTERVAL_SECONDS, watchdog().add, watched) if watched is not None else None
     wanted = False
     ended = child.started
@@ -211,8 +216,9 @@ async def _supervise(
         said = captures[1].kept().decode("utf-8", "replace").strip().rpartition(": ")[2]
         shown = getattr(run, "shown", request.argv[0])
         raise SandboxError(f"The command {shown!r} could not be started: {said or 'the system refused it'}.")
-    enforcement = choice.level.report(policy)
     report = IsolationReport(choice.level.level, enforcement.enforced, enforcement.degraded, choice.reasons)
+    if "memory" in enforcement.hard:
+        watched = None  # its sums count what processes share more than once; the level knows exactly
     return outcome(report, supervision, streams, aftermath, watched, Times(waited_since, child.started, ended))
 
 
@@ -256,7 +262,12 @@ def _captures(request: ExecutionRequest, policy: SandboxPolicy, run_id: str) -> 
 
 
 def _watched(
-    loop: asyncio.AbstractEventLoop, run: LevelRun, policy: SandboxPolicy, supervision: Supervision
+    loop: asyncio.AbstractEventLoop,
+    run: LevelRun,
+    request: ExecutionRequest,
+    policy: SandboxPolicy,
+    enforcement: Enforcement,
+    supervision: Supervision,
 ) -> Watched | None:
     if not works_here():
         return None
@@ -265,4 +276,11 @@ def _watched(
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the run
             loop.call_soon_threadsafe(supervision.stop, status, sentence)
 
-    return Watched(run.marks, policy.memory_bytes, policy.pids, run.disk, breach)
+    def look(sample: ResourceSample) -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(supervision.sampled, sample)
+
+    wanted = request.on_sample is not None
+    memory = None if "memory" in enforcement.hard else policy.memory_bytes
+    pids = None if "pids" in enforcement.hard else policy.pids
+    return Watched(run.marks, memory, pids, run.disk, breach, look if wanted else None)

@@ -14,8 +14,10 @@ import queue
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
     import resource
 
 _UMASK = 0o077
+
+Birthplace = Callable[[], contextlib.AbstractContextManager[None]]
+"""Makes what is held in the starting thread while it starts a process, for what a process inherits from its starter."""
+
+BIRTHPLACE: ContextVar[Birthplace] = ContextVar("BIRTHPLACE", default=contextlib.nullcontext)
+"""The one of every launch made in this context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,7 @@ class Launch:
         stdin: Descriptor of standard input, or None for ``/dev/null``.
         pass_fds: Descriptors the process gets besides 0, 1 and 2, under the same numbers.
         umask: Its file mode creation mask.
+        birthplace: Where it is born.
     """
 
     argv: tuple[bytes, ...]
@@ -46,6 +55,7 @@ class Launch:
     stdin: int | None = None
     pass_fds: tuple[int, ...] = ()
     umask: int = _UMASK
+    birthplace: Birthplace = field(default_factory=BIRTHPLACE.get)
 
 
 @dataclass(slots=True)
@@ -105,18 +115,19 @@ def start(launch: Launch) -> Child:
         try:
             out_read, out_write = _pipe(undo)
             err_read, err_write = _pipe(undo)
-            process = subprocess.Popen(
-                launch.argv,
-                stdin=subprocess.DEVNULL if launch.stdin is None else launch.stdin,
-                stdout=out_write,
-                stderr=err_write,
-                cwd=launch.cwd,
-                env=launch.env,
-                start_new_session=True,
-                close_fds=True,
-                pass_fds=launch.pass_fds,
-                umask=launch.umask,
-            )
+            with launch.birthplace():
+                process = subprocess.Popen(
+                    launch.argv,
+                    stdin=subprocess.DEVNULL if launch.stdin is None else launch.stdin,
+                    stdout=out_write,
+                    stderr=err_write,
+                    cwd=launch.cwd,
+                    env=launch.env,
+                    start_new_session=True,
+                    close_fds=True,
+                    pass_fds=launch.pass_fds,
+                    umask=launch.umask,
+                )
         except OSError as error:
             raise _refusal(error, launch) from error
         started = time.monotonic()

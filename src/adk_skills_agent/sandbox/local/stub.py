@@ -10,7 +10,7 @@ never confines itself, so the command can neither signal nor trace it. The *payl
 limits, gives up the user id, Landlock and the filter, and becomes the command.
 
 What it writes into the report, one line each: ``ended STATUS USER SYSTEM MAXRSS`` (seconds, kibibytes),
-``failed STEP ERRNO`` and ``swept COUNT``.
+``failed STEP ERRNO``, ``swept COUNT`` and ``others USER SYSTEM MAXRSS``, of the orphans it adopted.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -35,6 +35,7 @@ _END = _signal.SIGUSR1  # from the agent, or from the kernel when the agent is d
 _WAITED_FOR = (_CHLD, _TERM, _END)
 _BLOCKED = (*_WAITED_FOR, _signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGUSR2, _signal.SIGPIPE)
 _ROUND_SECONDS = 0.004
+_others = [0.0, 0.0, 0]  # what orphans used: user and system seconds, the largest in kibibytes
 _NOT_STARTED = 127
 
 
@@ -272,8 +273,11 @@ def _supervise(report: int, ended: int, problem: int, payload: int) -> None:
             _tell(report, problem, status)
             posix.close(ended)
         if not children:
-            posix._exit(0)
-    _end_all(report, problem, payload)
+            break
+    if number == _END:
+        _end_all(report, problem, payload)
+    if any(_others):
+        _report(report, "others {} {} {}".format(*_others))
     posix._exit(0)
 
 
@@ -309,6 +313,12 @@ def _reap(payload: int) -> tuple:  # type: ignore[type-arg]
             return True, found
         if pid == payload:
             found = (status, usage)
+        else:
+            _others[:] = (
+                _others[0] + usage.ru_utime,
+                _others[1] + usage.ru_stime,
+                max(_others[2], usage.ru_maxrss),
+            )
 
 
 def _tell(report: int, problem: int, ended: tuple) -> None:  # type: ignore[type-arg]

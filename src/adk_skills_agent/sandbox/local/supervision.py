@@ -13,6 +13,7 @@ from adk_skills_agent.sandbox.local.exit_watch import ExitWatch
 from adk_skills_agent.sandbox.local.levels import LevelRun
 from adk_skills_agent.sandbox.local.output import Capture
 from adk_skills_agent.sandbox.local.output_filter import OutputFilter
+from adk_skills_agent.sandbox.streaming import ResourceSample
 
 CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop get their turn
@@ -80,11 +81,16 @@ class Supervision:
         cause: Which limit ended the run, or None when it ended by itself.
         timed_out: The deadline passed before the command ended.
         notes: A sentence for each limit that struck.
-        failure: What ``on_output`` raised.
+        failure: What ``on_output`` or ``on_sample`` raised.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, run: LevelRun, policy: SandboxPolicy, streams: tuple[Stream, Stream]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        run: LevelRun,
+        policy: SandboxPolicy,
+        streams: tuple[Stream, Stream],
+        on_sample: Callable[[ResourceSample], None] | None = None,
     ) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
         self.cause: Status | None = None
@@ -96,6 +102,7 @@ class Supervision:
         self._child = run.child
         self._policy = policy
         self._streams = streams
+        self._on_sample = on_sample
         self._owner = os.getpid()
         self._exited = False
         self._closed = False
@@ -127,6 +134,16 @@ class Supervision:
             self._killed = True
             self._run.kill()
             self._after(_UNKILLABLE_SECONDS, self._finish)
+
+    def sampled(self, sample: ResourceSample) -> None:
+        """Pass on what the run uses, while there is somebody to stop it for a listener that fails."""
+        if self._closed or self._exited or self._on_sample is None:
+            return
+        try:
+            self._on_sample(sample)
+        except Exception as error:  # noqa: BLE001  # the caller's on_sample; raised again when all is cleaned up
+            self.failure = self.failure or error
+            self.stop(Status.CANCELLED)
 
     def close(self) -> None:
         """Stop watching; descriptors stay open. Works also when the loop is closed already."""

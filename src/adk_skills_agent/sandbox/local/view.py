@@ -67,7 +67,7 @@ class PathView:
         """
         text = str(value)
         host = self.argument(text)
-        if host == text or ".." in value.parts:
+        if host == text or ".." in value.parts or "\0" in text:
             known = ", ".join(inside for inside, _ in sorted(self._to_host))
             raise ValueError(f"cwd {text!r} is not inside the sandbox; use a folder under {known}.")
         return host

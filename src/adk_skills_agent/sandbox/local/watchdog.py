@@ -18,6 +18,7 @@ from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
 from adk_skills_agent.sandbox.local.memory_files import memory_in_files, private_memory, shared_memory
 from adk_skills_agent.sandbox.local.processes import PROC, ProcessInfo, RunMarks, all_processes
 from adk_skills_agent.sandbox.local.tree import disk_usage
+from adk_skills_agent.sandbox.streaming import ResourceSample
 
 INTERVAL_SECONDS = 0.1
 PIDS_FACTOR = 4
@@ -57,8 +58,9 @@ class Watched:
         marks: The run.
         memory_bytes: Of all its processes together; None for no limit.
         pids: See :data:`PIDS_FACTOR`; None for no limit.
-        disk: Each limited place.
+        disk: Each limited place, the workspace first.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
+        on_look: Called in the watchdog's thread with what each look has found; None for nobody.
         peak_rss: Largest sum of resident memory seen, in bytes.
     """
 
@@ -67,7 +69,10 @@ class Watched:
     pids: int | None
     disk: tuple[DiskLimit, ...]
     breach: Callable[[Status, str], None]
+    on_look: Callable[[ResourceSample], None] | None = None
     peak_rss: int = 0
+    _cpu_ticks: int = 0
+    _workspace_bytes: int | None = None
     _next_disk: float = field(default=0.0)
     _over: bool = field(default=False)
     _shared_before: int = field(default_factory=shared_memory)
@@ -113,6 +118,8 @@ class Watchdog:
             if problem is not None:
                 run._over = True
                 run.breach(*problem)
+            elif run.on_look is not None:
+                run.on_look(_sample(run, members[run.marks.run_id]))
 
     def _members(self, runs: list[Watched]) -> dict[str, list[ProcessInfo]]:
         """The live processes of every run, its command included, in one pass over the system."""
@@ -137,6 +144,18 @@ class Watchdog:
                 members[run_id].append(info)
         self._owners = owners
         return members
+
+
+def _sample(run: Watched, members: list[ProcessInfo]) -> ResourceSample:
+    # A process that has ended takes its time along when nobody of the run waited for it.
+    run._cpu_ticks = max(run._cpu_ticks, sum(info.cpu_ticks for info in members))
+    return ResourceSample(
+        seconds=time.monotonic() - run.marks.started,
+        memory_bytes=sum(info.rss_pages for info in members) * _PAGE,
+        cpu_seconds=run._cpu_ticks / _TICKS_PER_SECOND,
+        processes=len(members),
+        workspace_bytes=run._workspace_bytes,
+    )
 
 
 def _processes_problem(run: Watched, members: list[ProcessInfo]) -> tuple[Status, str] | None:
@@ -172,7 +191,7 @@ def _disk_problem(run: Watched) -> tuple[Status, str] | None:
     if now < run._next_disk:
         return None
     problem = None
-    for limit in run.disk:
+    for number, limit in enumerate(run.disk):
         most_bytes, most_entries = limit.most_bytes, limit.most_entries
         if most_bytes is None and most_entries is None:
             continue
@@ -181,6 +200,8 @@ def _disk_problem(run: Watched) -> tuple[Status, str] | None:
             used, entries = limit.usage(ceiling, _LOOK_SECONDS)
         except OSError:  # removed or renamed by the script; the next look may find it again
             continue
+        if number == 0:
+            run._workspace_bytes = used
         if most_bytes is not None and used > most_bytes:
             problem = f"Stopped: it wrote {used >> 20} MiB to disk; {most_bytes >> 20} MiB are allowed."
         elif most_entries is not None and entries > most_entries:
@@ -217,6 +238,7 @@ def _mark_of(pid: int) -> str:
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 _watchdog: Watchdog | None = None
 _lock = threading.Lock()

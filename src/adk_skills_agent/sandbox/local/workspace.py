@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -155,6 +156,10 @@ def _put(workspace: Workspace, file: InputFile, seen: set[str]) -> None:
         raise ValueError(f"Input file path {file.path!r} is no valid text.") from None
     except (NotADirectoryError, FileExistsError, IsADirectoryError):
         raise ValueError(f"Input file {file.path!r} needs a folder where there is a file, or the reverse.") from None
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise ValueError(f"Input file path {file.path[:40]!r}... is too long for a file system.") from None
     try:
         _write_all(descriptor, file.content)
         workspace.given[file.path] = _age(descriptor)

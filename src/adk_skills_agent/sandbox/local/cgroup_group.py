@@ -1,0 +1,271 @@
+"""The control group of one run: made before it, limited when it is ready, read and removed after it; not used again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local import cgroup_files
+from adk_skills_agent.sandbox.local.cgroup_hierarchy import Hierarchy
+
+_ROUNDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the processes of a group have used, those that ended included.
+
+    Attributes:
+        cpu_seconds: Processor time; None where nothing counts it.
+        peak_bytes: Most memory at a time, files in memory and the kernel's share included; None where it is not kept.
+        ended: How many of them the kernel ended for lack of memory.
+    """
+
+    cpu_seconds: float | None
+    peak_bytes: int | None
+    ended: int
+
+
+class Group(ABC):
+    """A group in each tree of a hierarchy, all of the same name.
+
+    Args:
+        hierarchy: In whose folders it is made.
+        name: Of its own folders; nobody else uses it.
+
+    Raises:
+        OSError: It cannot be made; then nothing is left of it.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, name: str) -> None:
+        self.name = name
+        self.memory = f"{hierarchy.memory}/{name}"
+        self.pids = f"{hierarchy.pids}/{name}"
+        self.cpu = None if hierarchy.cpu is None else f"{hierarchy.cpu}/{name}"
+        self._parents = hierarchy.folders
+        with contextlib.ExitStack() as undo:
+            for folder in self._folders:
+                os.mkdir(folder, 0o755)  # noqa: PTH102
+                undo.callback(os.rmdir, folder)
+            self._set_up()
+            undo.pop_all()
+
+    @contextlib.contextmanager
+    def birthplace(self) -> Iterator[None]:
+        """While it is held, processes started by this thread are born in the group, where the kernel can do that."""
+        yield
+
+    def take_in(self, first: int) -> None:
+        """Move a process and all below it into the group; nothing is done for those that were born there.
+
+        A new child is born in its parent's group, so what is moved early brings the rest along; all are looked at
+        again until none is outside.
+
+        Raises:
+            SandboxError: It is not possible, or they fork faster than they can be moved.
+        """
+        try:
+            for _ in range(_ROUNDS):
+                outside = set(_tree(first)).difference(cgroup_files.processes(self.memory))
+                if not outside:
+                    return
+                for pid in outside:
+                    for folder in self._folders:
+                        _move(pid, folder)
+        except OSError as error:
+            raise SandboxError(f"The sandbox could not be put into its control group: {error.strerror}.") from error
+        raise SandboxError("The sandbox could not be put into its control group: its processes never stay the same.")
+
+    def tasks(self) -> int:
+        """Processes and threads in it."""
+        return cgroup_files.number(f"{self.pids}/pids.current")
+
+    def limit(self, memory_bytes: int | None, pids: int | None) -> None:
+        """Bound memory (without swap) and the number of processes and threads; None leaves one unbounded.
+
+        Raises:
+            OSError: The kernel refused it.
+        """
+        if pids is not None:
+            cgroup_files.put(f"{self.pids}/pids.max", str(pids))
+        if memory_bytes is not None:
+            self._limit_memory(memory_bytes)
+
+    @abstractmethod
+    def used_memory(self) -> int:
+        """Bytes in use now."""
+
+    @abstractmethod
+    def usage(self) -> Usage:
+        """What was used until now."""
+
+    def end_all(self) -> int:
+        """Kill what is left in it without waiting; how many there were."""
+        left = set().union(*(cgroup_files.processes(folder) for folder in self._folders))
+        for pid in left:
+            _kill(pid, self._folders)
+        return len(left)
+
+    def remove(self) -> bool:
+        """Remove it; False while something in it is still on its way out."""
+        return all([remove_folder(folder) for folder in self._folders])  # noqa: C419  # each is tried
+
+    @property
+    def _folders(self) -> tuple[str, ...]:
+        return tuple(f"{parent}/{self.name}" for parent in self._parents)
+
+    @abstractmethod
+    def _set_up(self) -> None:
+        """Make the settings that never change."""
+
+    @abstractmethod
+    def _limit_memory(self, most: int) -> None:
+        """Bound memory and leave no swap."""
+
+
+class GroupOfVersion1(Group):
+    """One folder for each controller.
+
+    Moving a process costs 6 to 7 ms, because the kernel waits for all processors; a thread that moves itself costs a
+    fortieth of that. So what starts a sandbox goes into the group for the moment of the start.
+    """
+
+    @contextlib.contextmanager
+    def birthplace(self) -> Iterator[None]:
+        """See :meth:`Group.birthplace`. Only this thread is moved, and back again."""
+        with contextlib.ExitStack() as back:
+            for parent, folder in zip(self._parents, self._folders, strict=True):
+                back.callback(cgroup_files.put, f"{parent}/tasks", "0")
+                cgroup_files.put(f"{folder}/tasks", "0")
+            yield
+
+    def used_memory(self) -> int:
+        """Bytes in use now."""
+        return cgroup_files.number(f"{self.memory}/memory.usage_in_bytes")
+
+    def usage(self) -> Usage:
+        """What was used until now."""
+        return Usage(
+            None if self.cpu is None else cgroup_files.number(f"{self.cpu}/cpuacct.usage") / 1e9,
+            cgroup_files.number(f"{self.memory}/memory.max_usage_in_bytes"),
+            cgroup_files.value(f"{self.memory}/memory.oom_control", "oom_kill"),
+        )
+
+    def _set_up(self) -> None:
+        """There are none."""
+
+    def _limit_memory(self, most: int) -> None:
+        cgroup_files.put(f"{self.memory}/memory.limit_in_bytes", str(most))
+        try:
+            cgroup_files.put(f"{self.memory}/memory.memsw.limit_in_bytes", str(most))  # memory and swap together
+        except FileNotFoundError:  # a kernel without that count
+            cgroup_files.put(f"{self.memory}/memory.swappiness", "0")
+
+
+class GroupOfVersion2(Group):
+    """One folder for all controllers."""
+
+    def used_memory(self) -> int:
+        """Bytes in use now."""
+        return cgroup_files.number(f"{self.memory}/memory.current")
+
+    def usage(self) -> Usage:
+        """What was used until now; ``memory.peak`` is there since Linux 5.19."""
+        try:
+            peak = cgroup_files.number(f"{self.memory}/memory.peak")
+        except FileNotFoundError:
+            peak = None
+        return Usage(
+            cgroup_files.value(f"{self.cpu}/cpu.stat", "usage_usec") / 1e6,
+            peak,
+            cgroup_files.value(f"{self.memory}/memory.events", "oom_kill"),
+        )
+
+    def end_all(self) -> int:
+        """Kill what is left in it without waiting, as one where the kernel can (Linux 5.14); how many there were."""
+        left = len(cgroup_files.processes(self.memory))
+        if left == 0:
+            return 0
+        try:
+            cgroup_files.put(f"{self.memory}/cgroup.kill", "1")
+        except FileNotFoundError:
+            return super().end_all()
+        return left
+
+    def _set_up(self) -> None:
+        cgroup_files.put(f"{self.memory}/memory.oom.group", "1")  # a run ends as a whole
+
+    def _limit_memory(self, most: int) -> None:
+        cgroup_files.put(f"{self.memory}/memory.max", str(most))
+        with contextlib.suppress(FileNotFoundError):  # a kernel without swap
+            cgroup_files.put(f"{self.memory}/memory.swap.max", "0")
+
+
+def make_group(hierarchy: Hierarchy, name: str) -> Group:
+    """A new group in a hierarchy of either version.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    return (GroupOfVersion1 if hierarchy.version == 1 else GroupOfVersion2)(hierarchy, name)
+
+
+def remove_folder(folder: str) -> bool:
+    """Remove a group's folder; False while something in it is still on its way out."""
+    try:
+        os.rmdir(folder)  # noqa: PTH106
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def end_members(folder: str) -> None:
+    """Kill the processes in a group's folder."""
+    with contextlib.suppress(OSError):
+        for pid in cgroup_files.processes(folder):
+            _kill(pid, (folder,))
+
+
+def _kill(pid: int, folders: tuple[str, ...]) -> None:
+    """Kill a process if it is still in one of these groups: its number may be another's by now."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if any(pid in cgroup_files.processes(folder) for folder in folders):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except OSError:  # it ended, or the group did
+        pass
+    finally:
+        os.close(pidfd)
+
+
+def _move(pid: int, folder: str) -> None:
+    try:
+        cgroup_files.put(f"{folder}/cgroup.procs", str(pid))
+    except ProcessLookupError:  # it ended
+        pass
+
+
+def _tree(first: int) -> Iterator[int]:
+    """A process and all below it."""
+    yield first
+    try:
+        threads = os.listdir(f"/proc/{first}/task")  # noqa: PTH208
+    except OSError:
+        return
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            for child in cgroup_files.get(f"/proc/{first}/task/{thread}/children").split():
+                yield from _tree(int(child))

@@ -1,0 +1,141 @@
+"""What this machine offers for isolation, for a person to read: kernel, Landlock, user namespaces, cgroups, programs.
+
+Facts beside the levels' own trial runs, which alone decide what is used: they say why a trial run failed. Nothing here
+raises; what cannot be found out is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from adk_skills_agent.sandbox.local import bubblewrap, landlock
+from adk_skills_agent.sandbox.local.cgroup_hierarchy import own_groups
+from adk_skills_agent.sandbox.local.packages import PROGRAMS
+from adk_skills_agent.sandbox.local.user_namespaces import UserNamespaces, user_namespaces
+
+_SECONDS = 10
+_CONTROLLERS = ("memory", "pids", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroups:
+    """The cgroup hierarchies that are mounted.
+
+    Attributes:
+        version: ``v2``, ``v1``, ``v1 with an empty v2`` or ``none``.
+        writable: Controllers of memory, processes and CPU in whose group this process may make another.
+    """
+
+    version: str
+    writable: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Everything ``adk-skills doctor`` says about the machine itself.
+
+    Attributes:
+        system: Kind, release and architecture of the kernel.
+        user: The user id of this process.
+        landlock_abi: Version of the kernel's Landlock; 0 when it cannot be used, then ``landlock_problem`` says why.
+        seccomp: Whether the kernel has system call filters.
+        bubblewrap: Its version; None when there is none, or when it does not run (then there is a path).
+        bubblewrap_path: The program the namespaces level uses.
+        python: Version of the interpreter, which also runs scripts.
+        python_path: That interpreter.
+        bash: The shell for ``.sh`` scripts; None when there is none.
+    """
+
+    system: str
+    user: int
+    landlock_abi: int
+    landlock_problem: str | None
+    seccomp: bool
+    bubblewrap: str | None
+    bubblewrap_path: str | None
+    user_namespaces: UserNamespaces
+    control_groups: ControlGroups
+    python: str
+    python_path: str
+    bash: str | None
+
+
+def this_machine() -> Machine:
+    """Look at everything; takes a few hundredths of a second."""
+    version = _landlock()
+    program = _bubblewrap()
+    return Machine(
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        user=os.geteuid(),
+        landlock_abi=version,
+        landlock_problem=None if version else _landlock_problem(),
+        seccomp="Seccomp:" in _text("/proc/self/status"),
+        bubblewrap=program[1],
+        bubblewrap_path=program[0],
+        user_namespaces=user_namespaces(),
+        control_groups=control_groups(),
+        python=platform.python_version(),
+        python_path=sys.executable or "unknown",
+        bash=shutil.which("bash", path=PROGRAMS),
+    )
+
+
+def control_groups() -> ControlGroups:
+    """Which are mounted, and where this process may make a group below its own."""
+    try:
+        own = own_groups(_text("/proc/self/cgroup"), _text("/proc/self/mountinfo"))
+    except ValueError:  # a line this does not understand
+        own = {}
+    first = [name for name in _CONTROLLERS if name in own]
+    if first:
+        writable = tuple(name for name in first if os.access(own[name], os.W_OK))
+        return ControlGroups("v1 with an empty v2" if "" in own else "v1", writable)
+    if "" not in own:
+        return ControlGroups("none", ())
+    offered = _text(f"{own['']}/cgroup.controllers").split() if os.access(own[""], os.W_OK) else []
+    return ControlGroups("v2", tuple(name for name in _CONTROLLERS if name in offered))
+
+
+def _bubblewrap() -> tuple[str | None, str | None]:
+    """Its path and version; the one the namespaces level uses, whatever ``PATH`` says."""
+    import subprocess
+
+    try:
+        found = bubblewrap.features()
+        if found is None:
+            return None, None
+        line = [found.path, "--version"]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=_SECONDS, env={}, cwd="/")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None, None
+    return found.path, done.stdout.strip().removeprefix("bubblewrap ") or None
+
+
+def _landlock() -> int:
+    if sys.platform != "linux":
+        return 0
+    try:
+        return landlock.abi()
+    except (ImportError, OSError, AttributeError):  # an interpreter without ctypes, a C library without syscall()
+        return 0
+
+
+def _landlock_problem() -> str:
+    if sys.platform != "linux":
+        return "Landlock is a feature of Linux"
+    try:
+        return landlock.absence()
+    except (ImportError, OSError, AttributeError) as error:
+        return f"it could not be asked for ({error})"
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,189 @@
+"""``adk-skills doctor`` on this machine, as root and as a plain user, and on machines that lack something."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.sandbox.contract import IsolationLevel
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = Path(sys.executable).parent / "adk-skills"
+LAUNCHER = REPOSITORY / "tests" / "sandbox" / "degradations.py"
+CONCERNS = {"files", "network", "processes", "memory", "pids", "disk", "kernel"}
+PLAIN_USER = 61_234
+
+
+def doctor(*arguments: str, before: Sequence[str] = (), **settings: object) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*before, str(PROGRAM), "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+        **settings,  # type: ignore[call-overload]
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode in {0, 1}
+    return done
+
+
+def diagnosis(before: Sequence[str] = (), **settings: object) -> tuple[dict[str, object], int]:
+    done = doctor("--json", before=before, **settings)
+    return json.loads(done.stdout), done.returncode
+
+
+def levels_of(told: dict[str, object]) -> dict[str, dict[str, object]]:
+    return {level["level"]: level for level in told["levels"]}
+
+
+def test_the_page_says_of_each_level_whether_it_works_and_who_enforces_what() -> None:
+    said = doctor().stdout
+    told, _ = diagnosis()
+    table = said.partition("Isolation levels")[2]
+    for level in levels_of(told).values():
+        line = next(line for line in table.splitlines() if line.startswith(f"  {level['level']} "))
+        assert ("works" in line) if level["works"] else (f"no: {level['reason']}"[:60] in line)
+    for name in ("runs as", "kernel", "landlock", "user namespaces", "cgroup", "bubblewrap", "python", *CONCERNS):
+        assert f"\n  {name} " in said
+    for sentence in told["isolation"]["degraded"]:
+        assert sentence.partition(": ")[2] in said
+
+
+def test_the_json_has_the_same_names_on_every_machine() -> None:
+    told, code = diagnosis()
+    names = "versions machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"
+    assert list(told) == names.split()
+    machine = "system user landlock_abi landlock_problem seccomp bubblewrap bubblewrap_path user_namespaces"
+    assert list(told["machine"]) == f"{machine} control_groups python python_path bash".split()
+    assert set(told["versions"]) == {"adk-skills-agent", "google-adk", "google-genai", "pyyaml", "sqlite"}
+    assert set(told["machine"]["user_namespaces"]) == {"allowed", "reason", "fix"}
+    assert set(told["machine"]["control_groups"]) == {"version", "writable"}
+    known = [level.value for level in IsolationLevel]
+    assert [name for name in known if name in levels_of(told)] == [level["level"] for level in told["levels"]]
+    for level in told["levels"]:
+        assert set(level) == {"level", "works", "reason", "fix", "enforced", "degraded"}
+        assert (level["reason"] is None) == level["works"]
+        assert set(level["enforced"]) == (CONCERNS if level["works"] else set())
+    assert set(told["isolation"]) == {"level", "enforced", "degraded", "reasons"}
+    strength = IsolationLevel(told["isolation"]["level"]).strength
+    assert told["default_policy_holds"] == (strength >= IsolationLevel(told["min_isolation"]).strength)
+    assert code == (0 if told["default_policy_holds"] else 1)
+
+
+def test_an_empty_environment_changes_nothing() -> None:
+    there, _ = diagnosis()
+    for environment in ({}, {"PATH": ""}, {"PATH": "/nonexistent", "HOME": "/nonexistent"}):
+        told, _ = diagnosis(env=environment)
+        assert told["levels"] == there["levels"]
+        assert told["machine"] == there["machine"]
+
+
+@pytest.mark.parametrize(
+    ("degradation", "best", "code"),
+    [("docker-default", "landlock", 0), ("gvisor", "seccomp", 1), ("no-seccomp", "process", 1)],
+)
+def test_a_machine_that_lacks_something_is_told_what_is_left_and_why(degradation: str, best: str, code: int) -> None:
+    before = [sys.executable, str(LAUNCHER), degradation]
+    told, returned = diagnosis(before)
+    assert told["isolation"]["level"] == best
+    assert returned == code
+    assert told["machine"]["user_namespaces"]["allowed"] is False
+    for level in told["levels"]:
+        if level["level"] == best:
+            break
+        assert level["reason"]
+        assert level["enforced"] == {}
+    assert levels_of(told)["namespaces"]["fix"].startswith("start the container with --security-opt")
+    page = doctor(before=before)
+    assert "fix: start the container" in page.stdout
+    assert ("refuses to run scripts here" in page.stderr) == (code == 1)
+
+
+def in_a_world_where(change: str) -> list[str]:
+    """A command prefix: mounts of its own, changed by a shell command."""
+    line = ["unshare", "-m", "sh", "-c", f'{change} && exec "$@"', "sh"]
+    if subprocess.run([*line, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount")
+    return line
+
+
+def test_without_bubblewrap_one_command_installs_it() -> None:
+    hide = "for f in /usr/bin/bwrap /usr/local/bin/bwrap; do ! [ -e $f ] || mount --bind /dev/null $f; done"
+    told, code = diagnosis(in_a_world_where(hide))
+    assert (told["isolation"]["level"], code) == ("landlock", 0)
+    assert told["machine"]["bubblewrap"] is None
+    fix = levels_of(told)["namespaces"]["fix"]
+    assert fix.split()[-1] == "bubblewrap"
+    assert shutil.which(fix.split()[0]) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "umount -l /proc",
+        "mount -t tmpfs none /sys/fs/cgroup",
+        "mount -o bind,ro /tmp /tmp",
+        "mount --bind /bin/false $(command -v bwrap)",
+        "for p in setpriv bash; do mount --bind /dev/null $(command -v $p); done",
+        "ulimit -n 14",
+    ],
+)
+def test_whatever_is_broken_the_rest_is_told(change: str) -> None:
+    told, code = diagnosis(in_a_world_where(change))
+    assert told["levels"]
+    assert levels_of(told)["process"]["works"]
+    assert code == (0 if told["default_policy_holds"] else 1)
+    doctor(before=in_a_world_where(change))
+
+
+@pytest.fixture
+def plain_users_copy() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="plain-doctor-") as folder:
+        home = Path(folder)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / "src", home / "src", ignore=ignored)
+        shutil.copy(LAUNCHER, home)
+        home.chmod(0o755)
+        (home / "packages").symlink_to(sysconfig.get_paths()["purelib"])
+        yield home
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user; else all tests are as that user")
+@pytest.mark.parametrize("degradation", [None, "docker-default"])
+def test_a_plain_user_is_told_that_scripts_run_as_that_user(plain_users_copy: Path, degradation: str | None) -> None:
+    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    if not Path(python).exists():
+        pytest.skip("no Python of this version that other users may run")
+    before = [] if degradation is None else [python, str(plain_users_copy / LAUNCHER.name), degradation]
+    done = subprocess.run(
+        [*before, python, "-m", "adk_skills_agent", "doctor", "--json"],
+        user=PLAIN_USER,
+        group=PLAIN_USER,
+        extra_groups=[],
+        cwd="/",
+        env={"PATH": "", "PYTHONPATH": f"{plain_users_copy}/src:{plain_users_copy}/packages"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["machine"]["user"], told["scripts_user"]) == (PLAIN_USER, PLAIN_USER)
+    levels = levels_of(told)
+    assert levels["landlock"]["works"], levels
+    assert told["default_policy_holds"]
+    if degradation is not None:
+        assert told["isolation"]["level"] == "landlock"
+    if "cgroup" in levels and not levels["cgroup"]["works"]:
+        assert levels["cgroup"]["reason"]

@@ -1,0 +1,100 @@
+"""The pages are complete, can be found, and say what the code does (S0-105 to S0-108, S0-163, S1-15)."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.presets import PRESETS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCS = REPOSITORY / "docs"
+ISOLATION = (DOCS / "isolation.md").read_text()
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^## {re.escape(title)}.*?\n(.*?)(?=^## |\Z)", ISOLATION, re.MULTILINE | re.DOTALL)
+    assert found is not None, title
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of a table's rows, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (REPOSITORY / "mkdocs.yml").read_text()
+    listed = set(re.findall(r"[\w/.-]+\.md", text))
+    assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert yaml.safe_load(re.sub(r"!!python\S+", "", text))["nav"]
+
+
+def test_every_decision_is_in_the_list_of_decisions() -> None:
+    index = (DOCS / "decisions" / "index.md").read_text()
+    for page in (DOCS / "decisions").glob("0*.md"):
+        assert f"({page.name})" in index, page.name
+
+
+def test_the_boundary_page_has_a_row_for_every_level_strongest_first() -> None:
+    """S1-15: what is isolated where."""
+    assert [row[0].strip("`") for row in rows(section("The levels"))] == [level.value for level in IsolationLevel]
+    levels = {level.value for level in IsolationLevel}
+    for threat, answer, least in rows(section("Threats")):
+        assert threat
+        assert answer
+        assert least.strip("`") in levels | {"all"}
+    assert "kernel" in section("What no level here stops")
+    assert "Side channels" in section("What no level here stops")
+
+
+def test_the_matrix_of_recommendations_has_every_place() -> None:
+    """S0-106."""
+    places = " ".join(row[0] for row in rows(section("Which to choose")))
+    for place in ("local development", "prototype", "CI", "one tenant", "many tenants", "Google Cloud"):
+        assert place in places
+    choices = section("Which to choose")
+    assert set(re.findall(r'policy="(\w+)"', choices)) <= set(PRESETS)
+    assert set(re.findall(r'min_isolation="(\w+)"', choices)) <= {level.value for level in IsolationLevel}
+    assert f"default (`{SandboxPolicy().min_isolation}`)" in choices
+
+
+def test_the_readme_and_the_examples_recommend_the_safe_executor() -> None:
+    """S0-108: the unsafe one appears only with a word of warning."""
+    for page in (REPOSITORY / "README.md", *DOCS.rglob("*.md"), *(REPOSITORY / "examples").rglob("*.md")):
+        text = page.read_text()
+        if "UnsafeLocalCodeExecutor" in text:
+            assert re.search(r"no boundary|not a boundary|debugging|for code you have read|none from files", text), page
+    for program in (REPOSITORY / "examples").rglob("*.py"):
+        assert "UnsafeLocalCodeExecutor" not in program.read_text(), program
+
+
+def test_the_names_of_the_doctors_json_are_the_documented_ones() -> None:
+    program = Path(sys.executable).parent / "adk-skills"
+    told = json.loads(subprocess.run([program, "doctor", "--json"], capture_output=True, check=False).stdout)
+    documented = section("adk-skills doctor")
+    for name in (*told, *told["machine"], *told["levels"][0]):
+        assert f"`{name}`" in documented, name
+
+
+def test_the_rejected_ways_are_on_record() -> None:
+    """S0-163."""
+    page = (DOCS / "decisions" / "0008-rejected-ways.md").read_text()
+    for way in ("document it", "Docker", "a timeout as the only", "restricted builtins", "pkill -f", "preexec_fn"):
+        assert way in page
+    for way in ("multiprocessing", "invocation's id", "whole executor"):
+        assert way in page
+
+
+def test_security_says_what_the_isolation_page_says() -> None:
+    said = (REPOSITORY / "SECURITY.md").read_text()
+    assert "docs/isolation.md" in said
+    assert "adk-skills doctor" in said
+    assert "`process` is an explicit choice" in said

@@ -1,0 +1,88 @@
+"""Which isolation levels a test session had, printed at its end: green says nothing about a level that was skipped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.local import bubblewrap, local_sandbox
+from adk_skills_agent.sandbox.local.levels import Level, levels
+
+_LEVEL_OF_TEST = re.compile(rf"[\[-]({'|'.join(level.value for level in IsolationLevel)})(?=[\]-])")
+_COUNTED = ("passed", "failed", "error", "skipped")
+
+
+def missing(level: Level | None) -> tuple[str | None, bool]:
+    """Why a level cannot be tested here, and whether that is a failure: what could be installed and is not."""
+    if level is None:
+        return "there is no such level on this system", False
+    problem = level.problem()
+    if problem is None:
+        return None, False
+    # Other remedies change the machine's settings or its container; a package is only not there yet.
+    remedy = bubblewrap.remedy() if level.level is IsolationLevel.NAMESPACES and sys.platform == "linux" else None
+    return (problem, False) if remedy is None else (f"{problem}; {remedy}", True)
+
+
+def level_named(name: str) -> Level | None:
+    """The level of that name, when this system has one."""
+    return next((level for level in levels() if level.level.value == name), None)
+
+
+def table(stats: Mapping[str, Iterable[Any]]) -> list[str]:
+    """One line a level: whether it works, as which users, and how many tests were run at it.
+
+    Args:
+        stats: Reports by outcome, as pytest's terminal reporter has them.
+    """
+    tests: dict[str, Counter[str]] = {level.value: Counter() for level in IsolationLevel}
+    for outcome in _COUNTED:
+        for report in stats.get(outcome, ()):
+            if found := _LEVEL_OF_TEST.search(getattr(report, "nodeid", "")):
+                tests[found[1]][outcome] += 1
+    lines = []
+    for level in IsolationLevel:
+        counts = ", ".join(f"{number} {outcome}" for outcome, number in tests[level.value].items()) or "none run"
+        lines.append(f"{level.value:<11} {_state(level_named(level.value))}; tests: {counts}")
+    return lines
+
+
+def _state(level: Level | None) -> str:
+    problem, could_be_installed = missing(level)
+    if level is None or problem is not None:
+        return f"{'NOT INSTALLED' if could_be_installed else 'not here'}: {problem}"
+    policy = SandboxPolicy(isolation=level.level.value, min_isolation=level.level.value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the levels nobody should choose
+        try:
+            result = asyncio.run(local_sandbox().run(ExecutionRequest(("id", "-u"), policy)))
+        except SkillsError as error:
+            return f"FAILS: {error}"
+    return f"works; the agent is user {os.geteuid()}, its scripts are user {result.stdout.decode().strip()}"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [report for outcome in _COUNTED for report in terminalreporter.stats.get(outcome, ())]
+    if any("tests/sandbox/" in getattr(report, "nodeid", "") for report in reports):
+        terminalreporter.section("isolation levels tested")
+        for line in table(terminalreporter.stats):
+            terminalreporter.write_line(line)
+
+
+def require(name: str) -> None:
+    """Skip the test when this machine's kernel lacks the level; fail it when only a package is missing."""
+    problem, could_be_installed = missing(level_named(name))
+    if could_be_installed:
+        pytest.fail(f"{name}: {problem} (make setup does it when it runs as root)", pytrace=False)
+    if problem is not None:
+        pytest.skip(f"{name}: {problem}")

@@ -1,0 +1,178 @@
+"""Rows 4 to 8, 20, 21, 29, 31, 32: what a script starts in numbers, or so that it outlives its end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import IsolationLevel, Status
+
+MIB = 1 << 20
+
+
+def processes_with(word: str) -> list[int]:
+    return [process.pid for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or [])]
+
+
+@pytest.mark.level("landlock")
+async def test_row_4_a_fork_bomb_stays_inside_its_limit_and_ends_at_the_deadline(box):
+    # Bounded three times: by the run's limit of processes, by its user, who is not root, and by its deadline.
+    """S0-91."""
+    result = await box.bash(":(){ :|:& }; :; sleep 60", pids=30, wall_seconds=1.0, term_grace_seconds=0)
+    assert result.timed_out
+    assert result.processes_killed <= 30
+    assert result.survivors == 0
+    assert result.wall_ms < 4000
+    assert (await box.bash("echo next")).stdout == b"next\n"
+
+
+@pytest.mark.level("landlock")
+async def test_row_5_threads_run_out_in_the_script_only(box, backend):
+    code = """
+import threading, time
+started = 0
+try:
+    for _ in range(500):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        started += 1
+except RuntimeError:
+    print("refused after", started)
+import os; os._exit(0)
+"""
+    result = await box.python(code, pids=20)
+    assert result.stdout.startswith(b"refused after")
+    started = int(result.stdout.split()[-1])
+    if backend.level.strength >= IsolationLevel.NAMESPACES.strength:
+        assert started <= 20
+    else:  # counted per user, whose other processes come and go
+        assert started < 400
+
+
+async def test_row_8_many_children_inside_their_own_limits_are_stopped_together(box):
+    code = """
+import os, time
+for _ in range(8):
+    if os.fork() == 0:
+        x = bytearray(60 << 20)
+        time.sleep(60)
+time.sleep(60)
+"""
+    result = await box.python(code, memory_bytes=200 * MIB)
+    assert result.status is Status.OUT_OF_MEMORY
+    assert result.wall_ms < 15_000
+
+
+async def test_row_7_memory_that_is_in_no_process_is_counted_too(box, backend):
+    code = """
+import os, time
+for _ in range(8):
+    file = os.memfd_create("x")
+    os.write(file, bytes(40 << 20))
+time.sleep(60)
+"""
+    result = await box.python(code, memory_bytes=200 * MIB)
+    assert result.status is Status.OUT_OF_MEMORY
+    if backend.level.strength < IsolationLevel.LANDLOCK.strength:
+        return
+    code = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.shmget(0, 1 << 30, 0o1600) < 0)
+"""
+    assert (await box.python(code, memory_bytes=200 * MIB)).stdout == b"True\n"
+
+
+@pytest.mark.level("seccomp")
+async def test_row_20_a_daemon_that_gave_up_everything_dies_with_the_run(box):
+    code = """
+import os, time
+word = "adk-row-20-daemon"
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 1000)
+        os.chdir("/")
+        os.execve("/bin/sh", ["sh", "-c", "sleep 60; :", word], {})
+    os._exit(0)
+os.wait()
+time.sleep(0.1)
+"""
+    result = await box.python(code)
+    assert (result.exit_code, result.survivors) == (0, 0)
+    assert result.processes_killed >= 1
+    assert processes_with("adk-row-20-daemon") == []
+
+
+@pytest.mark.level("seccomp")
+async def test_row_21_children_in_sessions_of_their_own_die_at_the_deadline(box):
+    """S0-88, S1-12; GOOGLE_ADK row 5."""
+    code = "for i in 1 2 3; do setsid sh -c 'sleep 60; :' adk-row-21 & done; trap '' TERM; sleep 60; sleep 60"
+    result = await box.bash(code, wall_seconds=0.5, term_grace_seconds=0.2)
+    assert result.timed_out
+    assert processes_with("adk-row-21") == []
+
+
+async def test_row_32_a_run_started_by_a_thread_that_ends_is_not_ended_with_it(box):
+    # The loop's own worker threads live on; a loop in a thread of its own is the case that differs.
+    results = []
+
+    def other() -> None:
+        async def one() -> None:
+            results.append(await box.bash("sleep 0.3; echo whole"))
+
+        asyncio.run(one())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert results[0].stdout == b"whole\n"
+
+
+AGENT_THAT_IS_PROCESS_1 = """
+import asyncio, os, sys, warnings
+warnings.simplefilter("ignore")
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local import local_sandbox
+async def main():
+    box = local_sandbox()
+    policy = SandboxPolicy(isolation=sys.argv[1], min_isolation=sys.argv[1])
+    for n in range(34):
+        for line in ("true", "(setsid sleep 60 &) ; exit 3", "kill -9 $$"):
+            await box.run(ExecutionRequest(("bash", "-c", line), policy))
+    assert os.getpid() == 1
+    await box.close()
+asyncio.run(main())
+print([p for p in os.listdir("/proc") if p.isdigit()])
+"""
+
+
+def test_row_31_an_agent_that_is_process_1_keeps_no_zombies_after_100_runs(backend):
+    namespace = ["unshare", "-p", "-f", "--mount-proc"]
+    if subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to make a PID namespace")
+    line = [*namespace, sys.executable, "-c", AGENT_THAT_IS_PROCESS_1, backend.level.value]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("['1']\n", "")
+
+
+@pytest.mark.level("seccomp")
+async def test_row_29_a_run_whose_keeper_is_killed_is_an_error_of_the_sandbox_and_clean(box):
+    """The script cannot do it (row 25); the system can, when it has no memory left."""
+    told = asyncio.Event()
+    running = asyncio.create_task(
+        box.bash("echo up; setsid sleep 77.5 & sleep 77.5", on_output=lambda *_: told.set(), wall_seconds=15)
+    )
+    await asyncio.wait_for(told.wait(), 10)
+    for child in psutil.Process().children():
+        if any("77.5" in " ".join(grandchild.cmdline()) for grandchild in child.children(recursive=True)):
+            child.kill()
+    with pytest.raises(SandboxError, match=r"supervisor|ended|killed"):
+        await running
+    assert processes_with("77.5") == []
