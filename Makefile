@@ -18,7 +18,7 @@ demo: setup  ## Show the whole job: discover, activate, read, run a script, get 
 test: setup  ## Run the tests
 	@$(PYTEST) -n auto -m "not slow"
 
-test-slow: setup  ## Run the slow tests: fuzzing, the wheel in an empty directory, long floods
+test-slow: setup  ## Run the slow tests: thousands of runs, killed and starved agents, other users, fuzzing, the wheel in an empty directory
 	@tools/setup --group slow
 	@$(PYTEST) -n auto -m slow
 	@$(BIN)/python tests/format/fuzz_parser_atheris.py 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accounts import this_user
 from script_rows import adk_side, our_side
 from script_skills import FLOOD_BYTES, SLEEP_SECONDS
-from subjects import in_turns
+from subjects import Effort, in_turns
 from table import Row, duration, memory_row, say, share_of
 
 _PARALLEL = 32
@@ -15,7 +15,7 @@ _ADK_PART = 20
 """google-adk keeps all output several times over; it gets one part in so many, to stay below 2 GB of memory."""
 
 
-def parallel_rows(rounds: int) -> list[Row]:
+def parallel_rows(effort: Effort) -> list[Row]:
     """32 scripts that sleep 0.2 s at the same time; what an unrelated ``asyncio.to_thread`` waits meanwhile."""
     rows: list[Row] = []
     with this_user() as account:
@@ -26,19 +26,19 @@ def parallel_rows(rounds: int) -> list[Row]:
                 our_side(account, "our-parallel", "trivial", suffix, script=script) as our,
                 adk_side(account, "adk-parallel", "trivial", suffix, script=script) as adk,
             ):
-                ours, theirs = in_turns(our, adk, rounds=max(3, rounds // 8), warm_up=1)
+                ours, theirs = in_turns(our, adk, effort=Effort(max(3, effort.rounds // 8), effort.quantile), warm_up=1)
             what = f"{_PARALLEL} parallel {suffix} of {SLEEP_SECONDS} s, all of them"
-            rows.append(share_of(what, ours.median(), SLEEP_SECONDS, _PARALLEL_BARS[suffix], against="ideal"))
-            rows.append(share_of(what, ours.median(), theirs.median(), None))
-            waits = (ours.median("wait"), theirs.median("wait"))
+            rows.append(share_of(what, ours.typical(), SLEEP_SECONDS, _PARALLEL_BARS[suffix], against="ideal"))
+            rows.append(share_of(what, ours.typical(), theirs.typical(), None))
+            waits = (ours.typical("wait"), theirs.typical("wait"))
             what = f"{_PARALLEL} parallel {suffix}, longest wait of an unrelated asyncio.to_thread"
             rows.append(share_of(what, *waits, None))
     return rows
 
 
-def flood_rows(rounds: int) -> list[Row]:
+def flood_rows(effort: Effort) -> list[Row]:
     """1 GB on stdout: memory of the agent, and how the run ends."""
-    del rounds  # one run says it
+    del effort  # one run says it
     say("1 GB on stdout")
     with (
         this_user() as account,

@@ -21,7 +21,7 @@ from catalog_rows import command_rows, corpus_rows, listing_rows
 from load_rows import flood_rows, parallel_rows
 from opponents import machine
 from script_rows import asset_rows, burst_rows, cold_rows, plain_user_rows, pydantic_ai_rows, tool_rows
-from subjects import SideFailed
+from subjects import Effort, SideFailed
 from table import Row, not_measured, print_table, say
 
 Measure = Callable[[], list[Row]]
@@ -29,7 +29,7 @@ Measure = Callable[[], list[Row]]
 
 def groups(options: argparse.Namespace) -> dict[str, Measure]:
     """What can be measured, by name, in the order of the table."""
-    trees, runs = options.rounds, options.runs
+    trees, runs = options.rounds, Effort(options.runs, options.quantile)
     return {
         "listing": partial(listing_rows, trees, options.skills),
         "command": partial(command_rows, trees),
@@ -53,6 +53,9 @@ def main() -> int:
     parser.add_argument("--skills", type=int, default=5000, help="skills in the large tree")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of what reads trees of skills")
     parser.add_argument("--runs", type=int, default=40, help="rounds of what runs a script")
+    parser.add_argument(
+        "--quantile", type=float, default=0.5, help="which sample of a script counts, of all sides; 0.5 is the median"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     chosen = {name: measure for name, measure in groups(options).items() if re.search(options.only, name)}
@@ -68,12 +71,14 @@ def main() -> int:
             say(str(error))
             rows.append(not_measured(name, "a side failed; see above"))
             failed = True
+    facts |= {"quantile": options.quantile, "runs": options.runs}
     facts["seconds"] = round(time.monotonic() - start)
     if options.json:
         print(json.dumps({"machine": facts, "rows": [asdict(row) for row in rows]}, indent=2))
     else:
         print(f"\n{', '.join(f'{name} {value}' for name, value in facts.items())}")
-        print(f"medians of {options.rounds} rounds (trees) and {options.runs} (scripts), sides in turns\n")
+        which = "medians" if options.quantile == 0.5 else f"quantiles {options.quantile:g}"
+        print(f"medians of {options.rounds} rounds (trees), {which} of {options.runs} (scripts), sides in turns\n")
         print_table(rows)
     return 1 if failed or any(row.held is False for row in rows) else 0
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from accounts import plain_user, this_user
 from opponents import pydantic_ai_python
-from subjects import Account, Side, Taken, in_turns
+from subjects import Account, Effort, Side, Taken, in_turns
 from table import Row, not_measured, say, share_of, times_faster
 
 _COLD_BARS = {("namespaces", ".py"): 1.6, ("cgroup", ".py"): 2.2}
@@ -47,7 +47,7 @@ def has_warm_slots() -> bool:
     return "warm_slots" in SandboxPolicy.__dataclass_fields__
 
 
-def cold_rows(rounds: int) -> list[Row]:
+def cold_rows(effort: Effort) -> list[Row]:
     """A trivial script at the level chosen by default and at each level that works here."""
     from adk_skills_agent.sandbox.local.levels import levels
 
@@ -63,31 +63,31 @@ def cold_rows(rounds: int) -> list[Row]:
                     stack.enter_context(our_side(account, "our-sandbox", "trivial", suffix, level=level))
                     for level in ("auto", *working)
                 ]
-                theirs, *taken = in_turns(plain, *sides, rounds=rounds)
+                theirs, *taken = in_turns(plain, *sides, effort=effort)
             for level, ours in zip(("auto", *working), taken, strict=True):
                 chosen = ours.samples[0]["level"]
                 name = f"by default ({chosen})" if level == "auto" else f"at {level}"
                 what = f"trivial {suffix} cold, {name}"
                 bar = _COLD_BARS.get((str(chosen), suffix))
-                rows.append(share_of(what, ours.median(), theirs.median(), bar, against=_PLAIN[suffix]))
+                rows.append(share_of(what, ours.typical(), theirs.typical(), bar, against=_PLAIN[suffix]))
     return rows + [not_measured(f"trivial scripts at {name}", str(problem)) for name, problem in missing.items()]
 
 
-def tool_rows(rounds: int) -> list[Row]:
+def tool_rows(effort: Effort) -> list[Row]:
     """A trivial script through our tool and through google-adk's, as this user."""
     with this_user() as account:
-        return _tool_rows(account, rounds)
+        return _tool_rows(account, effort)
 
 
-def plain_user_rows(rounds: int) -> list[Row]:
+def plain_user_rows(effort: Effort) -> list[Row]:
     """The same as a user without privileges."""
     with plain_user() as account:
         if isinstance(account, str):
             return [not_measured("as a plain user", account)]
-        return _tool_rows(account, rounds)
+        return _tool_rows(account, effort)
 
 
-def _tool_rows(account: Account, rounds: int) -> list[Row]:
+def _tool_rows(account: Account, effort: Effort) -> list[Row]:
     rows: list[Row] = []
     who = " as a plain user" if account.uid is not None else ""
     warm = has_warm_slots()
@@ -102,17 +102,17 @@ def _tool_rows(account: Account, rounds: int) -> list[Row]:
             ]
             if warm:
                 sides.append(enter(our_side(account, "our-tool", "trivial", suffix, warm_slots=2)))
-            theirs, plain, cold, *slots = in_turns(*sides, rounds=rounds)
+            theirs, plain, cold, *slots = in_turns(*sides, effort=effort)
         what = f"trivial {suffix} through the tool{who}"
         level = f"level {cold.samples[0]['level']}"
-        rows.append(times_faster(f"{what}, cold", cold.median(), theirs.median(), _TOOL_BARS[suffix], note=level))
+        rows.append(times_faster(f"{what}, cold", cold.typical(), theirs.typical(), _TOOL_BARS[suffix], note=level))
         if not slots:
             rows.append(not_measured(f"{what}, warm slot", _NO_SLOTS))
             continue
         note = _warm_note(slots[0])
-        rows.append(times_faster(f"{what}, warm slot", slots[0].median(), theirs.median(), _WARM_BAR, note=note))
+        rows.append(times_faster(f"{what}, warm slot", slots[0].typical(), theirs.typical(), _WARM_BAR, note=note))
         bar = 0.2 if suffix == ".py" else None
-        row = share_of(f"{what}, warm slot", slots[0].median(), plain.median(), bar, against=_PLAIN[suffix])
+        row = share_of(f"{what}, warm slot", slots[0].typical(), plain.typical(), bar, against=_PLAIN[suffix])
         rows.append(row)
     return rows
 
@@ -123,7 +123,7 @@ def _warm_note(slots: Taken) -> str:
     )
 
 
-def asset_rows(rounds: int) -> list[Row]:
+def asset_rows(effort: Effort) -> list[Row]:
     """A skill with a binary asset of 10 MB, through both tools."""
     rows: list[Row] = []
     with this_user() as account:
@@ -133,16 +133,18 @@ def asset_rows(rounds: int) -> list[Row]:
                 adk_side(account, "adk-tool", "heavy", suffix) as theirs,
                 our_side(account, "our-tool", "heavy", suffix) as ours,
             ):
-                adk, cold = in_turns(theirs, ours, rounds=max(5, rounds // 4), warm_up=1)
+                adk, cold = in_turns(
+                    theirs, ours, effort=Effort(max(5, effort.rounds // 4), effort.quantile), warm_up=1
+                )
             rows.append(
                 times_faster(
-                    f"trivial {suffix} through the tool, 10 MB asset, cold", cold.median(), adk.median(), _ASSET_BAR
+                    f"trivial {suffix} through the tool, 10 MB asset, cold", cold.typical(), adk.typical(), _ASSET_BAR
                 )
             )
     return rows
 
 
-def burst_rows(rounds: int) -> list[Row]:
+def burst_rows(effort: Effort) -> list[Row]:
     """500 calls one right after the other on 2 slots."""
     what = f"{_BURST} trivial .py back to back on 2 warm slots, median"
     if not has_warm_slots():
@@ -153,15 +155,15 @@ def burst_rows(rounds: int) -> list[Row]:
         plain_side(account, ".py") as plain,
         our_side(account, "our-burst", "trivial", ".py", warm_slots=2, count=_BURST) as ours,
     ):
-        before = in_turns(plain, rounds=rounds)[0]
+        before = in_turns(plain, effort=effort)[0]
         burst = ours.sample(seconds=300)
-        after = in_turns(plain, rounds=rounds)[0]
-    theirs = Taken(before.samples + after.samples).median()
+        after = in_turns(plain, effort=effort)[0]
+    theirs = Taken(effort.quantile, before.samples + after.samples).typical()
     note = f"{burst['warm']} of {_BURST} were on a warm slot; mean {float(str(burst['mean'])) * 1000:.1f} ms"
     return [share_of(what, float(str(burst["seconds"])), theirs, 1.8, against=_PLAIN[".py"], note=note)]
 
 
-def pydantic_ai_rows(rounds: int) -> list[Row]:
+def pydantic_ai_rows(effort: Effort) -> list[Row]:
     """pydantic-ai-skills runs a script without any isolation; we on a warm slot through our tool."""
     python, problem = pydantic_ai_python()
     rows: list[Row] = []
@@ -179,12 +181,12 @@ def pydantic_ai_rows(rounds: int) -> list[Row]:
                 Side(account, "pydantic_ai_side.py", "pydantic-ai", options, python=python) as theirs,
                 our_side(account, "our-tool", "trivial", suffix, warm_slots=slots) as ours,
             ):
-                unsandboxed, taken = in_turns(theirs, ours, rounds=rounds)
+                unsandboxed, taken = in_turns(theirs, ours, effort=effort)
             against = "pydantic-ai-skills"
             if slots:
                 note = _warm_note(taken)
             else:
                 what, note = f"trivial {suffix} through the tool, cold", _NO_SLOTS
             bar = 1.0 if slots else None
-            rows.append(times_faster(what, taken.median(), unsandboxed.median(), bar, against=against, note=note))
+            rows.append(times_faster(what, taken.typical(), unsandboxed.typical(), bar, against=against, note=note))
     return rows

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
-import statistics
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -97,25 +97,44 @@ class Side:
         return dict(json.loads(line))
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How often each side is asked, and which of its samples counts.
+
+    Attributes:
+        rounds: Samples of each side.
+        quantile: 0.5 is the median. A smaller one, the same for all sides, leaves out what other work on a busy machine
+            has disturbed.
+    """
+
+    rounds: int
+    quantile: float = 0.5
+
+
 @dataclass
 class Taken:
-    """The samples of one side."""
+    """The samples of one side, and which of them counts."""
 
+    quantile: float = 0.5
     samples: list[dict[str, object]] = field(default_factory=list)
 
-    def median(self, key: str = "seconds") -> float:
-        """Median over the samples."""
-        return statistics.median(float(str(sample[key])) for sample in self.samples)
+    def typical(self, key: str = "seconds") -> float:
+        """The quantile over the samples; by default their median."""
+        values = sorted(float(str(sample[key])) for sample in self.samples)
+        position = self.quantile * (len(values) - 1)
+        below = math.floor(position)
+        above = min(below + 1, len(values) - 1)
+        return values[below] + (values[above] - values[below]) * (position - below)
 
     def count(self, key: str) -> int:
         """Samples in which ``key`` is true."""
         return sum(bool(sample.get(key)) for sample in self.samples)
 
 
-def in_turns(*sides: Side, rounds: int, warm_up: int = 3) -> list[Taken]:
-    """Each side in turn, ``rounds`` times; the order turns around each round, the first rounds only warm up."""
-    taken = [Taken() for _ in sides]
-    for number in range(rounds + warm_up):
+def in_turns(*sides: Side, effort: Effort, warm_up: int = 3) -> list[Taken]:
+    """Each side in turn, round after round; the order turns around each round, the first rounds only warm up."""
+    taken = [Taken(effort.quantile) for _ in sides]
+    for number in range(effort.rounds + warm_up):
         order = list(zip(sides, taken, strict=True))
         for side, found in order if number % 2 else reversed(order):
             sample = side.sample()

@@ -94,8 +94,8 @@ def skill_tools(make_skill: Callable[..., Path]) -> Callable[..., SkillToolset]:
 
 
 @pytest.fixture
-def environment() -> SandboxEnvironment:
-    return SandboxEnvironment(min_isolation="process")
+def environment(isolation: str) -> SandboxEnvironment:
+    return SandboxEnvironment(policy=SandboxPolicy(isolation=isolation, min_isolation="process"))
 
 
 @pytest.fixture

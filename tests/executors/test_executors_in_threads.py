@@ -27,7 +27,7 @@ CODE = "import sys, time\nprint({0}); time.sleep(0.01)\nif {0} % 2: sys.exit({0}
     ],
 )
 def test_one_executor_in_many_threads_mixes_nothing(executor: Any) -> None:
-    """stderr is there exactly when the code failed, and exit codes are its own."""
+    """S1-18: all of them answer alike; stderr is there exactly when the code failed, and exit codes are its own."""
 
     def one(number: int) -> tuple[str, int, bool]:
         result = executor.execute_code(None, CodeExecutionInput(code=CODE.format(number)))

@@ -182,8 +182,8 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
         SandboxEnvironment(skills=[tmp_path / "a/x", tmp_path / "b/x"])
 
 
-async def test_google_adks_environment_toolset_works_over_it(call: Any) -> None:
-    environment = SandboxEnvironment(min_isolation="process")
+async def test_google_adks_environment_toolset_works_over_it(call: Any, environment: SandboxEnvironment) -> None:
+    """Issue 3, item 8: through a real Runner, at the weakest and at the strongest level here."""
     tools = EnvironmentToolset(environment=environment)
     turn = await call([tools], "WriteFile", path="/work/a.txt", content="one two")
     assert turn.response["status"] == "ok"

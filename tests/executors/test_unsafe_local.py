@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 from executing import run
@@ -87,10 +89,26 @@ def test_modules_of_the_application_can_be_imported_but_hide_no_standard_one(tmp
     )
 
 
+def test_files_and_a_working_directory_are_in_a_private_folder_that_goes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S0-50, S0-51, S0-93: google-adk's own ignores input files and works in the agent's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = [File(name="in.txt", content=b"given")]
+    code = "import os; print(open('in.txt').read(), os.getcwd()); open('out.txt', 'w').write('made')"
+    result = run(UnsafeLocalCodeExecutor(), code, input_files=files, working_dir="sub")
+    assert result.stdout == "given /work/sub\n"
+    assert [(file.name, file.content) for file in result.output_files] == [("sub/out.txt", b"made")]
+    assert Path.cwd() == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_warning_is_said_once() -> None:
     """S0-97, S1-14."""
     code = """
 import warnings
+from pathlib import Path
 warnings.simplefilter("always")
 from adk_skills_agent.executors import CodeExecutionInput, UnsafeLocalCodeExecutor
 from adk_skills_agent.errors import SecurityWarning

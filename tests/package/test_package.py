@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -71,6 +72,14 @@ def python_for_anybody() -> Path:
         except PermissionError:
             continue
     pytest.skip("no Python 3.11 here that a user without rights may start")
+
+
+def test_nothing_runs_between_fork_and_exec() -> None:
+    """S0-87, decision 0004: it is unsafe in an agent with threads, and costs a copy of the agent."""
+    for module in (REPOSITORY / "src").rglob("*.py"):
+        for call in ast.walk(ast.parse(module.read_text())):
+            if isinstance(call, ast.Call):
+                assert not {"preexec_fn", "process_group"} & {word.arg for word in call.keywords}, module
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def assert_out_of_memory(result: ExecutionResult) -> None:
     assert result.oom_killed
     assert result.timed_out is False
     assert (result.exit_code, result.signal) == (None, 9)
-    assert any("memory_bytes" in note for note in result.notes)
+    assert len([note for note in result.notes if "memory_bytes" in note]) == 1
 
 
 async def test_row_8_thirty_children_each_below_the_limit_are_over_it_together():
@@ -133,6 +133,7 @@ if os.fork() == 0:
     m = mmap.mmap(-1, 400 << 20)
     for offset in range(0, len(m), 4096): m[offset] = 1
 os.wait()
+time.sleep(10)
 print("survived")
 """
     result = await python(code, memory_bytes=128 * MIB)
@@ -233,7 +234,7 @@ os._exit(0)
     assert result.cpu_ms > 500
     idle = await run("sleep", "0.5")
     assert idle.cpu_ms is not None
-    assert idle.cpu_ms < 100
+    assert idle.cpu_ms < result.cpu_ms / 4
 
 
 async def test_the_report_says_who_enforces_memory_and_processes():
@@ -244,9 +245,12 @@ async def test_the_report_says_who_enforces_memory_and_processes():
     assert not any(sentence.startswith(("memory", "pids")) for sentence in result.isolation.degraded)
 
 
-async def test_a_script_sees_nothing_of_its_group_on_the_host():
-    result = await run("bash", "-c", "cat /proc/self/cgroup /proc/self/mountinfo; ls /sys/fs/cgroup", memory_bytes=None)
-    assert PREFIX.encode() not in result.stdout
+async def test_a_script_sees_nothing_of_the_groups_on_the_host():
+    result = await run("bash", "-c", "ls /sys/fs/cgroup 2>/dev/null; cat /proc/self/cgroup")
+    paths = {line.split(":", 2)[2] for line in result.stdout.decode().splitlines()}
+    # Version 1: it was born in its group, which is the root of what it sees. Version 2: it was moved one level down.
+    expected = "/" if group_pool()._hierarchy.version == 1 else f"/{PREFIX}."
+    assert all(path.startswith(expected) and path.count("/") == 1 for path in paths)
 
 
 async def test_a_group_is_never_used_twice_and_starts_from_nothing(nothing_left):
@@ -255,7 +259,7 @@ async def test_a_group_is_never_used_twice_and_starts_from_nothing(nothing_left)
     try:
         assert len({group.name for group in groups}) == len(groups)
         assert [group.tasks() for group in groups] == [0] * len(groups)
-        assert {group.usage().ended for group in groups} == {0}
+        assert {group.ended() for group in groups} == {0}
     finally:
         for group in groups:
             pool.give_back(group)
@@ -264,6 +268,7 @@ async def test_a_group_is_never_used_twice_and_starts_from_nothing(nothing_left)
     assert left.isdisjoint(group.name for group in groups)
 
 
+@pytest.mark.slow
 async def test_two_hundred_runs_leave_no_group(nothing_left):
     lines = ("true", "exit 3", "(setsid sleep 60 &); true", "kill -9 $$", "sleep 60")
     for _ in range(10):
@@ -377,7 +382,8 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    read_only = "for m in /sys/fs/cgroup /sys/fs/cgroup/*; do mount -o remount,ro,bind $m || exit; done 2>/dev/null; "
+    mounts = "grep -E '^[^ ]+ [^ ]+ cgroup2? ' /proc/self/mounts | cut -d ' ' -f 2"
+    read_only = f"for m in $({mounts}); do mount -o remount,ro,bind $m || exit; done; "
     line = ["unshare", "-m", "sh", "-c", read_only + 'exec "$@"', "sh", sys.executable, "-c", AGENT + code]
     probe = subprocess.run([*line[:4], read_only + "true"], capture_output=True, check=False)
     if probe.returncode != 0:

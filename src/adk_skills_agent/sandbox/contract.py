@@ -115,6 +115,9 @@ class SandboxPolicy:
         python: Interpreter for Python; None is the one running the agent.
         extra_ro: Host paths readable besides the system, at the same path.
         run_as: Numeric user id for the run when the agent is root; None takes the backend's default.
+        warm_slots: Sandboxes kept started for the next runs of the same kind, from the second run in an event loop on;
+            each is used once. 0 for none.
+        preload: Python modules such a sandbox has imported before its script begins; only the owner's, never a skill's.
     """
 
     isolation: str = "auto"
@@ -143,6 +146,8 @@ class SandboxPolicy:
     python: str | None = None
     extra_ro: tuple[str, ...] = ()
     run_as: int | None = None
+    warm_slots: int = 2
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +284,7 @@ class ExecutionResult:
     process of the run, killed ones included, to about 10 ms each; at the ``process`` level only the command's and its
     waited-for children's. ``notes`` has a sentence for everything the run asked for and did not get, and everything
     that was cut, renamed or left out without a field of its own. ``network`` has the decisions of the network proxy.
+    ``warm`` says that a sandbox started beforehand was used (``SandboxPolicy.warm_slots``).
     """
 
     status: Status
@@ -311,6 +317,7 @@ class ExecutionResult:
     stderr_cut_at: int | None = None
     notes: tuple[str, ...] = ()
     network: tuple[NetworkDecision, ...] = ()
+    warm: bool = False
 
 
 class Sandbox(ABC):

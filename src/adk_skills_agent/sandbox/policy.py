@@ -55,6 +55,7 @@ _COUNTS: Mapping[str, tuple[int, bool]] = {
     "max_file_bytes": (0, False),
     "max_total_file_bytes": (0, False),
     "run_as": (0, True),
+    "warm_slots": (0, False),
 }
 _FIELDS = tuple(field.name for field in fields(SandboxPolicy))
 
@@ -124,7 +125,7 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     _check_choice("min_isolation", policy.min_isolation, _LEVELS)
     _check_network(policy.network)
     check_env(policy.env, None)
-    for name in ("inherit_env", "extra_ro"):
+    for name in ("inherit_env", "extra_ro", "preload"):
         items = getattr(policy, name)
         if not isinstance(items, tuple) or not all(isinstance(item, str) and item for item in items):
             raise ConfigError(f"{name} must be a list of non-empty strings, not {items!r}.")
@@ -136,6 +137,9 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     for path in policy.extra_ro:
         if not PurePath(path).is_absolute() or "\0" in path:
             raise ConfigError(f"extra_ro must name absolute host paths, not {path!r}.")
+    for module in policy.preload:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ConfigError(f"preload must name Python modules, such as 'json', not {module!r}.")
     if not isinstance(policy.allow_secrets, bool):
         raise ConfigError(f"allow_secrets must be true or false, not {policy.allow_secrets!r}.")
     if policy.python is not None and (not isinstance(policy.python, str) or not policy.python or "\0" in policy.python):
@@ -203,6 +207,7 @@ def _text_path(_key: str, value: object, _where: str) -> object:
 _CONVERTERS: Mapping[str, Callable[[str, object, str], object]] = {
     "inherit_env": _strings,
     "extra_ro": _strings,
+    "preload": _strings,
     "network": _network,
     "python": _text_path,
 }

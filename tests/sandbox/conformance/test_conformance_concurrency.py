@@ -54,6 +54,28 @@ def test_several_event_loops_in_several_threads_at_once(box):
     assert sorted(answers) == sorted(f"{base + n}\n".encode() for base in (0, 100, 200, 300) for n in range(25))
 
 
+def test_row_32_a_run_outlives_the_thread_that_asked_for_it_and_the_first_one_the_sandbox_saw(box):
+    """The kernel ends what a thread has started with it, if told to; nothing of a run may hang on the caller's."""
+    loop = asyncio.new_event_loop()
+    keeper = threading.Thread(target=loop.run_forever)
+    keeper.start()
+    asked = []
+
+    def ask() -> None:
+        asked.append(asyncio.run_coroutine_threadsafe(box.bash("sleep 0.3; echo whole"), loop))
+
+    try:
+        for _ in range(2):
+            thread = threading.Thread(target=ask)
+            thread.start()
+            thread.join()
+        assert [future.result(20).stdout for future in asked] == [b"whole\n"] * 2
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        keeper.join()
+        loop.close()
+
+
 async def test_more_runs_than_places_take_turns_and_all_end(box):
     results = await asyncio.gather(*(box.run("bash", "-c", "sleep 0.05") for _ in range(150)))
     assert {result.status for result in results} == {Status.OK}

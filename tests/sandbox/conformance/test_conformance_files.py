@@ -333,7 +333,7 @@ async def test_what_a_session_keeps_can_always_be_copied_in_again(box, tmp_path)
     workspace.mkdir()
     limits = {"workspace": workspace, "workspace_bytes": 15_000}
     await box.bash("head -c 10000 /dev/zero > f", **limits)
-    grown = await box.bash("head -c 12000 /dev/zero > a; head -c 11000 /dev/zero > f", **limits)
+    grown = await box.bash("head -c 11000 /dev/zero > f; head -c 12000 /dev/zero > a", **limits)
     assert (workspace / "f").stat().st_size == 11_000
     assert any(note.startswith("'a' was not kept") for note in grown.notes)
     shrunk = await box.bash("echo > f; head -c 12000 /dev/zero > a", **limits)

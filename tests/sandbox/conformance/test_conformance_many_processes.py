@@ -20,13 +20,21 @@ def processes_with(word: str) -> list[int]:
     return [process.pid for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or [])]
 
 
+def is_above(process: psutil.Process, word: str) -> bool:
+    """Whether a process below this one has the word in its command line."""
+    try:
+        return any(word in below.cmdline() for below in process.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.level("landlock")
-async def test_row_4_a_fork_bomb_stays_inside_its_limit_and_ends_at_the_deadline(box):
-    # Bounded three times: by the run's limit of processes, by its user, who is not root, and by its deadline.
-    """S0-91."""
+async def test_row_4_a_fork_bomb_stays_inside_its_limit_and_ends_at_the_deadline(box, backend):
+    """S0-91. Bounded three times: by the run's limit of processes, by its user, who is not root, by its deadline."""
     result = await box.bash(":(){ :|:& }; :; sleep 60", pids=30, wall_seconds=1.0, term_grace_seconds=0)
     assert result.timed_out
-    assert result.processes_killed <= 30
+    own = backend.level.strength >= IsolationLevel.NAMESPACES.strength
+    assert result.processes_killed <= (30 if own else 60)  # counted per user, whose other processes come and go
     assert result.survivors == 0
     assert result.wall_ms < 4000
     assert (await box.bash("echo next")).stdout == b"next\n"
@@ -170,9 +178,14 @@ async def test_row_29_a_run_whose_keeper_is_killed_is_an_error_of_the_sandbox_an
         box.bash("echo up; setsid sleep 77.5 & sleep 77.5", on_output=lambda *_: told.set(), wall_seconds=15)
     )
     await asyncio.wait_for(told.wait(), 10)
-    for child in psutil.Process().children():
-        if any("77.5" in " ".join(grandchild.cmdline()) for grandchild in child.children(recursive=True)):
-            child.kill()
+    keepers: list[psutil.Process] = []
+    for _ in range(500):  # "up" comes a moment before the sleepers do
+        if keepers := [child for child in psutil.Process().children() if is_above(child, "77.5")]:
+            break
+        await asyncio.sleep(0.01)
+    assert keepers
+    for keeper in keepers:
+        keeper.kill()
     with pytest.raises(SandboxError, match=r"supervisor|ended|killed"):
         await running
     assert processes_with("77.5") == []

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from adk_skills_agent.sandbox.contract import WORK_DIR, SandboxPolicy
+from adk_skills_agent.sandbox.contract import WORK_DIR
 from adk_skills_agent.sandbox.local.packages import install_command
 
 NOBODY = 65534
@@ -92,14 +92,19 @@ def setpriv() -> str | None:
     return shutil.which("setpriv", path=_PATH)
 
 
-def isolation_arguments(policy: SandboxPolicy, *, root: bool) -> list[str]:
-    """New namespaces, no capabilities, no terminal, an end with the agent."""
+def isolation_arguments(network: str, *, root: bool) -> list[str]:
+    """New namespaces, no capabilities, no terminal, an end with the agent.
+
+    Args:
+        network: Mode of the policy's network.
+        root: Whether the agent is root.
+    """
     arguments = ["--unshare-all", "--unshare-user", "--hostname", "sandbox", "--die-with-parent", "--new-session"]
     arguments += ["--as-pid-1", "--cap-drop", "ALL"]
-    if policy.network.mode == "host":
+    if network == "host":
         arguments.append("--share-net")
     if root:
-        # Only for setpriv, which gives up these, too.
+        # Only for process 1, which gives up these, too.
         for name in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
             arguments += ["--cap-add", name]
         return arguments
@@ -124,14 +129,14 @@ def drop_prefix(uid: int) -> list[str]:
     ]
 
 
-def private_arguments(policy: SandboxPolicy) -> list[str]:
-    """The sandbox's own file systems; the workspace's is the last that is made."""
+def private_arguments(*, shm: int | None, tmp: int | None, workspace: int | None) -> list[str]:
+    """The sandbox's own file systems and their sizes in bytes; the workspace's is the last that is made."""
     return [
         *("--proc", "/proc", "--dev", "/dev"),
-        *_tmpfs("/dev/shm", policy.shm_bytes),  # noqa: S108  # the sandbox's own
+        *_tmpfs("/dev/shm", shm),  # noqa: S108  # the sandbox's own
         *("--remount-ro", "/dev"),
-        *_tmpfs("/tmp", policy.tmp_bytes),  # noqa: S108  # the sandbox's own
-        *_tmpfs(str(WORK_DIR), policy.workspace_bytes),
+        *_tmpfs("/tmp", tmp),  # noqa: S108  # the sandbox's own
+        *_tmpfs(str(WORK_DIR), workspace),
     ]
 
 

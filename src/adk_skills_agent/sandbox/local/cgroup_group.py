@@ -8,28 +8,13 @@ import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.local import cgroup_files
 from adk_skills_agent.sandbox.local.cgroup_hierarchy import Hierarchy
 
 _ROUNDS = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What the processes of a group have used, those that ended included.
-
-    Attributes:
-        cpu_seconds: Processor time; None where nothing counts it.
-        peak_bytes: Most memory at a time, files in memory and the kernel's share included; None where it is not kept.
-        ended: How many of them the kernel ended for lack of memory.
-    """
-
-    cpu_seconds: float | None
-    peak_bytes: int | None
-    ended: int
+_MYSELF = b"0"
 
 
 class Group(ABC):
@@ -71,6 +56,8 @@ class Group(ABC):
             SandboxError: It is not possible, or they fork faster than they can be moved.
         """
         try:
+            if self._contains(first):
+                return
             for _ in range(_ROUNDS):
                 outside = set(_tree(first)).difference(cgroup_files.processes(self.memory))
                 if not outside:
@@ -81,6 +68,11 @@ class Group(ABC):
         except OSError as error:
             raise SandboxError(f"The sandbox could not be put into its control group: {error.strerror}.") from error
         raise SandboxError("The sandbox could not be put into its control group: its processes never stay the same.")
+
+    def _contains(self, pid: int) -> bool:
+        """Whether a process is in all of its folders, and with it, because nothing ever leaves, all below it."""
+        where = f"/{self.name}\n"
+        return cgroup_files.get(f"/proc/{pid}/cgroup").count(where) >= len(self._parents)
 
     def tasks(self) -> int:
         """Processes and threads in it."""
@@ -102,14 +94,22 @@ class Group(ABC):
         """Bytes in use now."""
 
     @abstractmethod
-    def usage(self) -> Usage:
-        """What was used until now."""
+    def cpu_seconds(self) -> float | None:
+        """Processor time used until now; None where nothing counts it."""
+
+    @abstractmethod
+    def peak_bytes(self) -> int | None:
+        """Most memory used at a time, files in memory and the kernel's share included; None where it is not kept."""
+
+    @abstractmethod
+    def ended(self) -> int:
+        """How many processes the kernel ended for lack of memory."""
 
     def end_all(self) -> int:
         """Kill what is left in it without waiting; how many there were."""
-        left = set().union(*(cgroup_files.processes(folder) for folder in self._folders))
+        left = cgroup_files.processes(self.memory)
         for pid in left:
-            _kill(pid, self._folders)
+            _kill(pid, self.memory)
         return len(left)
 
     def remove(self) -> bool:
@@ -138,24 +138,38 @@ class GroupOfVersion1(Group):
 
     @contextlib.contextmanager
     def birthplace(self) -> Iterator[None]:
-        """See :meth:`Group.birthplace`. Only this thread is moved, and back again."""
-        with contextlib.ExitStack() as back:
+        """See :meth:`Group.birthplace`. Only this thread is moved, and back again.
+
+        Raises:
+            OSError: It could not be moved, or not back.
+        """
+        with contextlib.ExitStack() as opened:
+            ways = []
             for parent, folder in zip(self._parents, self._folders, strict=True):
-                back.callback(cgroup_files.put, f"{parent}/tasks", "0")
-                cgroup_files.put(f"{folder}/tasks", "0")
-            yield
+                ways.append([os.open(f"{path}/tasks", os.O_WRONLY | os.O_CLOEXEC) for path in (folder, parent)])
+                for descriptor in ways[-1]:
+                    opened.callback(os.close, descriptor)
+            with contextlib.ExitStack() as moved:
+                for way_in, way_out in ways:
+                    moved.callback(os.write, way_out, _MYSELF)
+                    os.write(way_in, _MYSELF)
+                yield
 
     def used_memory(self) -> int:
         """Bytes in use now."""
         return cgroup_files.number(f"{self.memory}/memory.usage_in_bytes")
 
-    def usage(self) -> Usage:
-        """What was used until now."""
-        return Usage(
-            None if self.cpu is None else cgroup_files.number(f"{self.cpu}/cpuacct.usage") / 1e9,
-            cgroup_files.number(f"{self.memory}/memory.max_usage_in_bytes"),
-            cgroup_files.value(f"{self.memory}/memory.oom_control", "oom_kill"),
-        )
+    def cpu_seconds(self) -> float | None:
+        """See :meth:`Group.cpu_seconds`."""
+        return None if self.cpu is None else cgroup_files.number(f"{self.cpu}/cpuacct.usage") / 1e9
+
+    def peak_bytes(self) -> int | None:
+        """See :meth:`Group.peak_bytes`."""
+        return cgroup_files.number(f"{self.memory}/memory.max_usage_in_bytes")
+
+    def ended(self) -> int:
+        """See :meth:`Group.ended`."""
+        return cgroup_files.value(f"{self.memory}/memory.oom_control", "oom_kill")
 
     def _set_up(self) -> None:
         """There are none."""
@@ -175,17 +189,20 @@ class GroupOfVersion2(Group):
         """Bytes in use now."""
         return cgroup_files.number(f"{self.memory}/memory.current")
 
-    def usage(self) -> Usage:
-        """What was used until now; ``memory.peak`` is there since Linux 5.19."""
+    def cpu_seconds(self) -> float | None:
+        """See :meth:`Group.cpu_seconds`."""
+        return cgroup_files.value(f"{self.cpu}/cpu.stat", "usage_usec") / 1e6
+
+    def peak_bytes(self) -> int | None:
+        """See :meth:`Group.peak_bytes`; kept since Linux 5.19."""
         try:
-            peak = cgroup_files.number(f"{self.memory}/memory.peak")
+            return cgroup_files.number(f"{self.memory}/memory.peak")
         except FileNotFoundError:
-            peak = None
-        return Usage(
-            cgroup_files.value(f"{self.cpu}/cpu.stat", "usage_usec") / 1e6,
-            peak,
-            cgroup_files.value(f"{self.memory}/memory.events", "oom_kill"),
-        )
+            return None
+
+    def ended(self) -> int:
+        """See :meth:`Group.ended`."""
+        return cgroup_files.value(f"{self.memory}/memory.events", "oom_kill")
 
     def end_all(self) -> int:
         """Kill what is left in it without waiting, as one where the kernel can (Linux 5.14); how many there were."""
@@ -233,17 +250,17 @@ def end_members(folder: str) -> None:
     """Kill the processes in a group's folder."""
     with contextlib.suppress(OSError):
         for pid in cgroup_files.processes(folder):
-            _kill(pid, (folder,))
+            _kill(pid, folder)
 
 
-def _kill(pid: int, folders: tuple[str, ...]) -> None:
-    """Kill a process if it is still in one of these groups: its number may be another's by now."""
+def _kill(pid: int, folder: str) -> None:
+    """Kill a process if it is still in this group: its number may be another's by now."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
         return
     try:
-        if any(pid in cgroup_files.processes(folder) for folder in folders):
+        if pid in cgroup_files.processes(folder):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except OSError:  # it ended, or the group did
         pass

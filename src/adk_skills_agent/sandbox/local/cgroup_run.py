@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Callable
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import cgroup_files
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
-from adk_skills_agent.sandbox.local.cgroup_group import Group, Usage
+from adk_skills_agent.sandbox.local.cgroup_group import Group
 from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
-from adk_skills_agent.sandbox.local.cgroup_pool import GroupPool, group_pool
+from adk_skills_agent.sandbox.local.cgroup_pool import group_pool
 from adk_skills_agent.sandbox.local.exact_end import children_of
 from adk_skills_agent.sandbox.local.namespaces_run import NamespacesRun
+from adk_skills_agent.sandbox.local.newborn import Newborn
+from adk_skills_agent.sandbox.local.sandbox_start import Started
 from adk_skills_agent.sandbox.local.spawner import BIRTHPLACE
 
 _FIRST_TO_END = "1000"  # the highest oom_score_adj
@@ -29,25 +32,25 @@ class CgroupRun(NamespacesRun):
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
         super().__init__(request, policy, self._confine)
-        self._pool: GroupPool | None = None
+        self.birth = born_in_a_group
         self._group: Group | None = None
-        self._before = Usage(None, None, 0)
+        self._cpu_before = 0.0
+        self._told = False  # that memory ran out
 
-    def _prepare_and_spawn(self) -> None:
+    def adopt(self, newborn: Newborn) -> None:
+        """Take over the group the sandbox was born in."""
+        self._group = newborn.group
+
+    def beyond(self) -> tuple[Status, str] | None:
+        """Memory ran out, and the kernel ended one process: the run is to end as a whole."""
+        group = self._group
         try:
-            self._pool = group_pool()
-            self._group = self._pool.take()
-        except (NoControlGroups, OSError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SandboxError(f"No control group could be made for the run: {reason}.") from error
-        birthplace = BIRTHPLACE.set(self._group.birthplace)
-        try:
-            super()._prepare_and_spawn()
-        except BaseException:
-            self._give_back()
-            raise
-        finally:
-            BIRTHPLACE.reset(birthplace)
+            if group is None or not group.ended():
+                return None
+            self._told = True
+            return Status.OUT_OF_MEMORY, self._out_of_memory(group.peak_bytes())
+        except OSError:  # the run is over, and its group is gone
+            return None
 
     def _confine(self, first: int) -> None:
         """Put the limits on, before anything of the command has run.
@@ -62,15 +65,17 @@ class CgroupRun(NamespacesRun):
             None if memory is None else memory + group.used_memory(),
             None if pids is None else pids + group.tasks() - len(children_of(first)),
         )
-        # When memory runs out the kernel ends the process with the most, and a run is to end as a whole: with process
-        # 1 all others end. Version 2 can be told so; there this changes nothing.
-        with contextlib.suppress(OSError):  # an agent without the right to; then only one process ends at a time
+        # When memory runs out the kernel ends one process, and a run is to end as a whole: if it is process 1, all
+        # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
+        with contextlib.suppress(OSError):  # an agent without the right to
             cgroup_files.put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
-        self._before = group.usage()
+        self._cpu_before = group.cpu_seconds() or 0.0
 
     def _end_processes(self, result: Aftermath) -> None:
         group = self._group
         try:
+            if group is not None and group.ended():
+                self._ordered = True  # the kernel did it, for the limit we set; it is no accident of the sandbox
             super()._end_processes(result)
             if group is not None:
                 group.end_all()
@@ -81,21 +86,22 @@ class CgroupRun(NamespacesRun):
             self._give_back()
 
     def _account(self, group: Group, result: Aftermath) -> None:
-        used, before = group.usage(), self._before
-        if used.cpu_seconds is not None:
-            result.cpu_seconds = max(0.0, used.cpu_seconds - (before.cpu_seconds or 0.0))
-        if used.peak_bytes is not None:
-            result.max_rss = used.peak_bytes
-        ended = used.ended - before.ended
-        if ended > 0:
+        cpu = group.cpu_seconds()
+        if cpu is not None:
+            result.cpu_seconds = max(0.0, cpu - self._cpu_before)
+        peak = group.peak_bytes()
+        if peak is not None:
+            result.max_rss = peak
+        if group.ended():
             result.cause = Status.OUT_OF_MEMORY
-            result.notes.append(self._out_of_memory(used))
+            if not self._told:
+                result.notes.append(self._out_of_memory(peak))
             if result.status is None:
                 result.status = int(signal.SIGKILL)
 
-    def _out_of_memory(self, used: Usage) -> str:
+    def _out_of_memory(self, peak: int | None) -> str:
         most = self._policy.memory_bytes
-        if most is None or (used.peak_bytes is not None and used.peak_bytes < most):
+        if most is None or (peak is not None and peak < most):
             return "Stopped by the kernel: the memory of the machine, or of what the agent itself may use, ran out."
         return (
             f"Stopped by the kernel: its processes together needed more memory than memory_bytes, {most >> 20} MiB, "
@@ -104,5 +110,27 @@ class CgroupRun(NamespacesRun):
 
     def _give_back(self) -> None:
         group, self._group = self._group, None
-        if group is not None and self._pool is not None:
-            self._pool.give_back(group)
+        if group is not None:
+            group_pool().give_back(group)
+
+
+def born_in_a_group(start: Callable[[], Started]) -> Newborn:
+    """Make a group, and start a sandbox in it.
+
+    Raises:
+        SandboxError: There is no group to be had, or the sandbox did not start.
+    """
+    try:
+        pool = group_pool()
+        group = pool.take()
+    except (NoControlGroups, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SandboxError(f"No control group could be made for the run: {reason}.") from error
+    birthplace = BIRTHPLACE.set(group.birthplace)
+    try:
+        return Newborn(start(), group, pool.give_back)
+    except BaseException:
+        pool.give_back(group)
+        raise
+    finally:
+        BIRTHPLACE.reset(birthplace)

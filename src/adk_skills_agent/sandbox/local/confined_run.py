@@ -22,6 +22,7 @@ from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confinement import SUPERVISOR_PLACEHOLDER, Confinement
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
 from adk_skills_agent.sandbox.local.exit_watch import nobody_writes, wait_until_ended
+from adk_skills_agent.sandbox.local.own_interpreter import script_position
 from adk_skills_agent.sandbox.local.processes import LEAVING_SECONDS, end_run, reap_adopted
 from adk_skills_agent.sandbox.local.run import LocalRun, drain
 from adk_skills_agent.sandbox.local.spawner import Child, Launch
@@ -34,9 +35,6 @@ _SWEEP_SECONDS = 5.0
 _REPORT_BYTES = 4096
 _REPORT_WORDS = (b"ended ", b"failed ", b"swept ", b"others ")
 _PASSED_ON = ("PATH", "LANG", RUN_ID_VARIABLE)
-# What an interpreter or its C library reads when it starts, before a running one could be given it.
-_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "TZ")
-_SWITCHES = frozenset({"-s", "-B", "-u"})
 
 # The last lines are here and not in the stub, so that no frame of ours is in the script's traceback.
 _BOOTSTRAP = """\
@@ -141,7 +139,7 @@ class ConfinedRun(LocalRun):
 
     def _launch(self, command: list[str], environment: dict[str, str], cwd: bytes) -> Launch:
         confinement = self._confinement
-        script = _script_position(command, environment)
+        script = script_position(command, environment)
         rules = confinement.ruleset
         self._ended, self._ended_write = os.pipe()
         job = {
@@ -206,7 +204,7 @@ class ConfinedRun(LocalRun):
 
     def _check(self, report: Report) -> None:
         if report.failure is not None:
-            raise _not_started(self._request.argv[0], *report.failure)
+            raise not_started(self._request.argv[0], *report.failure)
         if report.status is None:
             raise SandboxError(
                 "The supervisor of the run was killed by something outside of the sandbox, perhaps because the system "
@@ -262,7 +260,14 @@ def read_report(descriptor: int | None) -> Report:
     return Report(status, None if cpu is None else cpu + others, rss, swept, failure)
 
 
-def _not_started(command: str, step: str, number: int) -> Exception:
+def not_started(command: str, step: str, number: int) -> Exception:
+    """What to raise when a step failed inside, before the command ran.
+
+    Args:
+        command: As a sentence may show it.
+        step: ``exec`` for the start of the command itself.
+        number: The error number; 0 when there is none.
+    """
     if step == "exec" and number == errno.E2BIG:
         return ValueError(
             "The arguments are too large for this system (Linux allows 131,071 bytes for one). Pass the data as an "
@@ -272,46 +277,6 @@ def _not_started(command: str, step: str, number: int) -> Exception:
     if step == "exec":
         return SandboxError(f"The command {command!r} could not be started: {reason}.")
     return SandboxError(f"The sandbox could not {step.replace('_', ' ')}: {reason}.")
-
-
-def _script_position(command: list[str], environment: dict[str, str]) -> int | None:
-    """Where the script is in a command line the stub's interpreter can run itself; None when it must be started.
-
-    That saves the second start of an interpreter. Only for the agent's own one, with the switches scripts are run with
-    and an environment that changes nothing about it.
-    """
-    if os.path.dirname(command[0]) != os.path.dirname(sys.executable) or not _same_file(command[0]):  # noqa: PTH120
-        return None
-    for name, value in environment.items():
-        if name.startswith(_READ_AT_START) and _BASE.get(name) != value:
-            return None
-    position = 1
-    while position < len(command):
-        word = command[position]
-        if word in _SWITCHES:
-            position += 1
-        elif word == "-X" and command[position + 1 : position + 2] == ["utf8"]:
-            position += 2
-        else:
-            break
-    if position >= len(command) or not command[position].endswith(".py") or command[position].startswith("-"):
-        return None
-    return position
-
-
-# The base environment's own, which the flags of the stub's interpreter stand for.
-_BASE = {
-    "LANG": "C.UTF-8",
-    "PYTHONUTF8": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONNOUSERSITE": "1",
-    "PYTHONUNBUFFERED": "1",
-}
-
-
-@functools.lru_cache(maxsize=16)
-def _same_file(path: str) -> bool:
-    return os.path.realpath(path) == os.path.realpath(sys.executable)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

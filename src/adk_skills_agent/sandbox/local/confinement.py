@@ -108,16 +108,26 @@ def confine_with_filter(policy: SandboxPolicy, *, needed: Sequence[str]) -> Conf
 
 
 def rlimits(policy: SandboxPolicy, uid: int | None) -> tuple[tuple[int, int, int], ...]:
-    """Resource limits of each process of the run; never above the hard ones this process has."""
+    """Resource limits of each process of the run, for a run that shares its user with others."""
+    processes = None
+    # Not enforced for root by the kernel, so a run as root would only be counted.
+    if policy.pids is not None and (uid or os.geteuid()):
+        processes = threads_of_user(os.geteuid() if uid is None else uid) + policy.pids
+    return process_limits(policy, processes)
+
+
+def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[int, int, int], ...]:
+    """Resource limits of each process of a run: resource, soft, hard; never above the hard ones this process has.
+
+    Args:
+        policy: Its limits of a process.
+        processes: Processes and threads the run's user may have; None for no limit.
+    """
     import resource
 
     cpu = policy.cpu_seconds
     if cpu is None and policy.wall_seconds is not None:
         cpu = math.floor(policy.wall_seconds) + _CPU_SPARE_SECONDS
-    processes = None
-    # Not enforced for root by the kernel, so a run as root would only be counted.
-    if policy.pids is not None and (uid or os.geteuid()):
-        processes = threads_of_user(os.geteuid() if uid is None else uid) + policy.pids
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: policy.file_bytes,

@@ -81,6 +81,10 @@ class Control:
         Raises:
             SandboxError: Nothing came in so many seconds.
         """
+        return self._first_line(seconds).strip() == READY
+
+    def _first_line(self, seconds: float) -> bytes:
+        """What process 1 says first; without a line feed when it ended meanwhile."""
         deadline = time.monotonic() + seconds
         said = b""
         while not said.endswith(b"\n"):
@@ -91,11 +95,11 @@ class Control:
             try:
                 data = self._connection.recv(_LINE_BYTES)
             except ConnectionError:
-                return False
+                return said
             if not data:
-                return False
+                return said
             said += data
-        return said.strip() == READY
+        return said
 
     def begin(self, marker: str) -> None:
         """Let the command begin.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.processes import RunMarks
 from adk_skills_agent.sandbox.local.spawner import Child
@@ -65,6 +65,10 @@ class LevelRun(Protocol):
     def disk(self) -> tuple[DiskLimit, ...]:
         """What the watchdog measures; valid after ``start()``."""
 
+    @property
+    def warm(self) -> bool:
+        """Whether it runs in a sandbox that was started before it was asked for; valid after ``start()``."""
+
     def start(self) -> None:
         """Prepare and start the command. Blocking, in a worker thread.
 
@@ -80,6 +84,9 @@ class LevelRun(Protocol):
 
         None when only the end of the pipes can tell.
         """
+
+    def beyond(self) -> tuple[Status, str] | None:
+        """A limit that only the level sees was passed: the status and a sentence. From the watchdog's thread."""
 
     def terminate(self) -> None:
         """Ask the command to end (SIGTERM), from the event loop; never blocks. No effect when it has ended."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -15,26 +13,49 @@ from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local import bubblewrap
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.bubblewrap import NOBODY
-from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
+from adk_skills_agent.sandbox.local.command import encode
+from adk_skills_agent.sandbox.local.confined_run import not_started
+from adk_skills_agent.sandbox.local.confinement import process_limits
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exact_end import children_of, exact_status
+from adk_skills_agent.sandbox.local.first_process import first_process
+from adk_skills_agent.sandbox.local.guest_control import GuestControl, Job
+from adk_skills_agent.sandbox.local.guest_start import start_guest
+from adk_skills_agent.sandbox.local.inner_command import (
+    InnerCommand,
+    check_inside,
+    check_sources,
+    inner_command,
+    mounted,
+)
+from adk_skills_agent.sandbox.local.newborn import Birth, Newborn, born_plainly, is_readable
+from adk_skills_agent.sandbox.local.own_interpreter import USUAL_FLAGS, script_position
+from adk_skills_agent.sandbox.local.population import TICKS_PER_SECOND, alive_below, besides, cpu_seconds
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
-from adk_skills_agent.sandbox.local.processes import ProcessInfo, RunMarks, process_info
+from adk_skills_agent.sandbox.local.processes import RunMarks
 from adk_skills_agent.sandbox.local.python_view import shown_at
-from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain
-from adk_skills_agent.sandbox.local.sandbox_start import Started, shown_folders, start_sandbox
+from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain, stdin_file
+from adk_skills_agent.sandbox.local.sandbox_start import (
+    FirstProcess,
+    SandboxSpec,
+    Started,
+    sandbox_spec,
+    shown_folders,
+    start_sandbox,
+)
+from adk_skills_agent.sandbox.local.slots import SlotKey, identities, slot_pool
 from adk_skills_agent.sandbox.local.view import PathView
 from adk_skills_agent.sandbox.local.watchdog import DiskLimit
-from adk_skills_agent.sandbox.local.workspace import Workspace, about, fill_workspace, stamp
+from adk_skills_agent.sandbox.local.workspace import Workspace, fill_workspace, stamp
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.network import RunNetwork
 
 _KILL_SECONDS = 5.0
 _SIGNALLED = 128
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 BeforeStart = Callable[[int], None]
 """Called with the host's id of process 1 when all limits hold and nothing of the command has run."""
@@ -53,6 +74,7 @@ class NamespacesRun(LocalRun):
         self, request: ExecutionRequest, policy: SandboxPolicy, before_start: BeforeStart | None = None
     ) -> None:
         super().__init__(request, policy)
+        self.birth: Birth = born_plainly
         self._before_start = before_start
         self._network = _network(request, policy)
         self._uid = run_uid(policy)
@@ -65,6 +87,10 @@ class NamespacesRun(LocalRun):
         self._ordered = False
         self._own_cpu = 0.0
         self._on_the_way: list[str] = []
+        self._environment: dict[str, str]
+        self._inner: InnerCommand
+        self._script: int | None = None  # where in it a script is that the guest runs itself
+        self._marker = ""
 
     @property
     def disk(self) -> tuple[DiskLimit, ...]:
@@ -95,15 +121,19 @@ class NamespacesRun(LocalRun):
         box = self._started_sandbox
         if box is None or os.getpid() != self._owner:
             return False
-        return _besides(_alive_below(box.first_pid), self._command_pid) > 0
+        if isinstance(box.control, GuestControl):
+            box.control.listen()
+            if box.control.alone:
+                return False
+        return besides(alive_below(box.first_pid), self._command_pid) > 0
 
     def _count(self, box: Started) -> None:
         """Count what is alive besides the command, and what all used; only the first time counts."""
         if self._alive_besides is None:
-            alive = _alive_below(box.first_pid)
-            self._alive_besides = _besides(alive, self._command_pid)
+            alive = alive_below(box.first_pid)
+            self._alive_besides = besides(alive, self._command_pid)
             # A killed namespace takes the times of what died with it along.
-            self._killed_cpu = sum(info.cpu_ticks for info in alive) / _TICKS_PER_SECOND
+            self._killed_cpu = sum(info.cpu_ticks for info in alive) / TICKS_PER_SECOND
 
     def _prepare_and_spawn(self) -> None:
         request, policy = self._request, self._policy
@@ -114,21 +144,71 @@ class NamespacesRun(LocalRun):
             tmp=str(TMP_DIR),
             run_id=self.run_id,
         )
-        self._check_sources()
+        check_sources(request, policy, self._uid)
         if self._network is not None:
             environment.update(self._network.environment())
-        self.view = PathView(self._mounted())
-        command = self._inner_command(environment["PATH"])
+        self.view = PathView(mounted(request))
+        self._inner = command = inner_command(request, policy, environment["PATH"])
+        self.shown = command.shown
         environment["PATH"] = ":".join(shown_at(folder) for folder in environment["PATH"].split(":"))
-        box = start_sandbox(request, policy, uid=self._uid, environment=environment, command=command)
+        self._environment = environment
+        if policy.python in {None, sys.executable}:
+            self._script = script_position([command.on_host, *command.argv[1:]], environment)
+        spec = sandbox_spec(request, policy, self._uid)
+        slot = self._slot(spec)
+        if slot is not None and self._begin_in(slot):
+            self.warm = True
+            return
+        with slot_pool().cold_start() if policy.warm_slots else contextlib.nullcontext():
+            self._begin_in(self.birth(lambda: self._new_sandbox(spec)))
+
+    def _slot(self, spec: SandboxSpec) -> Newborn | None:
+        """A sandbox that was started before, where one can be used."""
+        request, policy = self._request, self._policy
+        if policy.warm_slots == 0 or policy.network.mode == "allow" or policy.python not in {None, sys.executable}:
+            return None
+        key = SlotKey(
+            spec,
+            identities([*(str(mount.source) for mount in request.mounts), *policy.extra_ro]),
+            shown_at(sys.executable) if self._script is None else self._inner.argv[0],
+            USUAL_FLAGS if self._script is None else self._inner.argv[1 : self._script],
+            policy.preload,
+            self.birth,
+        )
+        return slot_pool().take(key, policy.warm_slots)
+
+    def _new_sandbox(self, spec: SandboxSpec) -> Started:
+        """A sandbox in which the command, or what becomes it, is held back."""
+        request, policy, command = self._request, self._policy, self._inner.argv
+        if self._script is not None:
+            return start_guest(spec, command[0], command[1 : self._script])
+        stdin = bubblewrap.STDIN_PATH if request.stdin is not None else "/dev/null"
+        line = first_process(policy, stdin, str(request.cwd), list(command))
+        if self._uid is not None:
+            line = [*bubblewrap.drop_prefix(self._uid), *line]
+        return start_sandbox(spec, FirstProcess(line, self._environment, stdin=request.stdin))
+
+    def _begin_in(self, newborn: Newborn) -> bool:
+        """Fill a sandbox and let the command begin; False when the sandbox had died while it was idle (row 71)."""
+        box = newborn.started
         self._started_sandbox, self.child = box, box.child
+        self.adopt(newborn)
         try:
-            self._fill_and_begin(box, environment["PATH"])
-        except BaseException:
+            self._fill_and_begin(box, self._environment["PATH"])
+        except BaseException as error:
+            died = isinstance(error, (SandboxError, OSError)) and is_readable(box.first, 0)
             self._ordered = True
             self._end_processes(Aftermath())
             self._close()
-            raise
+            if not died or not newborn.was_idle:
+                raise
+            self._drop_folders()
+            self._ordered, self._alive_besides, self._killed_cpu = False, None, 0.0
+            return False
+        return True
+
+    def adopt(self, newborn: Newborn) -> None:
+        """Take over what a sandbox was born with."""
 
     def _fill_and_begin(self, box: Started, path: str) -> None:
         request, policy = self._request, self._policy
@@ -145,20 +225,35 @@ class NamespacesRun(LocalRun):
             inside=True,
         )
         self._own(workspace)
-        self._check_inside(path, workspace)
+        check_inside(request, policy, workspace, path)
         self._command_pid = next(iter(children_of(box.first_pid)), 0)
-        if self._command_pid:
-            self._command_end = os.pidfd_open(self._command_pid)
         if self._before_start is not None:
             self._before_start(box.first_pid)
         if self._network is not None:
             self._network.start(box.first_pid)
-        self._own_cpu = _cpu_seconds(self.child.pid) + _cpu_seconds(box.first_pid)
-        name = f".not-started-{os.urandom(8).hex()}"
-        self._marker = f"{folders.tmp}/{name}"
-        box.control.begin(f"{TMP_DIR}/{name}")
+        self._own_cpu = cpu_seconds(self.child.pid) + cpu_seconds(box.first_pid)
+        if isinstance(box.control, GuestControl):
+            self._give_job(box.control)
+        else:
+            if self._command_pid:
+                self._command_end = os.pidfd_open(self._command_pid)
+            name = f".not-started-{os.urandom(8).hex()}"
+            self._marker = f"{folders.tmp}/{name}"
+            box.control.begin(f"{TMP_DIR}/{name}")
         self.child.started = time.monotonic()
         self.marks = RunMarks(self.child.pid, self.run_id, "", frozenset(), self.child.started)
+
+    def _give_job(self, control: GuestControl) -> None:
+        request, policy = self._request, self._policy
+        limits = process_limits(policy, None if policy.pids is None else policy.pids + 1)  # process 1 counts, too
+        stdin = None if request.stdin is None else stdin_file(request.stdin, "")
+        try:
+            command = self._inner.argv
+            environment = {**self._environment, "PWD": str(request.cwd)}  # as a shell would set it
+            control.give(Job(command, environment, str(request.cwd), self._script, limits, stdin))
+        finally:
+            if stdin is not None:
+                os.close(stdin)
 
     def _own(self, workspace: Workspace) -> None:
         uid = self._uid
@@ -172,86 +267,17 @@ class NamespacesRun(LocalRun):
             os.chown(path, uid, uid, follow_symlinks=False)
             workspace.given[name] = stamp(os.lstat(path))
 
-    def _check_sources(self) -> None:
-        """Say in a sentence what bubblewrap or the command could not read."""
-        for mount in self._request.mounts:
-            if not mount.source.is_dir():
-                raise about(SandboxError(f"The folder for {mount.target} is not there."), mount.source)
-        shown = [(str(mount.target), os.fspath(mount.source)) for mount in self._request.mounts]
-        for name, path in (*shown, *((path, path) for path in self._policy.extra_ro)):
-            try:
-                mode = os.stat(path).st_mode  # noqa: PTH116
-            except OSError as error:
-                raise about(SandboxError(f"{name!r} cannot be shown to the script: {error.strerror}."), path) from error
-            needed = 0o005 if stat.S_ISDIR(mode) else 0o004
-            if self._uid is not None and mode & needed != needed:
-                raise about(
-                    SandboxError(
-                        f"{name!r} cannot be read by user {self._uid}, as which scripts run when the agent is root. "
-                        "Make it readable for others (chmod o+rX)."
-                    ),
-                    path,
-                )
-
-    def _mounted(self) -> list[tuple[PurePosixPath, str]]:
-        return [(mount.target, os.path.abspath(mount.source)) for mount in self._request.mounts]  # noqa: PTH100
-
-    def _inner_command(self, path: str) -> list[str]:
-        """The command as the sandbox sees it; one given by a path is looked at when the workspace is there."""
-        argv = self._request.argv
-        if not argv or not all(isinstance(part, str) for part in argv):
-            raise ValueError("argv must be at least one string: the command and its arguments.")
-        for position, part in enumerate(argv):
-            if "\0" in part:
-                raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
-            encode(part)
-        if "\0" in str(self._request.cwd):
-            raise ValueError(f"cwd {str(self._request.cwd)!r} contains a NUL byte; no folder can be called so.")
-        places = PathView([*self._mounted(), (WORK_DIR, "/"), (TMP_DIR, "/")])
-        self.shown = spelling(argv[0], places.argument(argv[0]))
-        if argv[0] in {self._policy.python, sys.executable}:
-            return [shown_at(argv[0]), *argv[1:]]
-        if "/" in argv[0]:
-            return list(argv)
-        found = find_command(argv[0], argv[0], path=encode(path), cwd=b"/")
-        return [shown_at(os.fsdecode(found)), *argv[1:]]
-
-    def _check_inside(self, path: str, workspace: Workspace) -> None:
-        """Say in a sentence what can be known of the command and its folder before it starts."""
-        name = self._request.argv[0]
-        by_path = "/" in name and name not in {self._policy.python, sys.executable}
-        if not by_path and self._request.cwd == WORK_DIR:
-            return
-        linked: dict[str, str] = {}
-        for mount in self._request.mounts:
-            source = os.path.abspath(mount.source)  # noqa: PTH100
-            for entry in workspace.links if mount.linked else ():
-                if entry not in linked and os.path.lexists(encode(f"{source}/{entry}")):
-                    linked[entry] = f"{source}/{entry}"
-        outside = PathView(
-            [
-                *self._mounted(),
-                (WORK_DIR, workspace.work),
-                (TMP_DIR, workspace.tmp),
-                *((WORK_DIR / entry, where) for entry, where in linked.items()),
-            ]
-        )
-        if not os.path.isdir(encode(outside.directory(self._request.cwd))):  # noqa: PTH112
-            raise ValueError(f"cwd {str(self._request.cwd)!r} does not exist in the sandbox.")
-        if not by_path:
-            return
-        where = os.path.normpath(name if name.startswith("/") else str(self._request.cwd / name))
-        find_command(name, outside.argument(where), path=encode(path), cwd=b"/")
-
     def _end_processes(self, result: Aftermath) -> None:
         box, child = self._started_sandbox, self.child
         assert box is not None  # noqa: S101  # only called after the sandbox was made
         self._count(box)
         result.killed = self._alive_besides or 0
         box.end()
-        if not _readable(box.outer, _KILL_SECONDS):
+        hung = False
+        if not is_readable(box.outer, _KILL_SECONDS):
             box.end_outer()
-            if not _readable(box.outer, _KILL_SECONDS):
+            hung = True
+            if not is_readable(box.outer, _KILL_SECONDS):
                 result.survivors += 1  # it hangs inside the kernel; nothing can be done about it
         if self._network is not None:
             self._network.stop()
@@ -268,9 +294,18 @@ class NamespacesRun(LocalRun):
             result.cpu_seconds = max(0.0, usage.ru_utime + usage.ru_stime - self._own_cpu) + self._killed_cpu
             peak = usage.ru_maxrss * 1024
             result.max_rss = peak if peak > child.starter_rss else None
+        if child.waited is not None and os.WIFSIGNALED(child.waited[0]) and not (hung or self._ordered):
+            # Nobody inside can do that (row 29), and how its command ended then says nothing about the command.
+            raise SandboxError(
+                "The sandbox of the run was killed by something outside of it, perhaps because the system has no "
+                "memory left; it is not known how the command ended."
+            )
         self._tell_end(box, result)
 
     def _tell_end(self, box: Started, result: Aftermath) -> None:
+        if isinstance(box.control, GuestControl):
+            self._tell_end_of_guest(box.control, result)
+            return
         exact = None if self._command_end is None else exact_status(self._command_end)
         code = box.control.exit_code()
         if exact is not None:
@@ -281,6 +316,17 @@ class NamespacesRun(LocalRun):
             result.status = code << 8
         elif self._ordered:
             result.status = int(signal.SIGKILL)
+
+    def _tell_end_of_guest(self, control: GuestControl, result: Aftermath) -> None:
+        control.listen()
+        result.status = control.status
+        if control.failure is not None and not self._ordered:
+            raise not_started(self.shown, *control.failure)
+        if control.status is None and self._ordered:
+            result.status = int(signal.SIGKILL)
+
+    def _never_started(self, result: Aftermath) -> bool:
+        return self._marker != "" and super()._never_started(result)
 
     def _collect(self, result: Aftermath) -> None:
         assert self._workspace is not None  # noqa: S101  # checked by the caller
@@ -304,12 +350,15 @@ class NamespacesRun(LocalRun):
             self._command_end = None
 
     def _drop_workspace(self, *, started: bool) -> str | None:
+        self._drop_folders()
+        return super()._drop_workspace(started=started)
+
+    def _drop_folders(self) -> None:
         # Nothing to delete: the file systems end with the last descriptor.
         self._workspace = None
         folders, self._folders = self._folders, None
         if folders is not None:
             folders.close()
-        return super()._drop_workspace(started=started)
 
 
 def _network(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwork | None:
@@ -336,38 +385,3 @@ def _on_the_way(targets: Iterable[str]) -> list[str]:
             inside = path.relative_to(WORK_DIR)
             found.update(dict.fromkeys(str(part) for part in reversed((inside, *inside.parents)) if str(part) != "."))
     return list(found)
-
-
-def _alive_below(first: int) -> list[ProcessInfo]:
-    """Live processes of a sandbox besides its process 1."""
-    waiting = children_of(first)
-    seen: set[int] = set()
-    alive: list[ProcessInfo] = []
-    while waiting:
-        pid = waiting.pop()
-        if pid in seen:
-            continue
-        seen.add(pid)
-        waiting += children_of(pid)
-        info = process_info(pid)
-        if info is not None and info.alive:
-            alive.append(info)
-    return alive
-
-
-def _besides(alive: list[ProcessInfo], command: int) -> int:
-    return sum(info.pid != command for info in alive)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Processor time of another process until now, by its clock."""
-    try:
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:
-        return 0.0
-
-
-def _readable(descriptor: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.collection import collect
 from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
@@ -50,6 +50,7 @@ class LocalRun:
         self.view: PathView
         self.child: Child
         self.marks: RunMarks
+        self.warm = False  # it runs in a sandbox that was started before it was asked for
         self._request = request
         self._policy = policy
         self._workspace: Workspace | None = None
@@ -71,6 +72,10 @@ class LocalRun:
 
     def may_write_more(self) -> bool | None:
         """Not known here; the pipes tell."""
+        return None
+
+    def beyond(self) -> tuple[Status, str] | None:
+        """Nothing: every limit is one the watchdog or the kernel sees."""
         return None
 
     def terminate(self) -> None:
@@ -181,7 +186,7 @@ class LocalRun:
         if request.stdin is None:
             self.child = spawner().spawn(launch)
         else:
-            stdin = _stdin_file(request.stdin, workspace.root)
+            stdin = stdin_file(request.stdin, workspace.root)
             try:
                 self.child = spawner().spawn(replace(launch, stdin=stdin))
             finally:
@@ -274,7 +279,7 @@ class LocalRun:
         return workspace.remove() if started else workspace.undo()
 
 
-def _stdin_file(data: bytes, root: str) -> int:
+def stdin_file(data: bytes, root: str) -> int:
     """Standard input as a file: no writer that could block, no pipe that could break. In memory where possible."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)

@@ -27,10 +27,12 @@ from adk_skills_agent.sandbox.local import workers
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.choice import Choice, choose, is_known
 from adk_skills_agent.sandbox.local.levels import Enforcement, LevelRun
+from adk_skills_agent.sandbox.local.loop_life import keeps_slots
 from adk_skills_agent.sandbox.local.outcome import Times, outcome
-from adk_skills_agent.sandbox.local.output import Capture, SpillFile, check_spill_folder
+from adk_skills_agent.sandbox.local.output import Capture
 from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
-from adk_skills_agent.sandbox.local.staging import Staged, stage
+from adk_skills_agent.sandbox.local.preparation import Preparation
+from adk_skills_agent.sandbox.local.slots import close_slots
 from adk_skills_agent.sandbox.local.supervision import Stream, Supervision
 from adk_skills_agent.sandbox.local.turns import RUNNING
 from adk_skills_agent.sandbox.local.watchdog import INTERVAL_SECONDS, Watched, watchdog, works_here
@@ -76,6 +78,10 @@ class LocalSandbox(Sandbox):
             redact_error(error, secrets)
             raise
 
+    async def close(self) -> None:
+        """End the sandboxes that wait for runs; those of other objects of this process, too, which start new ones."""
+        await _uninterrupted(workers.submit(asyncio.get_running_loop(), close_slots))
+
     async def probe(self) -> IsolationReport:
         """Run a command that does nothing at the strongest level and report what held; cached per process.
 
@@ -117,48 +123,30 @@ def _warn_once(level: IsolationLevel) -> None:
 async def _run(
     request: ExecutionRequest, policy: SandboxPolicy, choice: Choice, waited_since: float
 ) -> ExecutionResult:
-    staged = await _staged(request)
-    try:
-        result = await _run_staged(staged.request, policy, choice, waited_since)
-    finally:
-        staged.release()
-    return replace(result, notes=(*staged.notes, *result.notes)) if staged.notes else result
-
-
-async def _staged(request: ExecutionRequest) -> Staged:
-    if not request.mounts:
-        return stage(request)  # nothing to wait for
-    work = workers.submit(asyncio.get_running_loop(), lambda: stage(request))
-    try:
-        return await _uninterrupted(work)
-    except asyncio.CancelledError:
-        if work.exception() is None:
-            work.result().release()
-        raise
-
-
-async def _run_staged(
-    request: ExecutionRequest, policy: SandboxPolicy, choice: Choice, waited_since: float
-) -> ExecutionResult:
     loop = asyncio.get_running_loop()
-    run = choice.level.new_run(request, policy)
-    captures = _captures(request, policy, run.run_id)
+    if policy.warm_slots and not await keeps_slots():
+        policy = replace(policy, warm_slots=0)
+    prepared = Preparation(request, policy, choice.level)
     try:
         try:
-            await _uninterrupted(workers.submit(loop, run.start))
+            await _uninterrupted(workers.submit(loop, prepared.start))
         except asyncio.CancelledError:
             # start() has ended by now; whether it got as far as a process is known to abandon().
             with contextlib.suppress(SandboxError):
-                await _uninterrupted(workers.submit(loop, run.abandon))
+                await _uninterrupted(workers.submit(loop, prepared.abandon))
             raise
         except GeneratorExit:
-            run.abandon()
+            prepared.abandon()
             raise
-        return await _supervise(request, policy, choice, run, captures, waited_since)
-    except BaseException:
-        for capture in captures:
-            capture.discard()
-        raise
+        try:
+            result = await _supervise(prepared.request, policy, choice, prepared.run, prepared.captures, waited_since)
+        except BaseException:
+            for capture in prepared.captures:
+                capture.discard()
+            raise
+    finally:
+        prepared.release()
+    return replace(result, notes=(*prepared.notes, *result.notes), warm=prepared.run.warm)
 
 
 async def _supervise(
@@ -249,18 +237,6 @@ async def _uninterrupted(work: asyncio.Future[_Result]) -> _Result:
     return work.result()
 
 
-def _captures(request: ExecutionRequest, policy: SandboxPolicy, run_id: str) -> tuple[Capture, Capture]:
-    folder = request.spill_dir
-    if folder is None:
-        return Capture(policy.output_bytes), Capture(policy.output_bytes)
-    check_spill_folder(folder)
-    out, err = (
-        Capture(policy.output_bytes, SpillFile(folder, f"{run_id}.{name}.txt", policy.output_flood_bytes))
-        for name in ("stdout", "stderr")
-    )
-    return out, err
-
-
 def _watched(
     loop: asyncio.AbstractEventLoop,
     run: LevelRun,
@@ -283,4 +259,4 @@ def _watched(
     wanted = request.on_sample is not None
     memory = None if "memory" in enforcement.hard else policy.memory_bytes
     pids = None if "pids" in enforcement.hard else policy.pids
-    return Watched(run.marks, memory, pids, run.disk, breach, look if wanted else None)
+    return Watched(run.marks, memory, pids, run.disk, breach, run.beyond, look if wanted else None)

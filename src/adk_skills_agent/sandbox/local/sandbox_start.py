@@ -15,7 +15,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
 from adk_skills_agent.sandbox.local.command import encode
-from adk_skills_agent.sandbox.local.first_process import Control, first_process
+from adk_skills_agent.sandbox.local.first_process import Control
 from adk_skills_agent.sandbox.local.python_view import python_folders_of, shown_at
 from adk_skills_agent.sandbox.local.run import drain
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
@@ -61,22 +61,69 @@ class Started:
             os.close(descriptor)
 
 
-def start_sandbox(
-    request: ExecutionRequest,
-    policy: SandboxPolicy,
-    *,
-    uid: int | None,
-    environment: dict[str, str],
-    command: list[str],
-) -> Started:
-    """Make the sandbox. Blocking, for a worker thread.
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """Everything a sandbox is made from besides its first process; equal ones make equal sandboxes.
+
+    Attributes:
+        uid: Whose rights the command gets when the agent is root; None keeps the agent's.
+        network: Mode of the policy's network.
+        shm_bytes: Size of ``/dev/shm``; None for half of the machine's memory, as for the next two.
+        tmp_bytes: Size of ``/tmp``.
+        workspace_bytes: Size of ``/work``.
+        system_v_memory: Whether memory may be shared that belongs to no process.
+        shown: Folders and files of the host, read-only, and where they are inside.
+    """
+
+    uid: int | None
+    network: str
+    shm_bytes: int | None
+    tmp_bytes: int | None
+    workspace_bytes: int | None
+    system_v_memory: bool
+    shown: tuple[tuple[str, str], ...]
+
+
+def sandbox_spec(request: ExecutionRequest, policy: SandboxPolicy, uid: int | None) -> SandboxSpec:
+    """What a run's sandbox is made from.
 
     Args:
-        request: Its mounts, standard input and working directory are used.
-        policy: Limits, network and more folders.
-        uid: Whose rights the command gets when the agent is root; None keeps the agent's.
-        environment: The command's.
-        command: The command as the sandbox sees it.
+        request: Its mounts are used.
+        policy: Sizes, network and more folders.
+        uid: See :class:`SandboxSpec`.
+    """
+    return SandboxSpec(
+        uid,
+        policy.network.mode,
+        policy.shm_bytes,
+        policy.tmp_bytes,
+        policy.workspace_bytes,
+        policy.memory_bytes is None,
+        tuple(shown_folders(request, policy)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FirstProcess:
+    """What process 1 of a sandbox is.
+
+    Attributes:
+        line: Its command line.
+        environment: Its environment, and the command's unless that gets another.
+        control: The host's end of its standard input.
+        stdin: What is at :data:`bubblewrap.STDIN_PATH`; None for nothing.
+        program: What it reads through a descriptor whose number ends its command line; None for nothing.
+    """
+
+    line: list[str]
+    environment: dict[str, str]
+    control: type[Control] = Control
+    stdin: bytes | None = None
+    program: bytes | None = None
+
+
+def start_sandbox(spec: SandboxSpec, first_process: FirstProcess) -> Started:
+    """Make the sandbox. Blocking, for a worker thread.
 
     Raises:
         SandboxError: Bubblewrap refused, with its reason as a note, or it hangs.
@@ -85,27 +132,26 @@ def start_sandbox(
     """
     with contextlib.ExitStack() as temporary, contextlib.ExitStack() as undo:
         ours, theirs = socket.socketpair()
-        control = Control(ours)
+        control = first_process.control(ours)
         undo.callback(control.close)
         temporary.callback(theirs.close)
         files = _Files(temporary)
         info = files.pipe_from()
-        arguments = _arguments(request, policy, uid, environment, files)
-        if uid is not None:
+        arguments = _arguments(spec, first_process, files)
+        if spec.uid is not None:
             # The socket, because bubblewrap would leave a descriptor of its own to the command.
             arguments += ["--userns-block-fd", "0"]
         arguments += ["--info-fd", str(info[1])]
         listed = files.memory(b"\0".join(encode(part) for part in arguments) + b"\0")
         found = bubblewrap.features()
         assert found is not None  # noqa: S101  # checked by the level
-        stdin = bubblewrap.STDIN_PATH if request.stdin is not None else "/dev/null"
-        line = [found.path, "--args", str(listed), "--"]
-        line += [] if uid is None else bubblewrap.drop_prefix(uid)
-        line += first_process(policy, stdin, str(request.cwd), command)
+        line = [found.path, "--args", str(listed), "--", *first_process.line]
+        if first_process.program is not None:
+            line.append(str(files.memory(first_process.program)))
         if len(arguments) + len(line) > bubblewrap.MAX_ARGUMENTS:
             raise ValueError(
-                f"The command has {len(command):,} arguments and the sandbox takes {bubblewrap.MAX_ARGUMENTS:,}, its "
-                "own included. Pass the data as an input file or on stdin."
+                f"The command has about {len(first_process.line):,} arguments and the sandbox takes "
+                f"{bubblewrap.MAX_ARGUMENTS:,}, its own included. Pass the data as an input file or on stdin."
             )
         child = spawner().spawn(
             Launch(tuple(encode(part) for part in line), {}, b"/", theirs.fileno(), tuple(files.passed), _UMASK)
@@ -117,8 +163,8 @@ def start_sandbox(
         first = os.pidfd_open(first_pid)
         undo.callback(os.close, first)
         undo.callback(_kill, first)
-        if uid is not None:
-            map_users(first_pid, uid)
+        if spec.uid is not None:
+            map_users(first_pid, spec.uid)
             control.allow_set_up()
         if not control.wait_until_ready(_READY_SECONDS):
             raise _refusal(child)
@@ -136,28 +182,24 @@ def shown_folders(request: ExecutionRequest, policy: SandboxPolicy) -> list[tupl
     return pairs + [(str(Path(mount.source).absolute()), str(mount.target)) for mount in request.mounts]
 
 
-def _arguments(
-    request: ExecutionRequest, policy: SandboxPolicy, uid: int | None, environment: dict[str, str], files: _Files
-) -> list[str]:
-    network = policy.network.mode
-    shown = shown_folders(request, policy)
-    system = system_view(tuple(target for _, target in shown), network=network)
-    arguments = bubblewrap.isolation_arguments(policy, root=uid is not None)
+def _arguments(spec: SandboxSpec, first_process: FirstProcess, files: _Files) -> list[str]:
+    system = system_view(tuple(target for _, target in spec.shown), network=spec.network)
+    arguments = bubblewrap.isolation_arguments(spec.network, root=spec.uid is not None)
     arguments += system.shown
-    for made in etc_files(bubblewrap.NOBODY if uid is None else uid, network=network):
+    for made in etc_files(bubblewrap.NOBODY if spec.uid is None else spec.uid, network=spec.network):
         arguments += ["--perms", "0444", "--file", str(files.memory(made.content)), made.path]
-    if request.stdin is not None:
-        content = files.memory(request.stdin)
+    if first_process.stdin is not None:
+        content = files.memory(first_process.stdin)
         arguments += ["--perms", "0444", "--ro-bind-data", str(content), bubblewrap.STDIN_PATH]
-    arguments += bubblewrap.private_arguments(policy)
+    arguments += bubblewrap.private_arguments(shm=spec.shm_bytes, tmp=spec.tmp_bytes, workspace=spec.workspace_bytes)
     # After the sandbox's own folders, because an interpreter may be installed under one of those on the host.
-    arguments += bubblewrap.bind_arguments(shown)
+    arguments += bubblewrap.bind_arguments(spec.shown)
     arguments += [*system.sealed, "--remount-ro", "/"]
-    arguments += bubblewrap.environment_arguments(environment)
+    arguments += bubblewrap.environment_arguments(first_process.environment)
     # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
-    families = (seccomp.AF_INET, seccomp.AF_INET6) if network == "host" else None
+    families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
     program = seccomp.program(
-        platform.machine(), seccomp.NAMESPACES, sockets=families, system_v_memory=policy.memory_bytes is None
+        platform.machine(), seccomp.NAMESPACES, sockets=families, system_v_memory=spec.system_v_memory
     )
     return [*arguments, "--seccomp", str(files.memory(program))]
 

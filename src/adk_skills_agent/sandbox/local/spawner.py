@@ -111,6 +111,7 @@ class Spawner:
 
 def start(launch: Launch) -> Child:
     """Start a process in this thread; see :meth:`Spawner.spawn`."""
+    process: subprocess.Popen[bytes] | None = None
     with contextlib.ExitStack() as undo:
         try:
             out_read, out_write = _pipe(undo)
@@ -129,6 +130,9 @@ def start(launch: Launch) -> Child:
                     umask=launch.umask,
                 )
         except OSError as error:
+            if process is not None:  # its birthplace could not be left
+                process.kill()
+                process.wait()
             raise _refusal(error, launch) from error
         started = time.monotonic()
         # The exit status is taken with wait4, for its resource usage; Popen must not wait, nor complain.

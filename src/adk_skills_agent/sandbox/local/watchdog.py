@@ -60,6 +60,7 @@ class Watched:
         pids: See :data:`PIDS_FACTOR`; None for no limit.
         disk: Each limited place, the workspace first.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
+        beyond: Tells of a limit that only the level sees, with the status and a sentence; None while it holds.
         on_look: Called in the watchdog's thread with what each look has found; None for nobody.
         peak_rss: Largest sum of resident memory seen, in bytes.
     """
@@ -69,6 +70,7 @@ class Watched:
     pids: int | None
     disk: tuple[DiskLimit, ...]
     breach: Callable[[Status, str], None]
+    beyond: Callable[[], tuple[Status, str] | None]
     on_look: Callable[[ResourceSample], None] | None = None
     peak_rss: int = 0
     _cpu_ticks: int = 0
@@ -114,7 +116,7 @@ class Watchdog:
         for run in runs:
             if run._over:
                 continue
-            problem = _processes_problem(run, members[run.marks.run_id]) or _disk_problem(run)
+            problem = run.beyond() or _processes_problem(run, members[run.marks.run_id]) or _disk_problem(run)
             if problem is not None:
                 run._over = True
                 run.breach(*problem)

@@ -1,0 +1,295 @@
+"""The program that is process 1 of a sandbox whose command is Python, or is not known yet; see :mod:`.guest_control`.
+
+It is not imported: the host compiles this file once, together with :mod:`.stub` whose functions it uses, and hands
+both to an interpreter through a descriptor. Like the stub it imports only what is built in or small.
+
+*Process 1* gives up root, starts the *payload*, waits for it and everything it leaves behind, and tells the host how it
+ended. It does not end before all of them have, so that the last process of a pipeline may still write (row 22); nothing
+inside can signal or trace it. The payload says ``ready`` and waits for its job; until then nothing of a script is in
+the sandbox. It reads the job from the host's socket, lets go of that, takes on the limits, and the command begins: a
+Python script runs in the interpreter that is there, anything else replaces it.
+
+What the host is told, one line each: ``ready``, ``failed STEP ERRNO``, ``ended STATUS`` and ``alone``.
+"""
+
+import _signal  # type: ignore[import-not-found]
+import posix
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from adk_skills_agent.sandbox.local.stub import (
+        _PR_SET_DUMPABLE,
+        _PR_SET_PDEATHSIG,
+        _give_up_root,
+        _Library,
+        _one_word,
+        _script,
+    )
+
+_HOST = 0  # the socket is standard input until there is a job
+_LENGTH_BYTES = 8
+_NOT_STARTED = 127
+_UMASK = 0o077
+_USUAL = b"""
+import os, sys
+class A(list):
+    def f(self, *a, k=1, **b):
+        for x in a:
+            try:
+                yield {str(x): [k for k in b if k]}
+            except (ValueError, OSError) as error:
+                raise TypeError(f"{x} {error!r}") from error
+with open("/dev/null") as file:
+    print(*A().f(1, 2.5, "x"), file.read(), sep="", end="", file=None if not A else open("/dev/null", "w"))
+if __name__ == "__main__":
+    sys.exit(0)
+"""
+
+
+def main(spec: dict) -> tuple:  # type: ignore[type-arg]
+    """Start the payload; returns only there, with the code of a Python script, its names, and what to call at its end.
+
+    Args:
+        spec: See ``guest_control.guest_spec``.
+    """
+    if sys.path[:1] == [""]:
+        del sys.path[0]  # the working directory is none of a script's folders
+    step = "prepare"
+    try:
+        library = _Library()
+        if spec["uid"] is not None:
+            _give_up_root(library, spec["uid"], False)
+        library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)  # a change of the user id forgets it
+        library.prctl(_PR_SET_DUMPABLE, 0)
+        # Without a handler of its own, process 1 of a namespace gets no signal from inside.
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        step = "preload"
+        _preload(spec["preload"])
+        spec["end"] = _QuickEnd()
+        step = "fork"
+        payload = posix.fork()
+        if payload:
+            _wait(payload)
+        library.prctl(_PR_SET_DUMPABLE, 1)  # a run may look at itself
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        posix.umask(_UMASK)
+        _tell("ready")
+        step = "warm up"
+        _warm_up()
+        step = "receive"
+        job = _receive()
+        step = "begin"
+        return (*_begin(library, job), spec["end"].ended)
+    except OSError as error:
+        _tell(f"failed {_one_word(error.strerror if step == 'prepare' else step)} {error.errno}")
+    except Exception as error:  # noqa: BLE001  # whatever it is, it must not become the script's own failure
+        _tell(f"failed {step}:{type(error).__name__} 0")
+    posix._exit(_NOT_STARTED)
+
+
+def _preload(names: "list[str]") -> None:
+    """Import modules before there is a job. What they print belongs to no run."""
+    if not names:
+        return
+    null = posix.open("/dev/null", posix.O_WRONLY)
+    kept = [(number, posix.dup(number)) for number in (1, 2)]
+    for number, _ in kept:
+        posix.dup2(null, number)
+    for name in names:
+        __import__(name)
+    if len(sys._current_frames()) > 1:
+        raise RuntimeError("a module started a thread")  # which would be missing in the payload
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    for number, copy in kept:
+        posix.dup2(copy, number)
+        posix.close(copy)
+    posix.close(null)
+
+
+# ---- process 1
+
+
+def _wait(payload: int) -> None:
+    """Tell how the payload ended, and when nobody is left; then end."""
+    null = posix.open("/dev/null", posix.O_RDWR)
+    for number in (1, 2):
+        posix.dup2(null, number)
+    said = ""
+    while True:
+        try:
+            pid, status = posix.waitpid(-1, posix.WNOHANG if said else 0)
+        except ChildProcessError:
+            _tell(f"{said}alone")
+            posix._exit(0)
+        if pid == 0:
+            _tell(said[:-1])
+            said = ""
+        elif pid == payload:
+            said = f"ended {status}\n"
+
+
+def _tell(line: str) -> None:
+    try:
+        posix.write(_HOST, f"{line}\n".encode())
+    except OSError:
+        posix._exit(_NOT_STARTED)  # the host is gone
+
+
+# ---- the payload
+
+
+def _warm_up() -> None:
+    """Do once what every script needs, while the host is busy: a new process pays for each page it touches first."""
+    import io  # noqa: F401
+    import os
+
+    names: dict[str, Any] = {"__name__": "warm_up"}
+    with open("/dev/null", "rb") as stream:
+        source = stream.read() + _USUAL
+    exec(compile(source, "/dev/null", "exec", dont_inherit=True), names)  # noqa: S102  # a constant
+    os.path.realpath("/dev/null")
+    sys.stdout.flush()
+
+
+def _receive() -> "dict[str, Any]":
+    import marshal
+
+    length = int.from_bytes(_read(_LENGTH_BYTES), sys.byteorder)
+    job: dict[str, Any] = marshal.loads(_read(length))  # noqa: S302  # from the host, never from a script
+    return job
+
+
+def _read(length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        piece = posix.read(_HOST, length - len(data))
+        if not piece:
+            posix._exit(0)  # there will be no job
+        data += piece
+    return data
+
+
+def _begin(library: "_Library", job: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
+    stdin = _received_stdin() if job["stdin"] else posix.open("/dev/null", posix.O_RDONLY)
+    host = posix.dup(_HOST)  # closed by a successful exec
+    posix.dup2(stdin, 0)
+    posix.close(stdin)
+    step = "enter the working directory"
+    try:
+        posix.chdir(job["cwd"])
+        for which, soft, hard in job["limits"]:
+            pair = soft.to_bytes(8, sys.byteorder) + hard.to_bytes(8, sys.byteorder)
+            step = "set its limits"
+            library.call("setrlimit", which, pair)
+        if job["script"] is None:
+            step = "exec"
+            for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; other programs must not
+                _signal.signal(number, _signal.SIG_DFL)
+            posix.execve(job["argv"][0], job["argv"], job["env"])
+    except OSError as error:
+        posix.write(host, f"failed {_one_word(step)} {error.errno}\n".encode())
+        posix._exit(_NOT_STARTED)
+    posix.close(host)
+    _new_stdin()
+    return _script(job)
+
+
+def _received_stdin() -> int:
+    import _socket
+
+    host = _socket.socket(fileno=posix.dup(_HOST))
+    _, passed, _, _ = host.recvmsg(1, _socket.CMSG_SPACE(4))
+    host.close()
+    return int.from_bytes(passed[0][2][:4], sys.byteorder)
+
+
+def _new_stdin() -> None:
+    """The interpreter looked at its standard input when that was the host's socket."""
+    import io
+
+    old = sys.stdin
+    buffer = io.open(0, "rb", closefd=False)  # noqa: SIM115, UP020
+    buffer.raw.name = "<stdin>"  # type: ignore[attr-defined]
+    sys.stdin = sys.__stdin__ = text = io.TextIOWrapper(buffer, old.encoding, old.errors)  # type: ignore[misc]
+    text.mode = "r"  # type: ignore[misc]
+
+
+# ---- the end of a script
+
+
+class _QuickEnd:
+    """Ends the interpreter after a script without taking apart what was there before it, which takes milliseconds.
+
+    What a script can notice is as always: its threads are waited for, its exit functions run, its streams are flushed,
+    its modules and objects are destroyed, libraries' exit functions run. Registered before all of the script's exit
+    functions it is called after them.
+    """
+
+    def __init__(self) -> None:
+        import _ctypes
+        import atexit
+        import gc
+
+        class Exit(_ctypes.CFuncPtr):
+            _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI  # other threads stay where they are
+
+        self._exit = Exit(_ctypes.dlsym(_ctypes.dlopen(None, 0), "exit"))  # type: ignore[arg-type]
+        self._before = frozenset(sys.modules)
+        atexit.register(self)
+        gc.freeze()
+        self._code: int | None = None
+
+    def ended(self, error: "BaseException | None") -> None:
+        """The script's last line is done."""
+        if error is None:
+            self._code = 0
+        elif isinstance(error, SystemExit):
+            if error.code is None or type(error.code) is int:
+                self._code = (error.code or 0) & 0xFF
+            else:
+                self._code = 1
+        elif not isinstance(error, KeyboardInterrupt) and sys.excepthook is sys.__excepthook__:
+            self._code = 1
+
+    def __call__(self) -> None:
+        """Do what ``Py_FinalizeEx`` does, for what is the script's; return to leave all of it to that."""
+        if self._code is None:
+            return
+        import _weakref
+        import gc
+
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException:  # noqa: BLE001  # the interpreter says so, with an exit code of its own
+            return
+        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+        for name in ("last_type", "last_value", "last_traceback", "path_hooks", "path_importer_cache"):
+            setattr(sys, name, None)
+        # Without our hold on them, so that most go with all they need still there.
+        own = [sys.modules.pop(name) for name in list(sys.modules) if name not in self._before or name == "__main__"]
+        left = [_weakref.ref(module) for module in own if type(module) is type(sys)]
+        own.clear()
+        gc.collect()
+        for reference in reversed(left):
+            _empty(reference())
+        gc.collect()
+        try:
+            sys.stdout.flush()  # type: ignore[union-attr]
+            sys.stderr.flush()  # type: ignore[union-attr]
+        except BaseException:  # noqa: BLE001
+            return
+        self._exit(self._code)
+
+
+def _empty(module: "Any") -> None:
+    """Let go of what is in a module that something still holds, private names first, as the interpreter does."""
+    names = {} if module is None else vars(module)
+    for private in (True, False):
+        for name in list(names):
+            if name != "__builtins__" and (name[:1] == "_" and name[1:2] != "_") is private:
+                names[name] = None

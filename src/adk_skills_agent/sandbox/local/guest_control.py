@@ -1,0 +1,159 @@
+"""The host's side of :mod:`.guest`: its command line, its job, and what it tells."""
+
+from __future__ import annotations
+
+import functools
+import marshal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local.command import encode
+from adk_skills_agent.sandbox.local.confined_run import not_started, stub_code
+from adk_skills_agent.sandbox.local.first_process import Control
+
+_SEND_SECONDS = 20.0
+_NEWS_BYTES = 4096
+# The last lines are here and not in the guest, so that no frame of ours is in the script's traceback.
+_BOOTSTRAP = """\
+import marshal, posix, sys
+_data = int(sys.argv[1])
+_stub, _guest, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
+posix.close(_data)
+_names = {"__name__": "adk_skills_guest"}
+exec(_stub, _names)
+exec(_guest, _names)
+_code, _script, _ended = _names["main"](_spec)
+try:
+    exec(_code, _script)
+except BaseException as _error:
+    _error.__traceback__ = _error.__traceback__.tb_next
+    _ended(_error)
+    raise
+_ended(None)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a guest is to do.
+
+    Attributes:
+        argv: The command as the sandbox sees it.
+        env: Its whole environment.
+        cwd: Its working directory.
+        script: Position in ``argv`` of a Python script the guest runs itself; None to become the command.
+        limits: Resource, soft and hard limit.
+        stdin: A descriptor to read from; None for nothing.
+    """
+
+    argv: Sequence[str]
+    env: dict[str, str]
+    cwd: str
+    script: int | None
+    limits: tuple[tuple[int, int, int], ...]
+    stdin: int | None = None
+
+
+def guest_line(python: str, flags: Sequence[str]) -> list[str]:
+    """The command line of a guest; the descriptor of :func:`guest_program` is still to be appended.
+
+    Args:
+        python: The interpreter that runs the agent, as the sandbox sees it.
+        flags: The switches its script is to find set.
+    """
+    return [python, *flags, "-c", _BOOTSTRAP]
+
+
+@functools.lru_cache(maxsize=16)
+def guest_program(uid: int | None, preload: tuple[str, ...]) -> bytes:
+    """What a guest reads first.
+
+    Args:
+        uid: The user and group id it takes on; None keeps the agent's.
+        preload: Modules it imports before it is ready.
+    """
+    path = Path(__file__).with_name("guest.py")
+    code = compile(path.read_bytes(), "guest", "exec", dont_inherit=True, optimize=2)
+    return marshal.dumps((stub_code(), code, {"uid": uid, "preload": list(preload)}))
+
+
+class GuestControl(Control):
+    """The host's end of a guest's socket.
+
+    Attributes:
+        status: How the command ended, in the encoding of ``wait``; None while that is not known.
+        alone: Whether nothing but process 1 is left in the sandbox.
+        failure: The step that failed before the command ran, and the error number.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
+        self.status: int | None = None
+        self.alone = False
+        self.failure: tuple[str, int] | None = None
+        self._said = b""
+
+    def wait_until_ready(self, seconds: float) -> bool:
+        """Whether it is ready; False when it ended before.
+
+        Raises:
+            SandboxError: It says what failed, or nothing came in so many seconds.
+        """
+        said = self._first_line(seconds)
+        if said == b"ready\n":
+            return True
+        self._take(said)
+        if self.failure is not None:
+            raise not_started("", *self.failure)
+        return False
+
+    def give(self, job: Job) -> None:
+        """Let the job begin.
+
+        Raises:
+            SandboxError: The sandbox is gone.
+        """
+        data = marshal.dumps(
+            {
+                "argv": [encode(part) for part in job.argv],
+                "env": {encode(name): encode(value) for name, value in job.env.items()},
+                "cwd": encode(job.cwd),
+                "script": job.script,
+                "limits": list(job.limits),
+                "stdin": job.stdin is not None,
+            }
+        )
+        try:
+            self._connection.settimeout(_SEND_SECONDS)
+            self._connection.sendall(len(data).to_bytes(8, sys.byteorder) + data)
+            if job.stdin is not None:
+                socket.send_fds(self._connection, [b"x"], [job.stdin])
+            self._connection.setblocking(False)
+        except OSError as error:
+            reason = error.strerror or error
+            raise SandboxError(f"The sandbox ended before its command began: {reason}.") from error
+
+    def listen(self) -> None:
+        """Take what was said until now; never blocks."""
+        try:
+            while data := self._connection.recv(_NEWS_BYTES):
+                self._take(data)
+        except OSError:
+            return
+
+    def _take(self, data: bytes) -> None:
+        *lines, self._said = (self._said + data).split(b"\n")
+        for line in lines:
+            match line.split():
+                case [b"ended", status]:
+                    self.status = int(status)
+                case [b"failed", step, number]:
+                    self.failure = (step.decode("utf-8", "replace"), int(number))
+                case [b"alone"]:
+                    self.alone = True
+                case _:
+                    pass

@@ -1,0 +1,138 @@
+"""What a run with a file system of its own is to start, as the sandbox sees it, checked as far as can be."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
+from adk_skills_agent.sandbox.local.python_view import shown_at
+from adk_skills_agent.sandbox.local.run import TMP_DIR
+from adk_skills_agent.sandbox.local.view import PathView
+from adk_skills_agent.sandbox.local.workspace import Workspace, about
+
+
+@dataclass(frozen=True, slots=True)
+class InnerCommand:
+    """A command.
+
+    Attributes:
+        argv: As the sandbox sees it.
+        on_host: Its first element as the host sees it.
+        shown: The same as a sentence may show it.
+    """
+
+    argv: tuple[str, ...]
+    on_host: str
+    shown: str
+
+
+def check_sources(request: ExecutionRequest, policy: SandboxPolicy, uid: int | None) -> None:
+    """Say in a sentence what bubblewrap or the command could not read.
+
+    Args:
+        request: Its mounts.
+        policy: Its further folders.
+        uid: The user the command runs as when the agent is root.
+
+    Raises:
+        SandboxError: A folder is not there or cannot be read.
+    """
+    for mount in request.mounts:
+        if not mount.source.is_dir():
+            raise about(SandboxError(f"The folder for {mount.target} is not there."), mount.source)
+    shown = [(str(mount.target), os.fspath(mount.source)) for mount in request.mounts]
+    for name, path in (*shown, *((path, path) for path in policy.extra_ro)):
+        try:
+            mode = os.stat(path).st_mode  # noqa: PTH116
+        except OSError as error:
+            raise about(SandboxError(f"{name!r} cannot be shown to the script: {error.strerror}."), path) from error
+        needed = 0o005 if stat.S_ISDIR(mode) else 0o004
+        if uid is not None and mode & needed != needed:
+            raise about(
+                SandboxError(
+                    f"{name!r} cannot be read by user {uid}, as which scripts run when the agent is root. "
+                    "Make it readable for others (chmod o+rX)."
+                ),
+                path,
+            )
+
+
+def mounted(request: ExecutionRequest) -> list[tuple[PurePosixPath, str]]:
+    """Where each mount is inside, and on the host."""
+    return [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
+
+
+def inner_command(request: ExecutionRequest, policy: SandboxPolicy, path: str) -> InnerCommand:
+    """The command as the sandbox sees it; one given by a path is looked at when the workspace is there.
+
+    Args:
+        request: Its ``argv``.
+        policy: Names the interpreter.
+        path: The run's PATH.
+
+    Raises:
+        SandboxError: There is no such command.
+        ValueError: It cannot be expressed.
+    """
+    argv = request.argv
+    if not argv or not all(isinstance(part, str) for part in argv):
+        raise ValueError("argv must be at least one string: the command and its arguments.")
+    for position, part in enumerate(argv):
+        if "\0" in part:
+            raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
+        encode(part)
+    if "\0" in str(request.cwd):
+        raise ValueError(f"cwd {str(request.cwd)!r} contains a NUL byte; no folder can be called so.")
+    places = PathView([*mounted(request), (WORK_DIR, "/"), (TMP_DIR, "/")])
+    shown = spelling(argv[0], places.argument(argv[0]))
+    if argv[0] in {policy.python, sys.executable}:
+        return InnerCommand((shown_at(argv[0]), *argv[1:]), argv[0], shown)
+    if "/" in argv[0]:
+        return InnerCommand(tuple(argv), places.argument(argv[0]), shown)
+    on_host = os.fsdecode(find_command(argv[0], argv[0], path=encode(path), cwd=b"/"))
+    return InnerCommand((shown_at(on_host), *argv[1:]), on_host, shown)
+
+
+def check_inside(request: ExecutionRequest, policy: SandboxPolicy, workspace: Workspace, path: str) -> None:
+    """Say in a sentence what can be known of the command and its folder before it starts.
+
+    Args:
+        request: Its ``argv`` and ``cwd``.
+        policy: Names the interpreter.
+        workspace: As the run will find it.
+        path: The run's PATH.
+
+    Raises:
+        SandboxError: The command cannot be started.
+        ValueError: The folder is not there.
+    """
+    name = request.argv[0]
+    by_path = "/" in name and name not in {policy.python, sys.executable}
+    if not by_path and request.cwd == WORK_DIR:
+        return
+    linked: dict[str, str] = {}
+    for mount in request.mounts:
+        source = os.path.abspath(mount.source)  # noqa: PTH100
+        for entry in workspace.links if mount.linked else ():
+            if entry not in linked and os.path.lexists(encode(f"{source}/{entry}")):
+                linked[entry] = f"{source}/{entry}"
+    outside = PathView(
+        [
+            *mounted(request),
+            (WORK_DIR, workspace.work),
+            (TMP_DIR, workspace.tmp),
+            *((WORK_DIR / entry, where) for entry, where in linked.items()),
+        ]
+    )
+    if not os.path.isdir(encode(outside.directory(request.cwd))):  # noqa: PTH112
+        raise ValueError(f"cwd {str(request.cwd)!r} does not exist in the sandbox.")
+    if not by_path:
+        return
+    where = os.path.normpath(name if name.startswith("/") else str(request.cwd / name))
+    find_command(name, outside.argument(where), path=encode(path), cwd=b"/")

@@ -1,0 +1,48 @@
+"""The table of tested levels, and what is a skip and what a failure."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import level_table
+from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.local import bubblewrap, cgroup_level, namespaces_level
+
+
+def report(nodeid: str) -> SimpleNamespace:
+    return SimpleNamespace(nodeid=nodeid)
+
+
+def test_every_level_has_a_line_with_its_state_its_users_and_its_tests():
+    here = "tests/sandbox/conformance/test_x.py"
+    stats = {
+        "passed": [report(f"{here}::test_a[process]"), report(f"{here}::test_b[process-0.0]")],
+        "failed": [report(f"{here}::test_b[0.0-process]")],
+        "skipped": [report(f"{here}::test_a[landlock]"), SimpleNamespace()],
+    }
+    lines = {line.split()[0]: line for line in level_table.table(stats)}
+    assert list(lines) == [level.value for level in IsolationLevel]
+    assert lines["process"].endswith("tests: 2 passed, 1 failed")
+    assert "works; the agent is user" in lines["process"]
+    assert lines["landlock"].endswith("tests: 1 skipped")
+    assert lines["seccomp"].endswith("tests: none run")
+
+
+def test_a_level_whose_package_is_missing_is_a_failure(monkeypatch):
+    monkeypatch.setattr(bubblewrap, "features", lambda: None)
+    for level in (namespaces_level, cgroup_level):
+        monkeypatch.setattr(level, "_problems", {})
+    with pytest.raises(pytest.fail.Exception, match=r"bubblewrap is not installed.*apt-get install bubblewrap"):
+        level_table.require("namespaces")
+    assert any("NOT INSTALLED: bubblewrap" in line for line in level_table.table({}))
+
+
+def test_a_level_the_kernel_lacks_is_a_skip_with_the_reason(monkeypatch):
+    level = level_table.level_named("namespaces")
+    monkeypatch.setattr(type(level), "problem", lambda self: "user namespaces are switched off")
+    with pytest.raises(pytest.skip.Exception, match="user namespaces are switched off"):
+        level_table.require("namespaces")
+    with pytest.raises(pytest.skip.Exception, match="no such level"):
+        level_table.require("firecracker")
