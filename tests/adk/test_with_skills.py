@@ -15,6 +15,7 @@ from google.adk.agents import LlmAgent
 
 from adk_skills_agent import SandboxPolicy, SkillsRegistry, create_run_script_tool, create_use_skill_tool, with_skills
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.local.cgroup_level import CgroupLevel
 from adk_skills_agent.testing import GeminiServer
 
 WRITES_A_FILE = """
@@ -426,9 +427,10 @@ async def test_the_list_of_files_is_capped_and_says_so(
 
 
 async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_owner_is_told(
-    skills: Path, rehearse: Any, ask: Any, caplog: pytest.LogCaptureFixture
+    skills: Path, rehearse: Any, ask: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S0-14: a tool that cannot work is not offered."""
+    monkeypatch.setattr(CgroupLevel, "problem", lambda self: "control groups are not writable here")
     server = rehearse("turns: [{text: hello}]")
     with caplog.at_level(logging.WARNING):
         nothing_so_strong = SandboxPolicy(isolation="cgroup", min_isolation="cgroup")
@@ -437,7 +439,10 @@ async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_ow
     assert "run_script is not offered" in caplog.text
 
 
-async def test_a_tool_made_alone_answers_that_the_sandbox_is_unavailable(skills: Path, rehearse: Any, ask: Any) -> None:
+async def test_a_tool_made_alone_answers_that_the_sandbox_is_unavailable(
+    skills: Path, rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CgroupLevel, "problem", lambda self: "control groups are not writable here")
     registry = SkillsRegistry()
     registry.discover([skills])
     server = rehearse(one_call("run_script", skill="reporter", script="write.py"))

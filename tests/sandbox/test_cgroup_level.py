@@ -22,6 +22,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.cgroup_level import CgroupLevel
 from adk_skills_agent.sandbox.local.cgroup_pool import AHEAD, PREFIX, group_pool
+from adk_skills_agent.sandbox.local.slots import close_slots
 from level_table import missing
 
 MIB = 1 << 20
@@ -61,6 +62,14 @@ def wait_until(is_so: object, seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not is_so() and time.monotonic() < deadline:  # type: ignore[operator]
         time.sleep(0.01)
+
+
+def assert_no_group_is_left() -> None:
+    """Only those made ahead."""
+    close_slots()
+    most = AHEAD * len(group_pool()._hierarchy.folders)
+    wait_until(lambda: len(groups_of(os.getpid())) <= most)
+    assert len(groups_of(os.getpid())) <= most
 
 
 def assert_out_of_memory(result: ExecutionResult) -> None:
@@ -263,7 +272,7 @@ async def test_a_group_is_never_used_twice_and_starts_from_nothing(nothing_left)
     finally:
         for group in groups:
             pool.give_back(group)
-    wait_until(lambda: len(groups_of(os.getpid())) <= AHEAD * 3)
+    wait_until(lambda: len(groups_of(os.getpid())) <= AHEAD * len(pool._hierarchy.folders))
     left = {path.rpartition("/")[2] for path in groups_of(os.getpid())}
     assert left.isdisjoint(group.name for group in groups)
 
@@ -278,9 +287,7 @@ async def test_two_hundred_runs_leave_no_group(nothing_left):
                 for n in range(20)
             )
         )
-    trees = len(group_pool()._hierarchy.folders)
-    wait_until(lambda: len(groups_of(os.getpid())) <= AHEAD * trees)
-    assert len(groups_of(os.getpid())) <= AHEAD * trees
+    assert_no_group_is_left()
 
 
 async def test_cancelled_and_refused_runs_leave_no_group():
@@ -292,9 +299,7 @@ async def test_cancelled_and_refused_runs_leave_no_group():
             await task
     with pytest.raises(ValueError, match="NUL"):
         await run("echo", "\0")
-    trees = len(group_pool()._hierarchy.folders)
-    wait_until(lambda: len(groups_of(os.getpid())) <= AHEAD * trees)
-    assert len(groups_of(os.getpid())) <= AHEAD * trees
+    assert_no_group_is_left()
 
 
 def start_agent(code: str) -> subprocess.Popen[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -189,8 +190,10 @@ def skill(tmp_path: Path) -> Path:
     return folder
 
 
-def agent(program: str, level: str, folder: Path, skill: Path, *more: str) -> dict[str, list[str]]:
-    line = [sys.executable, "-c", HEAD + program, level, str(folder), str(skill), *more]
+def agent(
+    program: str, level: str, folder: Path, skill: Path, *more: str, before: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    line = [*before, sys.executable, "-c", HEAD + program, level, str(folder), str(skill), *more]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
     assert (done.stderr, done.returncode) == ("", 0)
     told: dict[str, list[str]] = json.loads(done.stdout)
@@ -215,16 +218,17 @@ def test_row_73_every_call_of_a_start_that_can_fail_is_a_typed_error_and_leaks_n
     assert len(steps) > 10
 
 
+SMALL = "size=200k,nr_inodes=40,mode=0711"
+
+
 def test_row_73_a_full_disk_is_a_typed_error_and_leaves_nothing(backend, tmp_path, skill):
     folder = tmp_path / "small"
     folder.mkdir()
-    small = ["mount", "-t", "tmpfs", "-o", "size=200k,nr_inodes=40,mode=0711", "tmpfs", str(folder)]
-    if subprocess.run(small, capture_output=True, check=False).returncode != 0:
+    # In a mount namespace of its own, so that no other test sees it.
+    small = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {SMALL} tmpfs "{folder}" && exec "$@"', "sh"]
+    if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to mount a small tmpfs")
-    try:
-        told = agent(FULL, backend.level.value, folder, skill)
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+    told = agent(FULL, backend.level.value, folder, skill, before=small)
     if backend.level.strength >= IsolationLevel.NAMESPACES.strength:
         assert (told["ok"], told["errors"]) == (2, [])  # nothing of such a run is on the agent's disk
     else:

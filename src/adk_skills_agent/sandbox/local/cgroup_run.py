@@ -35,7 +35,6 @@ class CgroupRun(NamespacesRun):
         self.birth = born_in_a_group
         self._group: Group | None = None
         self._cpu_before = 0.0
-        self._told = False  # that memory ran out
 
     def adopt(self, newborn: Newborn) -> None:
         """Take over the group the sandbox was born in."""
@@ -47,7 +46,6 @@ class CgroupRun(NamespacesRun):
         try:
             if group is None or not group.ended():
                 return None
-            self._told = True
             return Status.OUT_OF_MEMORY, self._out_of_memory(group.peak_bytes())
         except OSError:  # the run is over, and its group is gone
             return None
@@ -94,8 +92,7 @@ class CgroupRun(NamespacesRun):
             result.max_rss = peak
         if group.ended():
             result.cause = Status.OUT_OF_MEMORY
-            if not self._told:
-                result.notes.append(self._out_of_memory(peak))
+            result.notes.append(self._out_of_memory(peak))
             if result.status is None:
                 result.status = int(signal.SIGKILL)
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.network import RunNetwork
 
 _KILL_SECONDS = 5.0
+_DYING_SECONDS = 0.5  # a killed process is not dead at once
 _SIGNALLED = 128
 
 BeforeStart = Callable[[int], None]
@@ -196,7 +197,9 @@ class NamespacesRun(LocalRun):
         try:
             self._fill_and_begin(box, self._environment["PATH"])
         except BaseException as error:
-            died = isinstance(error, (SandboxError, OSError)) and is_readable(box.first, 0)
+            died = isinstance(error, (SandboxError, OSError)) and is_readable(
+                box.first, _DYING_SECONDS if newborn.was_idle else 0
+            )
             self._ordered = True
             self._end_processes(Aftermath())
             self._close()
@@ -348,6 +351,8 @@ class NamespacesRun(LocalRun):
         if self._command_end is not None:
             os.close(self._command_end)
             self._command_end = None
+        if self.warm:
+            slot_pool().refill()
 
     def _drop_workspace(self, *, started: bool) -> str | None:
         self._drop_folders()

@@ -72,6 +72,6 @@ def outcome(
         skipped_files=tuple(collected.skipped) if collected else (),
         stdout_cut_at=out.cut_at,
         stderr_cut_at=err.cut_at,
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(notes)),  # the watchdog and the level may say the same
         network=aftermath.network,
     )

@@ -10,6 +10,7 @@ import functools
 import os
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local.late_close import close_late
 from adk_skills_agent.sandbox.local.watchdog import DiskLimit
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else 0
@@ -28,7 +29,10 @@ class PrivateFolders:
 
     def __init__(self, pid: int) -> None:
         self._descriptors: list[int] = []
+        self._world: list[int] = []
         try:
+            # Held, so that process 1 ends without the work of taking all its mounts away.
+            self._world.append(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))
             for name in _NAMES:
                 self._descriptors.append(os.open(f"/proc/{pid}/root/{name}", _FOLDER))
         except OSError:
@@ -67,8 +71,8 @@ class PrivateFolders:
     def close(self) -> None:
         """Let go of the file systems."""
         descriptors, self._descriptors = self._descriptors, []
-        for descriptor in descriptors:
-            os.close(descriptor)
+        world, self._world = self._world, []
+        close_late([*descriptors, *world])
 
 
 def _path(descriptor: int) -> str:

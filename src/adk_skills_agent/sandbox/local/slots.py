@@ -34,6 +34,8 @@ _IDLE_SECONDS = 300.0
 _LOOK_SECONDS = 1.0  # between two looks at what is idle
 _MAKERS = min(2, os.cpu_count() or 1)
 _PATIENCE_SECONDS = 5.0
+_QUIET_SECONDS = 0.05  # after a slot was taken, while there are others: the run that has it needs the processor now
+_END_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LAST_PAUSE_SECONDS = 60.0
 
@@ -97,6 +99,8 @@ class SlotPool:
         self._holders: set[Callable[[], bool]] = set()
         self._makers = 0
         self._cold = 0
+        self._taken = 0.0
+        self._being_made = 0
 
     def hold(self, is_over: Callable[[], bool]) -> None:
         """Keep slots until :meth:`let_go`, or until ``is_over()`` says that nobody will come for them."""
@@ -127,8 +131,9 @@ class SlotPool:
             kind.wanted, kind.used = wanted, time.monotonic()
             self._kinds.move_to_end(key)
             self._start_makers()
-            self._changed.notify_all()
+            self._taken = time.monotonic()
             found = _alive_one(kind, dead)
+            self._changed.notify_all()
             # What is being made for this key comes sooner than what would be begun now, for as many as are being made.
             while found is None and kind.waiting < kind.starting:
                 kind.waiting += 1
@@ -137,9 +142,14 @@ class SlotPool:
                 found = _alive_one(kind, dead)
                 if time.monotonic() > deadline:
                     break
-            self._changed.notify_all()
         _end(dead)
         return found
+
+    def refill(self) -> None:
+        """The run that took a slot is over, or at work: make another."""
+        with self._changed:
+            self._taken = 0.0
+            self._changed.notify_all()
 
     @contextlib.contextmanager
     def cold_start(self) -> Iterator[None]:
@@ -163,13 +173,20 @@ class SlotPool:
         with self._changed:
             return sum(kind.starting for kind in self._kinds.values())
 
-    def close(self) -> None:
-        """End all slots. Those being made end when they are; the next run that is held begins anew."""
+    def close(self, *, patient: bool = True) -> None:
+        """End all slots; the next run that is held begins anew.
+
+        Those being made end when they are, which is waited for a moment. At the end of the agent it need not be: they end
+        with their starter.
+        """
         with self._changed:
             slots = [slot for kind in self._kinds.values() for slot in kind.ready]
             self._kinds.clear()
             self._changed.notify_all()
         _end(slots)
+        if patient:
+            with self._changed:
+                self._changed.wait_for(lambda: self._being_made == 0, _END_SECONDS)
 
     def forget(self) -> None:
         """In a forked child: what is the parent's is let go of, and left alone."""
@@ -192,13 +209,19 @@ class SlotPool:
                     if not self._kinds:
                         self._makers -= 1
                         return
-                    self._changed.wait(_LOOK_SECONDS)
+                    self._changed.wait(_QUIET_SECONDS if self._is_quiet_time() else _LOOK_SECONDS)
                     continue
                 if key is not None:
                     self._kinds[key].starting += 1
+                    self._being_made += 1
             _end(surplus)
             if key is not None:
-                self._make_one(key)
+                try:
+                    self._make_one(key)
+                finally:
+                    with self._changed:
+                        self._being_made -= 1
+                        self._changed.notify_all()
 
     def _make_one(self, key: SlotKey) -> None:
         made: Newborn | None = None
@@ -236,10 +259,13 @@ class SlotPool:
         for key, kind in reversed(self._kinds.items()):
             wanted = min(kind.wanted, left)
             have = len(kind.ready) + kind.starting
-            if have < wanted and now >= kind.not_before:
+            if have < wanted and now >= kind.not_before and not (kind.ready and self._is_quiet_time()):
                 return key
             left -= max(wanted, 0)
         return None
+
+    def _is_quiet_time(self) -> bool:
+        return time.monotonic() - self._taken < _QUIET_SECONDS
 
     def _surplus(self) -> list[Newborn]:
         """Slots to end: nobody holds them, they were idle too long, they are dead, there are too many."""
@@ -299,10 +325,10 @@ def slot_pool() -> SlotPool:
         return _pool
 
 
-def close_slots() -> None:
-    """End all slots of this process, if there are any."""
+def close_slots(*, patient: bool = True) -> None:
+    """End all slots of this process, if there are any; see :meth:`SlotPool.close`."""
     if _pool is not None:
-        _pool.close()
+        _pool.close(patient=patient)
 
 
 def _forget() -> None:
@@ -312,5 +338,5 @@ def _forget() -> None:
         pool.forget()
 
 
-atexit.register(close_slots)
+atexit.register(close_slots, patient=False)
 os.register_at_fork(after_in_child=_forget)
