@@ -270,6 +270,7 @@ def test_builtins_can_be_restricted() -> None:
 
 def test_it_works_in_the_thread_of_a_running_loop(executor: LocalSandboxCodeExecutor) -> None:
     """S0-19."""
+
     async def inside() -> str:
         return run(executor, "print('direct')").stdout
 

@@ -34,6 +34,7 @@ class Backend:
     level: IsolationLevel
     make: Callable[[], Sandbox]
     require: Callable[[], None] = lambda: None
+    slots: bool = False  # every run of the fixture ``box`` uses a sandbox that was started before it
 
 
 def _local() -> Sandbox:
@@ -43,8 +44,18 @@ def _local() -> Sandbox:
 
 
 LOCAL_LEVELS = ("cgroup", "namespaces", "landlock", "seccomp", "process")
-BACKENDS = tuple(
-    Backend(name, IsolationLevel(name), _local, functools.partial(level_table.require, name)) for name in LOCAL_LEVELS
+BACKENDS = (
+    *(
+        Backend(name, IsolationLevel(name), _local, functools.partial(level_table.require, name))
+        for name in LOCAL_LEVELS
+    ),
+    Backend(
+        "namespaces-slots",
+        IsolationLevel.NAMESPACES,
+        _local,
+        functools.partial(level_table.require, "namespaces"),
+        True,
+    ),
 )
 
 
@@ -112,7 +123,16 @@ class Box:
 
 
 @pytest.fixture
-def box(backend: Backend, tmp_path: Path, nothing_left: None) -> Box:
+def box(backend: Backend, tmp_path: Path, nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> Box:
+    if backend.slots:
+        from adk_skills_agent.sandbox.local import sandbox, slots
+
+        async def keeps_slots() -> bool:
+            return True
+
+        # Made the moment it is needed: the same sandbox and the same job, without the wait for an idle one.
+        monkeypatch.setattr(slots.SlotPool, "take", lambda _pool, key, _wanted: key.make())
+        monkeypatch.setattr(sandbox, "keeps_slots", keeps_slots)
     skill = tmp_path / "skill"
     (skill / "scripts").mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: skill\ndescription: attacks\n---\n")

@@ -77,8 +77,9 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         posix.umask(_UMASK)
         _tell("ready")
-        step = "warm up"
-        _warm_up()
+        if spec["ahead"]:
+            step = "warm up"
+            _warm_up()
         step = "receive"
         job = _receive()
         step = "begin"
@@ -143,7 +144,7 @@ def _tell(line: str) -> None:
 
 
 def _warm_up() -> None:
-    """Do once what every script needs, while the host is busy: a new process pays for each page it touches first."""
+    """Do once what every script needs, while there is no job: a new process pays for each page it touches first."""
     import io  # noqa: F401
     import os
 

@@ -69,16 +69,17 @@ def guest_line(python: str, flags: Sequence[str]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=16)
-def guest_program(uid: int | None, preload: tuple[str, ...]) -> bytes:
+def guest_program(uid: int | None, preload: tuple[str, ...], *, ahead: bool) -> bytes:
     """What a guest reads first.
 
     Args:
         uid: The user and group id it takes on; None keeps the agent's.
         preload: Modules it imports before it is ready.
+        ahead: Whether its job will not come at once.
     """
     path = Path(__file__).with_name("guest.py")
     code = compile(path.read_bytes(), "guest", "exec", dont_inherit=True, optimize=2)
-    return marshal.dumps((stub_code(), code, {"uid": uid, "preload": list(preload)}))
+    return marshal.dumps((stub_code(), code, {"uid": uid, "preload": list(preload), "ahead": ahead}))
 
 
 class GuestControl(Control):

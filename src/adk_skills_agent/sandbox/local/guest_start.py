@@ -10,7 +10,9 @@ from adk_skills_agent.sandbox.local.run import TMP_DIR
 from adk_skills_agent.sandbox.local.sandbox_start import FirstProcess, SandboxSpec, Started, start_sandbox
 
 
-def start_guest(spec: SandboxSpec, python: str, flags: tuple[str, ...], preload: tuple[str, ...] = ()) -> Started:
+def start_guest(
+    spec: SandboxSpec, python: str, flags: tuple[str, ...], preload: tuple[str, ...] = (), *, ahead: bool = False
+) -> Started:
     """Make the sandbox. Blocking, for a worker thread.
 
     Args:
@@ -18,6 +20,7 @@ def start_guest(spec: SandboxSpec, python: str, flags: tuple[str, ...], preload:
         python: The interpreter that runs the agent, as the sandbox sees it.
         flags: The switches a script is to find set.
         preload: Modules to import first.
+        ahead: Whether its job will not come at once.
 
     Raises:
         SandboxError: It could not be made, or a module could not be imported.
@@ -25,5 +28,7 @@ def start_guest(spec: SandboxSpec, python: str, flags: tuple[str, ...], preload:
     """
     # Only what an interpreter reads at its start. Everything else comes with the job.
     environment = {"PATH": search_path(None), "HOME": str(WORK_DIR), "TMPDIR": str(TMP_DIR), **BASE}
-    first = FirstProcess(guest_line(python, flags), environment, GuestControl, program=guest_program(spec.uid, preload))
+    first = FirstProcess(
+        guest_line(python, flags), environment, GuestControl, program=guest_program(spec.uid, preload, ahead=ahead)
+    )
     return start_sandbox(spec, first)

@@ -64,7 +64,7 @@ class SlotKey:
 
     def make(self) -> Newborn:
         """Start one. Blocking."""
-        made = self.birth(lambda: start_guest(self.spec, self.python, self.flags, self.preload))
+        made = self.birth(lambda: start_guest(self.spec, self.python, self.flags, self.preload, ahead=True))
         return replace(made, was_idle=True)
 
 
@@ -176,8 +176,8 @@ class SlotPool:
     def close(self, *, patient: bool = True) -> None:
         """End all slots; the next run that is held begins anew.
 
-        Those being made end when they are, which is waited for a moment. At the end of the agent it need not be: they end
-        with their starter.
+        Those being made end when they are, which is waited for a moment. At the end of the agent it need not be: they
+        end with their starter.
         """
         with self._changed:
             slots = [slot for kind in self._kinds.values() for slot in kind.ready]
