@@ -8,7 +8,7 @@ import pytest
 
 import level_table
 from adk_skills_agent.sandbox.contract import IsolationLevel
-from adk_skills_agent.sandbox.local import bubblewrap, cgroup_level, namespaces_level
+from adk_skills_agent.sandbox.local import bubblewrap, level_answers
 
 
 def report(nodeid: str) -> SimpleNamespace:
@@ -32,8 +32,7 @@ def test_every_level_has_a_line_with_its_state_its_users_and_its_tests():
 
 def test_a_level_whose_package_is_missing_is_a_failure(monkeypatch):
     monkeypatch.setattr(bubblewrap, "features", lambda: None)
-    for level in (namespaces_level, cgroup_level):
-        monkeypatch.setattr(level, "_problems", {})
+    monkeypatch.setattr(level_answers, "_answers", {})
     with pytest.raises(pytest.fail.Exception, match=r"bubblewrap is not installed.*apt-get install bubblewrap"):
         level_table.require("namespaces")
     assert any("NOT INSTALLED: bubblewrap" in line for line in level_table.table({}))

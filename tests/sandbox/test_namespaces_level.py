@@ -14,7 +14,7 @@ import pytest
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import bubblewrap, local_sandbox, namespaces_level
+from adk_skills_agent.sandbox.local import bubblewrap, level_answers, local_sandbox
 from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
 from level_table import missing
 
@@ -136,7 +136,7 @@ async def test_a_policy_the_level_cannot_meet_is_refused_with_the_reason():
 
 async def test_row_72_without_bubblewrap_the_next_level_runs_and_says_why(monkeypatch):
     monkeypatch.setattr(bubblewrap, "features", lambda: None)
-    monkeypatch.setattr(namespaces_level, "_problems", {})
+    monkeypatch.setattr(level_answers, "_answers", {})
     problem = NamespacesLevel().problem()
     assert problem is not None
     assert "not installed" in problem
@@ -148,7 +148,7 @@ async def test_row_72_without_bubblewrap_the_next_level_runs_and_says_why(monkey
 async def test_row_72_a_bubblewrap_that_is_too_old_is_not_used(monkeypatch):
     old = bubblewrap.Features("/usr/bin/bwrap", frozenset({"--args", "--seccomp"}))
     monkeypatch.setattr(bubblewrap, "features", lambda: old)
-    monkeypatch.setattr(namespaces_level, "_problems", {})
+    monkeypatch.setattr(level_answers, "_answers", {})
     assert "too old" in str(NamespacesLevel().problem())
 
 

@@ -42,24 +42,28 @@ async def test_output_is_there_while_the_script_still_runs(box):
 
 async def test_a_run_that_lasts_tells_what_it_uses(box):
     code = """
-import time
 block = bytearray(40 << 20)
 open("file", "wb").write(bytes(1 << 20))
-end = time.monotonic() + 1.2
-while time.monotonic() < end:
+while True:
     pass
 """
-    events = [event async for event in box.sandbox.stream(box.request("python3", box.script(code)))]
-    samples = [event for event in events if isinstance(event, ResourceSample)]
-    assert len(samples) >= 3
+    samples: list[ResourceSample] = []
+    # How often a busy machine comes to look is its own affair, so the run lasts until enough was seen.
+    async with contextlib.aclosing(box.sandbox.stream(box.request("python3", box.script(code)))) as events:
+        async for event in events:
+            assert not isinstance(event, EndEvent), samples
+            if isinstance(event, ResourceSample):
+                samples.append(event)
+                if len(samples) >= 3 and event.memory_bytes > 40 << 20 and (event.workspace_bytes or 0) >= 1 << 20:
+                    break
     assert [sample.seconds for sample in samples] == sorted(sample.seconds for sample in samples)
     assert [sample.cpu_seconds for sample in samples] == sorted(sample.cpu_seconds for sample in samples)
-    assert 40 << 20 < max(sample.memory_bytes for sample in samples) < 200 << 20
+    assert max(sample.memory_bytes for sample in samples) < 200 << 20
     last = samples[-1]
     assert 0 < last.cpu_seconds < last.seconds * 4
     assert 1 <= last.processes <= 8
     assert last.workspace_bytes is not None
-    assert 1 << 20 <= last.workspace_bytes < 2 << 20
+    assert last.workspace_bytes < 2 << 20
 
 
 @pytest.mark.parametrize("how", ["break", "aclose", "cancel", "timeout", "error"])
@@ -119,14 +123,20 @@ async def test_the_callbacks_of_the_request_are_called_too(box):
     samples: list[ResourceSample] = []
     request = box.request(
         "bash",
-        box.script("echo one; read -t 0.5 <> <(:)", ".sh"),
+        box.script("echo one; sleep 60", ".sh"),
         on_output=lambda *chunk: chunks.append(chunk),
         on_sample=samples.append,
     )
-    events = [event async for event in box.sandbox.stream(request)]
+    heard: list[object] = []
+    async with contextlib.aclosing(box.sandbox.stream(request)) as events:
+        async for event in events:
+            assert not isinstance(event, EndEvent), heard
+            heard.append(event)
+            if {type(event) for event in heard} == {OutputEvent, ResourceSample}:
+                break
     assert chunks == [("stdout", b"one\n")]
-    assert samples
-    assert [event for event in events if isinstance(event, ResourceSample)] == samples
+    told = [event for event in heard if isinstance(event, ResourceSample)]
+    assert samples[: len(told)] == told  # the callback may have got another one before the run was ended
 
 
 @pytest.mark.parametrize("callback", ["on_output", "on_sample"])

@@ -6,7 +6,6 @@ it, version 1 where it is root.
 
 from __future__ import annotations
 
-import os
 from types import MappingProxyType
 
 from adk_skills_agent.errors import SandboxError
@@ -14,11 +13,10 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, 
 from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
 from adk_skills_agent.sandbox.local.cgroup_pool import group_pool
 from adk_skills_agent.sandbox.local.cgroup_run import CgroupRun
+from adk_skills_agent.sandbox.local.level_answers import answered_once
 from adk_skills_agent.sandbox.local.levels import Enforcement
 from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel, missing
 from adk_skills_agent.sandbox.local.namespaces_report import namespaces_report
-
-_problems: dict[int, str | None] = {}
 
 
 class CgroupLevel(NamespacesLevel):
@@ -28,9 +26,7 @@ class CgroupLevel(NamespacesLevel):
 
     def problem(self) -> str | None:
         """Why it does not work here, found by running it once per process; None when it does."""
-        if os.getpid() not in _problems:
-            _problems[os.getpid()] = _no_groups() or missing() or self._try()
-        return _problems[os.getpid()]
+        return answered_once(self.level, lambda: _no_groups() or missing() or self._try())
 
     def new_run(self, request: ExecutionRequest, policy: SandboxPolicy) -> CgroupRun:
         """A run of its own; nothing happens before its ``start()``."""

@@ -76,7 +76,8 @@ class CgroupRun(NamespacesRun):
                 self._ordered = True  # the kernel did it, for the limit we set; it is no accident of the sandbox
             super()._end_processes(result)
             if group is not None:
-                group.end_all()
+                if not self._is_alone():
+                    group.end_all()
                 self._account(group, result)
         except OSError as error:
             raise SandboxError(f"The run's control group could not be read: {error.strerror}.") from error

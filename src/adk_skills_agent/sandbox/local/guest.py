@@ -9,7 +9,8 @@ inside can signal or trace it. The payload says ``ready`` and waits for its job;
 the sandbox. It reads the job from the host's socket, lets go of that, takes on the limits, and the command begins: a
 Python script runs in the interpreter that is there, anything else replaces it.
 
-What the host is told, one line each: ``ready``, ``failed STEP ERRNO``, ``ended STATUS`` and ``alone``.
+What the host is told, one line each: ``ready``, ``failed STEP ERRNO``, ``ended STATUS``, and ``alone MICROSECONDS KIB``
+with what all processes besides process 1 have used.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -72,7 +73,7 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         step = "fork"
         payload = posix.fork()
         if payload:
-            _wait(payload)
+            _wait(library, payload)
         library.prctl(_PR_SET_DUMPABLE, 1)  # a run may look at itself
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         posix.umask(_UMASK)
@@ -114,8 +115,8 @@ def _preload(names: "list[str]") -> None:
 # ---- process 1
 
 
-def _wait(payload: int) -> None:
-    """Tell how the payload ended, and when nobody is left; then end."""
+def _wait(library: "_Library", payload: int) -> None:
+    """Tell how the payload ended, and when nobody is left and what all used; then end."""
     null = posix.open("/dev/null", posix.O_RDWR)
     for number in (1, 2):
         posix.dup2(null, number)
@@ -124,7 +125,7 @@ def _wait(payload: int) -> None:
         try:
             pid, status = posix.waitpid(-1, posix.WNOHANG if said else 0)
         except ChildProcessError:
-            _tell(f"{said}alone")
+            _tell("{}alone {} {}".format(said, *library.used_by_children()))
             posix._exit(0)
         if pid == 0:
             _tell(said[:-1])
@@ -144,16 +145,23 @@ def _tell(line: str) -> None:
 
 
 def _warm_up() -> None:
-    """Do once what every script needs, while there is no job: a new process pays for each page it touches first."""
-    import io  # noqa: F401
-    import os
+    """Do once what every script needs, while there is no job: a new process pays for each page it touches first.
+
+    A job sets again, from nothing, all that is changed here.
+    """
+    import gc
 
     names: dict[str, Any] = {"__name__": "warm_up"}
     with open("/dev/null", "rb") as stream:
         source = stream.read() + _USUAL
     exec(compile(source, "/dev/null", "exec", dont_inherit=True), names)  # noqa: S102  # a constant
-    os.path.realpath("/dev/null")
+    main_module, here, line = sys.modules["__main__"], sys.path[:], sys.orig_argv[:]
+    exec(*_script({"argv": [b"/dev/null"], "script": 0, "env": {b"PATH": b"/"}}))  # noqa: S102  # nothing
+    sys.modules["__main__"], sys.path[:], sys.orig_argv[:] = main_module, here, line
+    _new_stdin()
     sys.stdout.flush()
+    gc.collect()
+    gc.freeze()
 
 
 def _receive() -> "dict[str, Any]":

@@ -87,7 +87,9 @@ class GuestControl(Control):
 
     Attributes:
         status: How the command ended, in the encoding of ``wait``; None while that is not known.
-        alone: Whether nothing but process 1 is left in the sandbox.
+        alone: Whether nothing but process 1 is left in the sandbox, and that is about to end.
+        cpu_seconds: Processor time of all others, once alone, that before the job included.
+        max_rss: The largest of them, in bytes.
         failure: The step that failed before the command ran, and the error number.
     """
 
@@ -95,6 +97,8 @@ class GuestControl(Control):
         super().__init__(connection)
         self.status: int | None = None
         self.alone = False
+        self.cpu_seconds = 0.0
+        self.max_rss = 0
         self.failure: tuple[str, int] | None = None
         self._said = b""
 
@@ -154,7 +158,8 @@ class GuestControl(Control):
                     self.status = int(status)
                 case [b"failed", step, number]:
                     self.failure = (step.decode("utf-8", "replace"), int(number))
-                case [b"alone"]:
+                case [b"alone", microseconds, size]:
                     self.alone = True
+                    self.cpu_seconds, self.max_rss = int(microseconds) / 1e6, int(size) << 10
                 case _:
                     pass

@@ -6,18 +6,15 @@ a view of its own of processes, a quota on disk, networks other than none and th
 
 from __future__ import annotations
 
-import os
-
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local import landlock
 from adk_skills_agent.sandbox.local.confined_report import landlock_report, refusal
 from adk_skills_agent.sandbox.local.confined_run import ConfinedRun
 from adk_skills_agent.sandbox.local.confined_trial import trial
 from adk_skills_agent.sandbox.local.confinement import confine_with_landlock
+from adk_skills_agent.sandbox.local.level_answers import answered_once
 from adk_skills_agent.sandbox.local.levels import Enforcement
 from adk_skills_agent.sandbox.local.platforms import unsupported
-
-_problems: dict[int, str | None] = {}
 
 
 class LandlockLevel:
@@ -27,9 +24,7 @@ class LandlockLevel:
 
     def problem(self) -> str | None:
         """Why it does not work here, found by running it once per process; None when it does."""
-        if os.getpid() not in _problems:
-            _problems[os.getpid()] = unsupported() or self._try()
-        return _problems[os.getpid()]
+        return answered_once(self.level, lambda: unsupported() or self._try())
 
     def remedy(self) -> str | None:
         """Nothing that could be installed makes it work."""

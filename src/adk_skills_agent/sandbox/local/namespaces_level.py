@@ -13,13 +13,13 @@ import sys
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
+from adk_skills_agent.sandbox.local.level_answers import answered_once
 from adk_skills_agent.sandbox.local.levels import Enforcement
 from adk_skills_agent.sandbox.local.namespaces_report import namespaces_report
 from adk_skills_agent.sandbox.local.namespaces_run import NamespacesRun
 from adk_skills_agent.sandbox.local.user_namespaces import user_namespaces
 
 _TRIAL_SECONDS = 20.0
-_problems: dict[int, str | None] = {}
 
 
 class NamespacesLevel:
@@ -29,9 +29,7 @@ class NamespacesLevel:
 
     def problem(self) -> str | None:
         """Why it does not work here, found by running it once per process; None when it does."""
-        if os.getpid() not in _problems:
-            _problems[os.getpid()] = missing() or self._try()
-        return _problems[os.getpid()]
+        return answered_once(self.level, lambda: missing() or self._try())
 
     def remedy(self) -> str | None:
         """The command that installs what is missing, or that permits user namespaces."""

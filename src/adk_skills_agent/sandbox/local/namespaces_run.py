@@ -7,20 +7,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
-from pathlib import PurePosixPath
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
-from adk_skills_agent.sandbox.local.bubblewrap import NOBODY
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confined_run import not_started
-from adk_skills_agent.sandbox.local.confinement import process_limits
+from adk_skills_agent.sandbox.local.confinement import process_limits, run_uid
 from adk_skills_agent.sandbox.local.environment import build_environment
-from adk_skills_agent.sandbox.local.exact_end import children_of, exact_status
+from adk_skills_agent.sandbox.local.exact_end import exact_status
 from adk_skills_agent.sandbox.local.first_process import first_process
 from adk_skills_agent.sandbox.local.guest_control import GuestControl, Job
 from adk_skills_agent.sandbox.local.guest_start import start_guest
@@ -31,7 +29,8 @@ from adk_skills_agent.sandbox.local.inner_command import (
     inner_command,
     mounted,
 )
-from adk_skills_agent.sandbox.local.newborn import Birth, Newborn, born_plainly, is_readable
+from adk_skills_agent.sandbox.local.late_close import do_late
+from adk_skills_agent.sandbox.local.newborn import Birth, Newborn, born_plainly
 from adk_skills_agent.sandbox.local.own_interpreter import USUAL_FLAGS, script_position
 from adk_skills_agent.sandbox.local.population import TICKS_PER_SECOND, alive_below, besides, cpu_seconds
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
@@ -42,6 +41,8 @@ from adk_skills_agent.sandbox.local.sandbox_start import (
     FirstProcess,
     SandboxSpec,
     Started,
+    folders_on_the_way,
+    is_readable,
     sandbox_spec,
     shown_folders,
     start_sandbox,
@@ -81,7 +82,6 @@ class NamespacesRun(LocalRun):
         self._uid = run_uid(policy)
         self._started_sandbox: Started | None = None
         self._folders: PrivateFolders | None = None
-        self._command_pid = 0
         self._command_end: int | None = None  # the command's pidfd
         self._alive_besides: int | None = None
         self._killed_cpu = 0.0
@@ -126,13 +126,13 @@ class NamespacesRun(LocalRun):
             box.control.listen()
             if box.control.alone:
                 return False
-        return besides(alive_below(box.first_pid), self._command_pid) > 0
+        return besides(alive_below(box.first_pid), box.command) > 0
 
     def _count(self, box: Started) -> None:
         """Count what is alive besides the command, and what all used; only the first time counts."""
         if self._alive_besides is None:
             alive = alive_below(box.first_pid)
-            self._alive_besides = besides(alive, self._command_pid)
+            self._alive_besides = besides(alive, box.command)
             # A killed namespace takes the times of what died with it along.
             self._killed_cpu = sum(info.cpu_ticks for info in alive) / TICKS_PER_SECOND
 
@@ -195,6 +195,8 @@ class NamespacesRun(LocalRun):
         self._started_sandbox, self.child = box, box.child
         self.adopt(newborn)
         try:
+            if newborn.was_idle:
+                os.readlink(f"/proc/{box.first_pid}/root")  # noqa: PTH115  # fails as soon as process 1 begins to end
             self._fill_and_begin(box, self._environment["PATH"])
         except BaseException as error:
             died = isinstance(error, (SandboxError, OSError)) and is_readable(
@@ -215,9 +217,9 @@ class NamespacesRun(LocalRun):
 
     def _fill_and_begin(self, box: Started, path: str) -> None:
         request, policy = self._request, self._policy
-        self._folders = folders = PrivateFolders(box.first_pid)
+        self._folders = folders = box.folders
         self._workspace = workspace = Workspace("", folders.work, folders.tmp)
-        self._on_the_way = _on_the_way(target for _, target in shown_folders(request, policy))
+        self._on_the_way = folders_on_the_way(target for _, target in shown_folders(request, policy))
         workspace.given_folders.update(self._on_the_way)
         fill_workspace(
             workspace,
@@ -229,17 +231,17 @@ class NamespacesRun(LocalRun):
         )
         self._own(workspace)
         check_inside(request, policy, workspace, path)
-        self._command_pid = next(iter(children_of(box.first_pid)), 0)
         if self._before_start is not None:
             self._before_start(box.first_pid)
         if self._network is not None:
             self._network.start(box.first_pid)
-        self._own_cpu = cpu_seconds(self.child.pid) + cpu_seconds(box.first_pid)
         if isinstance(box.control, GuestControl):
+            self._own_cpu = cpu_seconds(box.command)
             self._give_job(box.control)
         else:
-            if self._command_pid:
-                self._command_end = os.pidfd_open(self._command_pid)
+            self._own_cpu = cpu_seconds(self.child.pid) + cpu_seconds(box.first_pid)
+            if box.command:
+                self._command_end = os.pidfd_open(box.command)
             name = f".not-started-{os.urandom(8).hex()}"
             self._marker = f"{folders.tmp}/{name}"
             box.control.begin(f"{TMP_DIR}/{name}")
@@ -260,9 +262,8 @@ class NamespacesRun(LocalRun):
 
     def _own(self, workspace: Workspace) -> None:
         uid = self._uid
-        if uid is None or self._folders is None:
+        if uid is None:
             return
-        self._folders.give_to(uid)
         for name in workspace.given_folders.difference(self._on_the_way):
             os.chown(encode(f"{workspace.work}/{name}"), uid, uid, follow_symlinks=False)
         for name in workspace.given:
@@ -273,6 +274,9 @@ class NamespacesRun(LocalRun):
     def _end_processes(self, result: Aftermath) -> None:
         box, child = self._started_sandbox, self.child
         assert box is not None  # noqa: S101  # only called after the sandbox was made
+        if self._is_alone():
+            self._take_leave(box, result)
+            return
         self._count(box)
         result.killed = self._alive_besides or 0
         box.end()
@@ -282,10 +286,7 @@ class NamespacesRun(LocalRun):
             hung = True
             if not is_readable(box.outer, _KILL_SECONDS):
                 result.survivors += 1  # it hangs inside the kernel; nothing can be done about it
-        if self._network is not None:
-            self._network.stop()
-            result.network = self._network.decisions
-            result.notes.extend(self._network.notes())
+        self._close_network(result)
         result.rest = (drain(child.stdout), drain(child.stderr))
         with contextlib.suppress(ChildProcessError):
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
@@ -304,6 +305,30 @@ class NamespacesRun(LocalRun):
                 "memory left; it is not known how the command ended."
             )
         self._tell_end(box, result)
+
+    def _is_alone(self) -> bool:
+        """Whether nothing of the run is left but process 1 and bubblewrap, which end by themselves."""
+        box = self._started_sandbox
+        if box is None or self._ordered or not isinstance(box.control, GuestControl):
+            return False
+        box.control.listen()
+        return box.control.alone
+
+    def _take_leave(self, box: Started, result: Aftermath) -> None:
+        """End a run in which nothing is alive any more; what is left of its sandbox need not be waited for."""
+        control, child = box.control, box.child
+        assert isinstance(control, GuestControl)  # noqa: S101  # nobody else says so
+        self._close_network(result)
+        result.rest = (drain(child.stdout), drain(child.stderr))
+        result.cpu_seconds = max(0.0, control.cpu_seconds - self._own_cpu)
+        result.max_rss = control.max_rss
+        self._tell_end_of_guest(control, result)
+
+    def _close_network(self, result: Aftermath) -> None:
+        if self._network is not None:
+            self._network.stop()
+            result.network = self._network.decisions
+            result.notes.extend(self._network.notes())
 
     def _tell_end(self, box: Started, result: Aftermath) -> None:
         if isinstance(box.control, GuestControl):
@@ -345,9 +370,11 @@ class NamespacesRun(LocalRun):
         super()._collect(result)
 
     def _close(self) -> None:
-        box, self._started_sandbox = self._started_sandbox, None
-        if box is not None:
-            box.close()
+        if self._is_alone() and self._started_sandbox is not None:
+            do_late(self._started_sandbox.reap)
+        elif self._started_sandbox is not None:
+            self._started_sandbox.close()
+        self._started_sandbox = None
         if self._command_end is not None:
             os.close(self._command_end)
             self._command_end = None
@@ -372,21 +399,3 @@ def _network(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwork | N
     from adk_skills_agent.sandbox.local.network import network_of_run
 
     return network_of_run(request, policy)
-
-
-def run_uid(policy: SandboxPolicy) -> int | None:
-    """The user id a run takes on: none but the agent's own unless the agent is root."""
-    if os.geteuid() != 0:
-        return None
-    return NOBODY if policy.run_as is None else policy.run_as
-
-
-def _on_the_way(targets: Iterable[str]) -> list[str]:
-    """Folders of the workspace that exist because something is shown below it, parents first."""
-    found: dict[str, None] = {}
-    for target in targets:
-        path = PurePosixPath(target)
-        if path.is_relative_to(WORK_DIR):
-            inside = path.relative_to(WORK_DIR)
-            found.update(dict.fromkeys(str(part) for part in reversed((inside, *inside.parents)) if str(part) != "."))
-    return list(found)

@@ -38,7 +38,7 @@ _PROXY_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 
 
 def network_of_run(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwork | None:
-    """The proxied network of a run that the running event loop will serve; None when the policy lists no hosts."""
+    """The proxied network of a run, for its worker thread, whose event loop will serve it; None when it lists no hosts."""
     if policy.network.mode != "allow":
         return None
     from adk_skills_agent.sandbox.local.output_filter import secrets_of_run
@@ -48,7 +48,7 @@ def network_of_run(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwo
         policy.network,
         label=request.label,
         redact=None if secrets is None else secrets.host_name,
-        loop=asyncio.get_running_loop(),
+        loop=workers.served_loop(),
     )
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,8 +10,6 @@ from adk_skills_agent.sandbox.local.sandbox_start import Started
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.cgroup_group import Group
-
-_END_SECONDS = 2.0
 
 Birth = Callable[[Callable[[], Started]], "Newborn"]
 """Calls what starts a sandbox, in whatever surroundings it is to be born."""
@@ -38,15 +33,9 @@ class Newborn:
 
     def discard(self) -> None:
         """End it unused, and wait for that; everything of it is gone or, after seconds, no longer waited for."""
-        started = self.started
-        started.end()
-        if not is_readable(started.outer, _END_SECONDS):
-            started.end_outer()
-            is_readable(started.outer, _END_SECONDS)
-        for pid in (started.child.pid, started.first_pid):
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        started.close()
+        self.started.end()
+        self.started.reap()
+        self.started.folders.close()
         if self.group is not None and self.give_back is not None:
             self.give_back(self.group)
 
@@ -54,10 +43,3 @@ class Newborn:
 def born_plainly(start: Callable[[], Started]) -> Newborn:
     """Without anything of its own."""
     return Newborn(start())
-
-
-def is_readable(descriptor: int, seconds: float) -> bool:
-    """Whether a descriptor becomes readable, or has ended, in so many seconds."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))

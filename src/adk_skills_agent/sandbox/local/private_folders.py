@@ -22,12 +22,13 @@ class PrivateFolders:
 
     Args:
         pid: Process 1 of the sandbox, which has its file system in place.
+        uid: Who is to own the workspace; None leaves it as it is.
 
     Raises:
         OSError: It is gone, or no descriptor is left.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, uid: int | None = None) -> None:
         self._descriptors: list[int] = []
         self._world: list[int] = []
         try:
@@ -35,6 +36,9 @@ class PrivateFolders:
             self._world.append(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))
             for name in _NAMES:
                 self._descriptors.append(os.open(f"/proc/{pid}/root/{name}", _FOLDER))
+            if uid is not None:
+                os.chown(self.work, uid, uid)
+                os.chmod(self.work, 0o700)  # noqa: PTH101
         except OSError:
             self.close()
             raise
@@ -49,10 +53,10 @@ class PrivateFolders:
         """The same for ``/tmp``."""
         return _path(self._descriptors[1])
 
-    def give_to(self, uid: int) -> None:
-        """Make a user the owner of the workspace."""
-        os.chown(self.work, uid, uid)
-        os.chmod(self.work, 0o700)  # noqa: PTH101
+    def is_empty(self) -> bool:
+        """Whether nothing is in the workspace, by its number of inodes; False when that cannot be told."""
+        told = os.fstatvfs(self._descriptors[0])
+        return 0 < told.f_files <= told.f_ffree + 1
 
     def open_again(self) -> None:
         """Give the workspace back the permissions the script may have taken from it; everything inside is dead."""
@@ -70,9 +74,17 @@ class PrivateFolders:
 
     def close(self) -> None:
         """Let go of the file systems."""
+        close_late(self._taken())
+
+    def let_go(self) -> None:
+        """The same in a forked child, whose descriptors are never the last."""
+        for descriptor in self._taken():
+            os.close(descriptor)
+
+    def _taken(self) -> list[int]:
         descriptors, self._descriptors = self._descriptors, []
         world, self._world = self._world, []
-        close_late([*descriptors, *world])
+        return [*descriptors, *world]
 
 
 def _path(descriptor: int) -> str:

@@ -26,6 +26,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.local import workers
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.choice import Choice, choose, is_known
+from adk_skills_agent.sandbox.local.late_close import wait_for_late
 from adk_skills_agent.sandbox.local.levels import Enforcement, LevelRun
 from adk_skills_agent.sandbox.local.loop_life import keeps_slots
 from adk_skills_agent.sandbox.local.outcome import Times, outcome
@@ -47,6 +48,8 @@ _WARNINGS = {
     IsolationLevel.PROCESS: "can read and write the files of this user and use the network",
     IsolationLevel.SECCOMP: "can read files of this machine that are not theirs",
 }
+
+_CLOSE_SECONDS = 5.0
 
 _warned: set[IsolationLevel] = set()
 _probed: dict[int, IsolationReport] = {}
@@ -79,8 +82,11 @@ class LocalSandbox(Sandbox):
             raise
 
     async def close(self) -> None:
-        """End the sandboxes that wait for runs; those of other objects of this process, too, which start new ones."""
-        await _uninterrupted(workers.submit(asyncio.get_running_loop(), close_slots))
+        """End the sandboxes that wait for runs; those of other objects of this process, too, which start new ones.
+
+        Afterwards nothing of any run that is over is left either.
+        """
+        await _uninterrupted(workers.submit(asyncio.get_running_loop(), _close))
 
     async def probe(self) -> IsolationReport:
         """Run a command that does nothing at the strongest level and report what held; cached per process.
@@ -100,6 +106,11 @@ class LocalSandbox(Sandbox):
                 )
             _probed[os.getpid()] = result.isolation
         return _probed[os.getpid()]
+
+
+def _close() -> None:
+    close_slots()
+    wait_for_late(_CLOSE_SECONDS)
 
 
 async def _choice(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:

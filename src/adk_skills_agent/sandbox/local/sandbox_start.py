@@ -8,14 +8,17 @@ import platform
 import select
 import signal
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
 from adk_skills_agent.sandbox.local.command import encode
+from adk_skills_agent.sandbox.local.exact_end import children_of
 from adk_skills_agent.sandbox.local.first_process import Control
+from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.python_view import python_folders_of, shown_at
 from adk_skills_agent.sandbox.local.run import drain
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
@@ -23,6 +26,7 @@ from adk_skills_agent.sandbox.local.system_view import etc_files, system_view
 from adk_skills_agent.sandbox.local.user_mapping import map_users
 
 _READY_SECONDS = 20.0
+_END_SECONDS = 2.0
 _INFO_BYTES = 4096
 _UMASK = 0o022  # of the folders bubblewrap makes; the command gets a stricter one
 
@@ -38,6 +42,8 @@ class Started:
         first_pid: Process 1 of the sandbox, as the host numbers it; leader of the command's session and group.
         first: Its pidfd.
         control: To say "begin" and to hear of the end.
+        command: The process that becomes the command, as the host numbers it.
+        folders: The sandbox's file systems in memory; the command's user owns the workspace.
     """
 
     child: Child
@@ -45,6 +51,8 @@ class Started:
     first_pid: int
     first: int
     control: Control
+    command: int
+    folders: PrivateFolders
 
     def end(self) -> None:
         """Kill everything by killing process 1, without waiting; bubblewrap ends when it is dead."""
@@ -55,10 +63,21 @@ class Started:
         _kill(self.outer)
 
     def close(self) -> None:
-        """Close all descriptors."""
+        """Close all descriptors but those of the folders."""
         self.control.close()
         for descriptor in (self.first, self.outer, self.child.stdout, self.child.stderr):
             os.close(descriptor)
+
+    def reap(self) -> None:
+        """Wait for the end of what is left, which was ordered or is near; at most seconds. Then close. Blocking."""
+        if not is_readable(self.outer, _END_SECONDS):
+            self.end_outer()
+            is_readable(self.outer, _END_SECONDS)
+        # The second is ours when bubblewrap died first and the agent is process 1.
+        for pid in (self.child.pid, self.first_pid):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +189,18 @@ def start_sandbox(spec: SandboxSpec, first_process: FirstProcess) -> Started:
             raise _refusal(child)
         if child.pidfd is None:
             raise SandboxError("The sandbox could not be set up: no descriptor is left, or the kernel has no pidfd.")
+        folders = PrivateFolders(first_pid, spec.uid)
+        command = next(iter(children_of(first_pid)), 0)
         outer, child.pidfd = child.pidfd, control.descriptor
         undo.pop_all()
-    return Started(child, outer, first_pid, first, control)
+    return Started(child, outer, first_pid, first, control, command, folders)
+
+
+def is_readable(descriptor: int, seconds: float) -> bool:
+    """Whether a descriptor becomes readable, or has ended, in so many seconds."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def shown_folders(request: ExecutionRequest, policy: SandboxPolicy) -> list[tuple[str, str]]:
@@ -180,6 +208,17 @@ def shown_folders(request: ExecutionRequest, policy: SandboxPolicy) -> list[tupl
     pairs = [(path, shown_at(path)) for path in python_folders_of(policy.python)]
     pairs += [(path, path) for path in policy.extra_ro]
     return pairs + [(str(Path(mount.source).absolute()), str(mount.target)) for mount in request.mounts]
+
+
+def folders_on_the_way(targets: Iterable[str]) -> list[str]:
+    """Folders of the workspace that exist because something is shown below it, parents first."""
+    found: dict[str, None] = {}
+    for target in targets:
+        path = PurePosixPath(target)
+        if path.is_relative_to(WORK_DIR):
+            inside = path.relative_to(WORK_DIR)
+            found.update(dict.fromkeys(str(part) for part in reversed((inside, *inside.parents)) if str(part) != "."))
+    return list(found)
 
 
 def _arguments(spec: SandboxSpec, first_process: FirstProcess, files: _Files) -> list[str]:

@@ -12,10 +12,9 @@ from adk_skills_agent.sandbox.local.confined_report import refusal, seccomp_repo
 from adk_skills_agent.sandbox.local.confined_run import ConfinedRun
 from adk_skills_agent.sandbox.local.confined_trial import trial
 from adk_skills_agent.sandbox.local.confinement import confine_with_filter
+from adk_skills_agent.sandbox.local.level_answers import answered_once
 from adk_skills_agent.sandbox.local.levels import Enforcement
 from adk_skills_agent.sandbox.local.platforms import unsupported
-
-_problems: dict[int, str | None] = {}
 
 
 class SeccompLevel:
@@ -25,9 +24,7 @@ class SeccompLevel:
 
     def problem(self) -> str | None:
         """Why it does not work here, found by running it once per process; None when it does."""
-        if os.getpid() not in _problems:
-            _problems[os.getpid()] = unsupported() or trial(self.new_run, files=False)
-        return _problems[os.getpid()]
+        return answered_once(self.level, lambda: unsupported() or trial(self.new_run, files=False))
 
     def remedy(self) -> str | None:
         """Nothing that could be installed makes it work."""

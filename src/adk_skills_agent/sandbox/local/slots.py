@@ -193,6 +193,7 @@ class SlotPool:
         for kind in list(self._kinds.values()):
             for slot in list(kind.ready):
                 slot.started.close()
+                slot.started.folders.let_go()
 
     def _start_makers(self) -> None:
         while self._makers < _MAKERS:

@@ -60,7 +60,7 @@ class _Library:
         self._long = Long
         self._char: Any = Char
         handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
-        names = ("syscall", "prctl", "capset", "setrlimit")
+        names = ("syscall", "prctl", "capset", "setrlimit", "getrusage")
         self._functions = {name: Function(_ctypes.dlsym(handle, name)) for name in names}
 
     def call(self, name: str, *arguments: "int | bytes | None", step: str = "") -> int:
@@ -78,6 +78,15 @@ class _Library:
 
     def prctl(self, option: int, value: int = 0, more: int = 0, step: str = "") -> None:
         self.call("prctl", option, value, more, 0, 0, step=step or f"prctl({option})")
+
+    def used_by_children(self) -> "tuple[int, int]":
+        """Processor time in microseconds of all children waited for, and the largest of them in KiB."""
+        usage = (self._char * 144)()
+        self.call("getrusage", -1, usage)
+        user, user_us, system, system_us, largest = (
+            int.from_bytes(usage.raw[at : at + 8], sys.byteorder) for at in range(0, 40, 8)
+        )
+        return (user + system) * 1_000_000 + user_us + system_us, largest
 
     def install_filter(self, program: bytes) -> None:
         buffer = (self._char * len(program))()

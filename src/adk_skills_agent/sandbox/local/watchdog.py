@@ -7,6 +7,7 @@ more than a tenth of a processor. It needs ``/proc``.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
 import time
@@ -28,6 +29,9 @@ _DISK_INTERVAL_SECONDS = 0.25
 _SHARE = 10  # of the time, at most one in so many is spent looking
 _LOOK_SECONDS = 0.2
 _MANY_ENTRIES = 200_000
+_UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
+
+_logger = logging.getLogger("adk_skills_agent.sandbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +111,35 @@ class Watchdog:
                     self._owners.clear()
                     self._changed.wait()
                 runs = list(self._runs)
-            began = time.monotonic()
+            began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
             self._look(runs)
-            time.sleep(max(INTERVAL_SECONDS, (time.monotonic() - began) * _SHARE))
+            time.sleep(max(INTERVAL_SECONDS, (time.thread_time() - began) * _SHARE))
 
     def _look(self, runs: list[Watched]) -> None:
-        members = self._members(runs)
+        members: dict[str, list[ProcessInfo]] | None = None
         for run in runs:
             if run._over:
                 continue
-            problem = run.beyond() or _processes_problem(run, members[run.marks.run_id]) or _disk_problem(run)
+            # Whatever goes wrong, a run whose limits nobody watches must not go on, and the others stay watched.
+            try:
+                if members is None:
+                    members = self._members(runs)
+                own = members[run.marks.run_id]
+                problem = run.beyond() or _processes_problem(run, own) or _disk_problem(run)
+                if problem is None and run.on_look is not None:
+                    run.on_look(_sample(run, own))
+            except Exception:
+                _logger.exception("The limits of a run could not be looked at, so it is stopped.")
+                problem = _UNWATCHED
             if problem is not None:
                 run._over = True
                 run.breach(*problem)
-            elif run.on_look is not None:
-                run.on_look(_sample(run, members[run.marks.run_id]))
 
     def _members(self, runs: list[Watched]) -> dict[str, list[ProcessInfo]]:
         """The live processes of every run, its command included, in one pass over the system."""
         by_session = {run.marks.pid: run.marks.run_id for run in runs}
-        ids = set(by_session.values())
-        members: dict[str, list[ProcessInfo]] = {run_id: [] for run_id in ids}
+        # Not by the ids of sessions: one that has just ended may have passed its id on to the command of another run.
+        members: dict[str, list[ProcessInfo]] = {run.marks.run_id: [] for run in runs}
         owners: dict[tuple[int, int], str] = {}
         owner_of: dict[int, str] = {}
         for info in sorted(all_processes(), key=lambda process: process.start):
@@ -138,7 +150,7 @@ class Watchdog:
                 key = (info.pid, info.start)
                 run_id = self._owners.get(key)
                 # What has no mark is remembered too: an environment is read once per process.
-                if run_id is None or (run_id and run_id not in ids):
+                if run_id is None or (run_id and run_id not in members):
                     run_id = _mark_of(info.pid)
                 owners[key] = run_id
             if run_id in members:

@@ -21,6 +21,7 @@ WORKERS = 2 * (os.cpu_count() or 1)
 
 _pool: ThreadPoolExecutor | None = None
 _lock = threading.Lock()
+_served = threading.local()
 
 
 def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
@@ -35,10 +36,30 @@ def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyn
             _pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="adk-skills-files")
         pool = _pool
     try:
-        future = pool.submit(work)
+        future = pool.submit(_serve, loop, work)
     except RuntimeError as error:
         raise SandboxError(f"The sandbox could not start its work: {error}.") from error
     return asyncio.wrap_future(future, loop=loop)
+
+
+def served_loop() -> asyncio.AbstractEventLoop:
+    """The event loop this worker thread is working for.
+
+    Raises:
+        RuntimeError: It is no worker thread at work.
+    """
+    loop: asyncio.AbstractEventLoop | None = getattr(_served, "loop", None)
+    if loop is None:
+        raise RuntimeError("This thread works for no event loop.")
+    return loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> _Result:
+    _served.loop = loop
+    try:
+        return work()
+    finally:
+        _served.loop = None
 
 
 def _forget() -> None:
