@@ -431,6 +431,7 @@ async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_ow
 ) -> None:
     """S0-14: a tool that cannot work is not offered."""
     monkeypatch.setattr(CgroupLevel, "problem", lambda self: "control groups are not writable here")
+    monkeypatch.setattr("adk_skills_agent.sandbox.local.sandbox._probed", {})  # an earlier test may have asked
     server = rehearse("turns: [{text: hello}]")
     with caplog.at_level(logging.WARNING):
         nothing_so_strong = SandboxPolicy(isolation="cgroup", min_isolation="cgroup")

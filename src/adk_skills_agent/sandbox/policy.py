@@ -7,7 +7,6 @@ key or :data:`UNSET` leaves the decision to the next layer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from enum import Enum
@@ -36,27 +35,33 @@ _NETWORK_MODES = ("none", "loopback", "allow", "host")
 _LEVELS = tuple(level.value for level in IsolationLevel)
 
 _MEBIBYTE = 1 << 20
-# Smallest value of each number, and whether None (unlimited) is legal. Where 0 would only mean "cannot start at all"
-# the smallest useful value is the bound: a run needs its three descriptors and a spare one, one process, some memory.
+_MOST_SECONDS = 1_000_000_000
+_MOST_BYTES = 1 << 50
+_MOST_PIDS = 1 << 22  # the kernel has no more
+_MOST_IDS = (1 << 32) - 2  # the last one means "none" to the kernel
+_MANY = 1_000_000_000
+# Smallest and largest value of each number, and whether None (unlimited) is legal. Where 0 would only mean "cannot start
+# at all" the smallest useful value is the bound: a run needs one process, some memory, and the descriptors an interpreter
+# opens while it starts. The largest ones are far above any machine, and what every level can still express.
 _SECONDS: Mapping[str, bool] = {"wall_seconds": True, "term_grace_seconds": False, "drain_seconds": False}
-_COUNTS: Mapping[str, tuple[int, bool]] = {
-    "cpu_seconds": (0, True),
-    "memory_bytes": (_MEBIBYTE, True),
-    "pids": (1, True),
-    "open_files": (4, True),
-    "file_bytes": (0, True),
-    "workspace_bytes": (0, True),
-    "workspace_inodes": (0, True),
-    "tmp_bytes": (0, True),
-    "shm_bytes": (0, True),
-    "output_bytes": (0, False),
-    "output_flood_bytes": (0, True),
-    "max_files": (0, False),
-    "max_file_bytes": (0, False),
-    "max_total_file_bytes": (0, False),
-    "run_as": (0, True),
-    "warm_slots": (0, False),
+_COUNTS: Mapping[str, tuple[int, int, bool]] = {
+    "cpu_seconds": (0, _MOST_SECONDS, True),
+    "memory_bytes": (_MEBIBYTE, _MOST_BYTES, True),
+    "pids": (1, _MOST_PIDS, True),
+    "open_files": (16, 1 << 30, True),
+    "file_bytes": (0, _MOST_BYTES, True),
+    "workspace_bytes": (0, _MOST_BYTES, True),
+    "workspace_inodes": (0, _MANY, True),
+    "tmp_bytes": (0, _MOST_BYTES, True),
+    "shm_bytes": (0, _MOST_BYTES, True),
+    "output_bytes": (0, _MOST_BYTES, False),
+    "output_flood_bytes": (0, _MOST_BYTES, True),
+    "max_files": (0, _MANY, False),
+    "max_file_bytes": (0, _MOST_BYTES, False),
+    "max_total_file_bytes": (0, _MOST_BYTES, False),
+    "warm_slots": (0, 1024, False),
 }
+_SHOWN_BITS = 256
 _FIELDS = tuple(field.name for field in fields(SandboxPolicy))
 
 Layer = Mapping[str, object]
@@ -113,14 +118,23 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
         value = getattr(policy, name)
         if value is None and optional:
             continue
-        if not _is_number(value) or not math.isfinite(value) or value < 0:
-            raise ConfigError(f"{name} must be a number of seconds, 0 or more{_or_none(optional)}, not {value!r}.")
-    for name, (least, optional) in _COUNTS.items():
+        if not _is_number(value) or not 0 <= value <= _MOST_SECONDS:  # not a number is not in between
+            raise ConfigError(
+                f"{name} must be a number of seconds from 0 to {_MOST_SECONDS:,}{_or_none(optional)}, not {_shown(value)}."
+            )
+    for name, (least, most, optional) in _COUNTS.items():
         value = getattr(policy, name)
         if value is None and optional:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(f"{name} must be a whole number, {least} or more{_or_none(optional)}, not {value!r}.")
+        if not _is_whole(value) or not least <= value <= most:
+            raise ConfigError(
+                f"{name} must be a whole number from {least:,} to {most:,}{_or_none(optional)}, not {_shown(value)}."
+            )
+    if policy.run_as is not None and not (_is_whole(policy.run_as) and 0 <= policy.run_as <= _MOST_IDS):
+        raise ConfigError(
+            f"run_as must be a user id, a whole number from 0 to {_MOST_IDS:,}, or None for the default, not "
+            f"{_shown(policy.run_as)}."
+        )
     _check_choice("isolation", policy.isolation, ("auto", *_LEVELS))
     _check_choice("min_isolation", policy.min_isolation, _LEVELS)
     _check_network(policy.network)
@@ -235,6 +249,17 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    """A value in a sentence; Python refuses to write out a number of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return f"a number of {value.bit_length():,} bits"
+    return repr(value)
 
 
 def _or_none(optional: bool) -> str:

@@ -131,7 +131,7 @@ def box(backend: Backend, tmp_path: Path, nothing_left: None, monkeypatch: pytes
             return True
 
         # Made the moment it is needed: the same sandbox and the same job, without the wait for an idle one.
-        monkeypatch.setattr(slots.SlotPool, "take", lambda _pool, key, _wanted: key.make())
+        monkeypatch.setattr(slots.SlotPool, "take", lambda _pool, key, _wanted, **_: key.make())
         monkeypatch.setattr(sandbox, "keeps_slots", keeps_slots)
     skill = tmp_path / "skill"
     (skill / "scripts").mkdir(parents=True)

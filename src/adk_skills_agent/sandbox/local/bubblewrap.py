@@ -10,12 +10,11 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from adk_skills_agent.sandbox.contract import WORK_DIR
-from adk_skills_agent.sandbox.local.packages import install_command
+from adk_skills_agent.sandbox.local.packages import find_program, install_command
 
 NOBODY = 65534
 """The user id inside; on the host it is the agent's own, or really this one when the agent is root."""
@@ -50,7 +49,7 @@ def features() -> Features | None:
     """The installed bubblewrap; None when there is none. Looked for once per process."""
     import subprocess
 
-    path = shutil.which("bwrap", path=_PATH)
+    path = find_program("bwrap", _PATH)
     if path is None:
         return None
     try:
@@ -89,7 +88,7 @@ def remedy() -> str | None:
 @functools.lru_cache(maxsize=1)
 def setpriv() -> str | None:
     """The program that gives up root inside."""
-    return shutil.which("setpriv", path=_PATH)
+    return find_program("setpriv", _PATH)
 
 
 def isolation_arguments(network: str, *, root: bool) -> list[str]:

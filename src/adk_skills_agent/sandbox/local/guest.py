@@ -34,6 +34,8 @@ _HOST = 0  # the socket is standard input until there is a job
 _LENGTH_BYTES = 8
 _NOT_STARTED = 127
 _UMASK = 0o077
+_CHILDREN = -1
+_USAGE_BYTES = 144
 _USUAL = b"""
 import os, sys
 class A(list):
@@ -125,13 +127,23 @@ def _wait(library: "_Library", payload: int) -> None:
         try:
             pid, status = posix.waitpid(-1, posix.WNOHANG if said else 0)
         except ChildProcessError:
-            _tell("{}alone {} {}".format(said, *library.used_by_children()))
+            _tell("{}alone {} {}".format(said, *_used_by_children(library)))
             posix._exit(0)
         if pid == 0:
             _tell(said[:-1])
             said = ""
         elif pid == payload:
             said = f"ended {status}\n"
+
+
+def _used_by_children(library: "_Library") -> "tuple[int, int]":
+    """Processor time in microseconds of all children waited for, and the largest of them in KiB."""
+    usage = (library._char * _USAGE_BYTES)()
+    library.call("getrusage", _CHILDREN, usage)
+    user, user_us, system, system_us, largest = (
+        int.from_bytes(usage.raw[at : at + 8], sys.byteorder) for at in range(0, 40, 8)
+    )
+    return (user + system) * 1_000_000 + user_us + system_us, largest
 
 
 def _tell(line: str) -> None:

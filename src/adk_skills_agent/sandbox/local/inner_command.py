@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import sys
@@ -68,6 +69,12 @@ def mounted(request: ExecutionRequest) -> list[tuple[PurePosixPath, str]]:
     return [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
 
 
+@functools.lru_cache(maxsize=64)
+def view_of(places: tuple[tuple[PurePosixPath, str], ...]) -> PathView:
+    """The mapping between places inside and on the host; looked at once, since it takes a moment."""
+    return PathView(places)
+
+
 def inner_command(request: ExecutionRequest, policy: SandboxPolicy, path: str) -> InnerCommand:
     """The command as the sandbox sees it; one given by a path is looked at when the workspace is there.
 
@@ -89,7 +96,7 @@ def inner_command(request: ExecutionRequest, policy: SandboxPolicy, path: str) -
         encode(part)
     if "\0" in str(request.cwd):
         raise ValueError(f"cwd {str(request.cwd)!r} contains a NUL byte; no folder can be called so.")
-    places = PathView([*mounted(request), (WORK_DIR, "/"), (TMP_DIR, "/")])
+    places = view_of((*mounted(request), (WORK_DIR, "/"), (TMP_DIR, "/")))
     shown = spelling(argv[0], places.argument(argv[0]))
     if argv[0] in {policy.python, sys.executable}:
         return InnerCommand((shown_at(argv[0]), *argv[1:]), argv[0], shown)

@@ -79,6 +79,13 @@ class LevelRun(Protocol):
             ValueError: The request cannot be expressed.
         """
 
+    def start_at_once(self) -> bool:
+        """The same from the event loop when that takes no noticeable time; False, and nothing done, when it would.
+
+        Raises:
+            SandboxError: See ``start()``, also for more.
+        """
+
     def may_write_more(self) -> bool | None:
         """Whether, now that the command has ended, somebody of the run is there to write; never blocks.
 
@@ -93,6 +100,9 @@ class LevelRun(Protocol):
 
     def kill(self) -> None:
         """End everything of the run at once (SIGKILL), from the event loop; never blocks, safe to call twice."""
+
+    def finishes_at_once(self) -> bool:
+        """Whether ``finish()`` takes no noticeable time, so that the event loop may call it."""
 
     def finish(self, *, wanted: bool) -> Aftermath:
         """End what is left, take the status and the output files, delete what is temporary. Blocking, in a worker.

@@ -12,43 +12,39 @@ from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local import bubblewrap
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
+from adk_skills_agent.sandbox.local.at_once import TakesTimeError, is_empty
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confined_run import not_started
 from adk_skills_agent.sandbox.local.confinement import process_limits, run_uid
 from adk_skills_agent.sandbox.local.environment import build_environment
-from adk_skills_agent.sandbox.local.exact_end import exact_status
-from adk_skills_agent.sandbox.local.first_process import first_process
+from adk_skills_agent.sandbox.local.exact_end import exact_status, told_status
 from adk_skills_agent.sandbox.local.guest_control import GuestControl, Job
-from adk_skills_agent.sandbox.local.guest_start import start_guest
 from adk_skills_agent.sandbox.local.inner_command import (
     InnerCommand,
     check_inside,
     check_sources,
     inner_command,
     mounted,
+    view_of,
 )
 from adk_skills_agent.sandbox.local.late_close import do_late
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn, born_plainly
-from adk_skills_agent.sandbox.local.own_interpreter import USUAL_FLAGS, script_position
+from adk_skills_agent.sandbox.local.own_interpreter import script_position
 from adk_skills_agent.sandbox.local.population import TICKS_PER_SECOND, alive_below, besides, cpu_seconds
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.processes import RunMarks
 from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain, stdin_file
+from adk_skills_agent.sandbox.local.sandbox_choice import new_sandbox, slot_key
 from adk_skills_agent.sandbox.local.sandbox_start import (
-    FirstProcess,
-    SandboxSpec,
     Started,
     folders_on_the_way,
     is_readable,
     sandbox_spec,
     shown_folders,
-    start_sandbox,
 )
-from adk_skills_agent.sandbox.local.slots import SlotKey, identities, slot_pool
-from adk_skills_agent.sandbox.local.view import PathView
+from adk_skills_agent.sandbox.local.slots import slot_pool
 from adk_skills_agent.sandbox.local.watchdog import DiskLimit
 from adk_skills_agent.sandbox.local.workspace import Workspace, fill_workspace, stamp
 
@@ -57,7 +53,7 @@ if TYPE_CHECKING:
 
 _KILL_SECONDS = 5.0
 _DYING_SECONDS = 0.5  # a killed process is not dead at once
-_SIGNALLED = 128
+_FEW_FILES, _FEW_BYTES = 32, 64 << 10  # what is collected in the time that changing over to a thread takes
 
 BeforeStart = Callable[[int], None]
 """Called with the host's id of process 1 when all limits hold and nothing of the command has run."""
@@ -92,12 +88,36 @@ class NamespacesRun(LocalRun):
         self._inner: InnerCommand
         self._script: int | None = None  # where in it a script is that the guest runs itself
         self._marker = ""
+        self._at_once = False
 
     @property
     def disk(self) -> tuple[DiskLimit, ...]:
         """The three file systems of the run that it can write to."""
         assert self._folders is not None  # noqa: S101  # only called after start()
         return self._folders.limits(self._policy)
+
+    def start_at_once(self) -> bool:
+        """With a warm slot, and when there is nothing to be put into it."""
+        request = self._request
+        if request.input_files or self._network is not None or not is_empty(request.workspace):
+            return False
+        self._at_once = True
+        try:
+            self.start()
+        except TakesTimeError:
+            return False
+        finally:
+            self._at_once = False
+        return True
+
+    def finishes_at_once(self) -> bool:
+        """When nothing is alive any more, and next to nothing is to be collected, or brought back to a disk."""
+        folders, workspace = self._folders, self._workspace
+        if folders is None or workspace is None or workspace.persistent or not self._is_alone():
+            return False
+        if self._request.workspace is None:
+            return folders.holds_little(_FEW_FILES, _FEW_BYTES)
+        return folders.holds_little(len(workspace.links) + len(self._on_the_way), 0)
 
     def terminate(self) -> None:
         """Ask the command to end: SIGTERM to its group. Process 1, which leads it, does not heed it."""
@@ -148,7 +168,7 @@ class NamespacesRun(LocalRun):
         check_sources(request, policy, self._uid)
         if self._network is not None:
             environment.update(self._network.environment())
-        self.view = PathView(mounted(request))
+        self.view = view_of(tuple(mounted(request)))
         self._inner = command = inner_command(request, policy, environment["PATH"])
         self.shown = command.shown
         environment["PATH"] = ":".join(shown_at(folder) for folder in environment["PATH"].split(":"))
@@ -156,38 +176,16 @@ class NamespacesRun(LocalRun):
         if policy.python in {None, sys.executable}:
             self._script = script_position([command.on_host, *command.argv[1:]], environment)
         spec = sandbox_spec(request, policy, self._uid)
-        slot = self._slot(spec)
+        made_of = (request, policy, spec, command.argv, self._script)
+        key = slot_key(*made_of, self.birth)
+        slot = None if key is None else slot_pool().take(key, policy.warm_slots, patient=not self._at_once)
         if slot is not None and self._begin_in(slot):
             self.warm = True
             return
+        if self._at_once:
+            raise TakesTimeError
         with slot_pool().cold_start() if policy.warm_slots else contextlib.nullcontext():
-            self._begin_in(self.birth(lambda: self._new_sandbox(spec)))
-
-    def _slot(self, spec: SandboxSpec) -> Newborn | None:
-        """A sandbox that was started before, where one can be used."""
-        request, policy = self._request, self._policy
-        if policy.warm_slots == 0 or policy.network.mode == "allow" or policy.python not in {None, sys.executable}:
-            return None
-        key = SlotKey(
-            spec,
-            identities([*(str(mount.source) for mount in request.mounts), *policy.extra_ro]),
-            shown_at(sys.executable) if self._script is None else self._inner.argv[0],
-            USUAL_FLAGS if self._script is None else self._inner.argv[1 : self._script],
-            policy.preload,
-            self.birth,
-        )
-        return slot_pool().take(key, policy.warm_slots)
-
-    def _new_sandbox(self, spec: SandboxSpec) -> Started:
-        """A sandbox in which the command, or what becomes it, is held back."""
-        request, policy, command = self._request, self._policy, self._inner.argv
-        if self._script is not None:
-            return start_guest(spec, command[0], command[1 : self._script])
-        stdin = bubblewrap.STDIN_PATH if request.stdin is not None else "/dev/null"
-        line = first_process(policy, stdin, str(request.cwd), list(command))
-        if self._uid is not None:
-            line = [*bubblewrap.drop_prefix(self._uid), *line]
-        return start_sandbox(spec, FirstProcess(line, self._environment, stdin=request.stdin))
+            self._begin_in(self.birth(lambda: new_sandbox(*made_of, environment)))
 
     def _begin_in(self, newborn: Newborn) -> bool:
         """Fill a sandbox and let the command begin; False when the sandbox had died while it was idle (row 71)."""
@@ -195,9 +193,7 @@ class NamespacesRun(LocalRun):
         self._started_sandbox, self.child = box, box.child
         self.adopt(newborn)
         try:
-            if newborn.was_idle:
-                os.readlink(f"/proc/{box.first_pid}/root")  # noqa: PTH115  # fails as soon as process 1 begins to end
-            self._fill_and_begin(box, self._environment["PATH"])
+            self._fill_and_begin(newborn, self._environment["PATH"])
         except BaseException as error:
             died = isinstance(error, (SandboxError, OSError)) and is_readable(
                 box.first, _DYING_SECONDS if newborn.was_idle else 0
@@ -215,10 +211,12 @@ class NamespacesRun(LocalRun):
     def adopt(self, newborn: Newborn) -> None:
         """Take over what a sandbox was born with."""
 
-    def _fill_and_begin(self, box: Started, path: str) -> None:
-        request, policy = self._request, self._policy
+    def _fill_and_begin(self, newborn: Newborn, path: str) -> None:
+        request, policy, box = self._request, self._policy, newborn.started
         self._folders = folders = box.folders
-        self._workspace = workspace = Workspace("", folders.work, folders.tmp)
+        self._workspace = workspace = newborn.workspace or Workspace("", folders.work, folders.tmp)
+        if workspace.links and not (request.input_files == () and is_empty(request.workspace)):
+            workspace.unlink()  # files of these names come first
         self._on_the_way = folders_on_the_way(target for _, target in shown_folders(request, policy))
         workspace.given_folders.update(self._on_the_way)
         fill_workspace(
@@ -226,7 +224,7 @@ class NamespacesRun(LocalRun):
             policy,
             persistent=request.workspace,
             input_files=request.input_files,
-            mounts=request.mounts,
+            mounts=() if workspace.links else request.mounts,
             inside=True,
         )
         self._own(workspace)
@@ -335,14 +333,8 @@ class NamespacesRun(LocalRun):
             self._tell_end_of_guest(box.control, result)
             return
         exact = None if self._command_end is None else exact_status(self._command_end)
-        code = box.control.exit_code()
-        if exact is not None:
-            result.status = exact
-        elif code is not None and code > _SIGNALLED:
-            result.status, result.inferred = code - _SIGNALLED, True
-        elif code is not None:
-            result.status = code << 8
-        elif self._ordered:
+        result.status, result.inferred = told_status(exact, box.control.exit_code())
+        if result.status is None and self._ordered:
             result.status = int(signal.SIGKILL)
 
     def _tell_end_of_guest(self, control: GuestControl, result: Aftermath) -> None:

@@ -38,9 +38,10 @@ _PROXY_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 
 
 def network_of_run(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwork | None:
-    """The proxied network of a run, for its worker thread, whose event loop will serve it; None when it lists no hosts."""
+    """The proxied network of a run, served by the loop this thread works for; None when it lists no hosts."""
     if policy.network.mode != "allow":
         return None
+    from adk_skills_agent.sandbox.local import workers
     from adk_skills_agent.sandbox.local.output_filter import secrets_of_run
 
     secrets = secrets_of_run(request, policy)

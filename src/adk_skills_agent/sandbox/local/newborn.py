@@ -10,6 +10,7 @@ from adk_skills_agent.sandbox.local.sandbox_start import Started
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.cgroup_group import Group
+    from adk_skills_agent.sandbox.local.workspace import Workspace
 
 Birth = Callable[[Callable[[], Started]], "Newborn"]
 """Calls what starts a sandbox, in whatever surroundings it is to be born."""
@@ -24,12 +25,14 @@ class Newborn:
         group: The control group it was born in; None for none of its own.
         give_back: Called with the group when nothing is in it any more.
         was_idle: Whether it waited for a run, and may have died meanwhile.
+        workspace: What is in its workspace already; None for nothing.
     """
 
     started: Started
     group: Group | None = None
     give_back: Callable[[Group], None] | None = None
     was_idle: bool = False
+    workspace: Workspace | None = None
 
     def discard(self) -> None:
         """End it unused, and wait for that; everything of it is gone or, after seconds, no longer waited for."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local.at_once import TakesTimeError, remember, was_quick
 from adk_skills_agent.sandbox.local.levels import Level, LevelRun
 from adk_skills_agent.sandbox.local.output import Capture, SpillFile, check_spill_folder
+from adk_skills_agent.sandbox.local.slots import slot_pool
 from adk_skills_agent.sandbox.local.staging import Staged, stage
 
 
@@ -23,7 +26,7 @@ class Preparation:
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy, level: Level) -> None:
         self.run: LevelRun
         self.captures: tuple[Capture, Capture]
-        self.request = request
+        self.request = self._asked = request
         self.notes: tuple[str, ...] = ()
         self._policy = policy
         self._level = level
@@ -31,6 +34,28 @@ class Preparation:
         self._lock = threading.Lock()
         self._made: LevelRun | None = None
         self._abandoned = False
+        self._at_once = False
+
+    def start_at_once(self) -> bool:
+        """Start in the event loop, when a sandbox is ready and nothing has to be copied; False when that is not so.
+
+        The folders to be shown are only looked at here when that was quick the last time, not long ago.
+
+        Raises:
+            SandboxError: See :meth:`start`, also for more.
+        """
+        if not self._policy.warm_slots or not slot_pool().idle() or self.request.input_files:
+            return False
+        if not was_quick(self.request):
+            return False
+        self._at_once = True
+        try:
+            self.start()
+        except TakesTimeError:
+            return False
+        finally:
+            self._at_once = False
+        return True
 
     def start(self) -> None:
         """Blocking; leaves nothing behind when it fails. From here on ``run`` and ``captures`` are there.
@@ -40,7 +65,9 @@ class Preparation:
         """
         with contextlib.ExitStack() as undo:
             undo.callback(self.release)
-            self._staged = staged = stage(self.request)
+            began = time.monotonic()
+            self._staged = staged = stage(self._asked)
+            remember(self._asked, time.monotonic() - began)
             self.request, self.notes = staged.request, staged.notes
             self.run = run = self._level.new_run(self.request, self._policy)
             self.captures = _captures(self.request, self._policy, run.run_id)
@@ -51,7 +78,10 @@ class Preparation:
                 abandoned = self._abandoned
             if abandoned:
                 run.abandon()
-            run.start()
+            if not self._at_once:
+                run.start()
+            elif not run.start_at_once():
+                raise TakesTimeError
             undo.pop_all()
 
     def abandon(self) -> None:

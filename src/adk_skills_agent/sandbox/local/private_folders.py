@@ -53,10 +53,11 @@ class PrivateFolders:
         """The same for ``/tmp``."""
         return _path(self._descriptors[1])
 
-    def is_empty(self) -> bool:
-        """Whether nothing is in the workspace, by its number of inodes; False when that cannot be told."""
+    def holds_little(self, entries: int, size: int) -> bool:
+        """Whether at most so many files and folders, and so many bytes, are in the workspace."""
         told = os.fstatvfs(self._descriptors[0])
-        return 0 < told.f_files <= told.f_ffree + 1
+        used = (told.f_blocks - told.f_bfree) * told.f_frsize
+        return told.f_files - told.f_ffree - 1 <= entries and used <= size and told.f_files > 0
 
     def open_again(self) -> None:
         """Give the workspace back the permissions the script may have taken from it; everything inside is dead."""

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
@@ -22,6 +22,7 @@ LEAVING_SECONDS = 0.05
 
 _ROUNDS = 12
 _FIRST_PAUSE = 0.002
+_DYING_SECONDS = 1.0  # what a killed process may take; one that takes longer hangs in the kernel
 # In a run shorter than this the kernel cannot have used up all process ids and started over, so whatever the run
 # started has a higher id than its first process.
 _NO_WRAP_SECONDS = 1.0
@@ -130,7 +131,7 @@ def run_members(marks: RunMarks) -> list[ProcessInfo]:
     return list(found.values())
 
 
-def end_run(marks: RunMarks, *, leaving: bool = False) -> tuple[int, int, frozenset[int]]:
+def end_run(marks: RunMarks, *, leaving: bool = False) -> tuple[int, int, frozenset[tuple[int, int]]]:
     """Kill everything of a run. The command itself should not have been waited for yet, so that its id is its own.
 
     Args:
@@ -138,7 +139,8 @@ def end_run(marks: RunMarks, *, leaving: bool = False) -> tuple[int, int, frozen
         leaving: The command has ended and the pipes are closed, so that what is still there may just be ending.
 
     Returns:
-        How many processes besides the command were still alive, how many are left, and the ids of the former.
+        How many processes besides the command were still alive, how many are left, and for :func:`reap_adopted` the
+        former's ids and starts.
     """
     met: set[tuple[int, int]] = set()
     pause = _FIRST_PAUSE
@@ -150,7 +152,7 @@ def end_run(marks: RunMarks, *, leaving: bool = False) -> tuple[int, int, frozen
             members = run_members(marks)
         signal_group(marks.pid, signal.SIGKILL)
         if not members:
-            return len(met), 0, frozenset(pid for pid, _ in met)
+            return len(met), 0, frozenset(met)
         met.update((info.pid, info.start) for info in members)
         strangers = [info for info in members if info.group != marks.pid]
         if strangers:
@@ -161,30 +163,51 @@ def end_run(marks: RunMarks, *, leaving: bool = False) -> tuple[int, int, frozen
         if attempt + 1 < _ROUNDS:
             time.sleep(pause)
             pause = min(pause * 2, 0.1)
-    return len(met), len(run_members(marks)), frozenset(pid for pid, _ in met)
+    return len(met), len(run_members(marks)), frozenset(met)
 
 
-def reap_adopted(group: int, killed: Iterable[int]) -> None:
+def reap_adopted(group: int, killed: Collection[tuple[int, int]]) -> None:
     """Wait for the run's dead that became our children, because the agent is process 1 or a subreaper (row 31).
 
     Args:
         group: The run's group.
-        killed: Ids of processes that were killed outside of it, too.
+        killed: Ids and starts of processes that were killed outside of it, too.
     """
-    for which in (-group, *killed):
+    # A killed process loses what it is recognised by a moment before it is dead.
+    deadline = time.monotonic() + _DYING_SECONDS
+    while any(map(_is_alive, killed)) and time.monotonic() < deadline:
+        time.sleep(_FIRST_PAUSE)
+    for which in (-group, *(pid for pid, _ in killed)):
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(which, os.WNOHANG)[0] > 0:
                 pass
 
 
+def _is_alive(process: tuple[int, int]) -> bool:
+    info = process_info(process[0])
+    return info is not None and info.start == process[1] and info.alive
+
+
 def _suspects(marks: RunMarks) -> Iterator[ProcessInfo]:
-    if time.monotonic() - marks.started < _NO_WRAP_SECONDS:
-        last = _last_pid()
-        if last is not None and last >= marks.pid:
-            if last - marks.pid > _MANY:
-                return all_processes()
-            return (info for pid in range(marks.pid, last + 1) if (info := process_info(pid)) is not None)
-    return all_processes()
+    """Every process that may be the run's, parents before children.
+
+    One that is dead when it is looked at may have started another a moment before; that one has an id higher than all
+    there were at the beginning, so new ids are looked at until there are none.
+    """
+    last = _last_pid()
+    young = time.monotonic() - marks.started < _NO_WRAP_SECONDS
+    if young and last is not None and 0 <= last - marks.pid <= _MANY:
+        done = marks.pid - 1
+    else:
+        yield from all_processes()
+        done, last = last or 0, _last_pid()
+    for _ in range(_ROUNDS):
+        if last is None or not done < last <= done + _MANY:  # none is new; so many are never one run's in a moment
+            return
+        for pid in range(done + 1, last + 1):
+            if (info := process_info(pid)) is not None:
+                yield info
+        done, last = last, _last_pid()
 
 
 def _last_pid() -> int | None:

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 
-from adk_skills_agent.sandbox.local.tree import open_own_folder
+from adk_skills_agent.sandbox.local.tree import make_accessible, open_own_folder
 
 _MOVED = ".adk-skills-removing-"
 # Other threads may hold every descriptor of the agent for a moment; a folder left behind is worse than waiting.
@@ -122,7 +122,7 @@ def _move_up(name: str, parent: int, moved: str, top: int) -> OSError | None:
                 return error
             # Moving a folder changes its "..": it has to be writable itself.
             try:
-                os.chmod(name, 0o700, dir_fd=parent)
+                make_accessible(name, parent)
             except OSError as denied:
                 return denied
         else:

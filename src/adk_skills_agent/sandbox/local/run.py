@@ -110,6 +110,14 @@ class LocalRun:
         if abandoned:  # nobody is there any more to end it
             self.finish(wanted=False)
 
+    def start_at_once(self) -> bool:
+        """Not possible here: folders are made on a disk."""
+        return False
+
+    def finishes_at_once(self) -> bool:
+        """Not known here."""
+        return False
+
     def finish(self, *, wanted: bool = True) -> Aftermath:
         """Kill what is left, take the status, collect the output files, delete the workspace.
 

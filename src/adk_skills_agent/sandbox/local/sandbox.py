@@ -1,6 +1,7 @@
 """The sandbox of this machine: the strongest level that works, and the course every run takes whatever its level.
 
-A run is prepared and started in a worker thread, watched in the event loop, and ended in a worker thread.
+A run is prepared and started in a worker thread, watched in the event loop, and ended in a worker thread. Where a
+sandbox is ready and nothing has to be copied, the thread is spared: changing over to it and back takes longer.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ async def _run(
     prepared = Preparation(request, policy, choice.level)
     try:
         try:
-            await _uninterrupted(workers.submit(loop, prepared.start))
+            if not prepared.start_at_once():
+                await _uninterrupted(workers.submit(loop, prepared.start))
         except asyncio.CancelledError:
             # start() has ended by now; whether it got as far as a process is known to abandon().
             with contextlib.suppress(SandboxError):
@@ -178,8 +180,14 @@ async def _supervise(
     )
     supervision = Supervision(loop, run, policy, streams, request.on_sample)
     enforcement = choice.level.report(policy)
-    watched = _watched(loop, run, request, policy, enforcement, supervision)
-    watch = loop.call_later(INTERVAL_SECONDS, watchdog().add, watched) if watched is not None else None
+    watched: Watched | None = None
+
+    def begin_to_watch() -> None:
+        nonlocal watched
+        watched = _watched(loop, run, request, policy, enforcement, supervision)
+        watchdog().add(watched)
+
+    watch = loop.call_later(INTERVAL_SECONDS, begin_to_watch) if works_here() else None
     wanted = False
     ended = child.started
     thrown_away = False
@@ -197,10 +205,10 @@ async def _supervise(
         if not thrown_away:
             supervision.stop(Status.CANCELLED)  # no effect when the command has ended
         supervision.close()
-        if watch is not None and watched is not None:
+        if watch is not None:
             watch.cancel()
-            if time.monotonic() - child.started >= INTERVAL_SECONDS:
-                watchdog().remove(watched)
+        if watched is not None:
+            watchdog().remove(watched)
         if thrown_away:
             run.abandon()
         else:
@@ -222,7 +230,9 @@ async def _supervise(
 
 
 async def _finish(loop: asyncio.AbstractEventLoop, run: LevelRun, *, wanted: bool) -> Aftermath:
-    """Let a worker end the run; when there is none any more, end it here, whatever it costs."""
+    """Let a worker end the run if that takes time; when there is none any more, end it here, whatever it costs."""
+    if run.finishes_at_once():
+        return run.finish(wanted=wanted)
     try:
         finishing = workers.submit(loop, lambda: run.finish(wanted=wanted))
     except SandboxError:
@@ -255,10 +265,7 @@ def _watched(
     policy: SandboxPolicy,
     enforcement: Enforcement,
     supervision: Supervision,
-) -> Watched | None:
-    if not works_here():
-        return None
-
+) -> Watched:
     def breach(status: Status, sentence: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the run
             loop.call_soon_threadsafe(supervision.stop, status, sentence)

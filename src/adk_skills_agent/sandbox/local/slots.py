@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import select
@@ -23,9 +24,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import ReadOnlyMount
 from adk_skills_agent.sandbox.local.guest_start import start_guest
+from adk_skills_agent.sandbox.local.late_close import do_late
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn
+from adk_skills_agent.sandbox.local.population import is_ending
 from adk_skills_agent.sandbox.local.sandbox_start import SandboxSpec
+from adk_skills_agent.sandbox.local.workspace import Workspace, link_mounts
 
 MOST_IDLE = 8
 """Slots of one process that wait for a run, 6 MB each."""
@@ -53,6 +58,7 @@ class SlotKey:
         flags: Its switches.
         preload: Modules imported.
         birth: How such a sandbox is born.
+        mounts: What is shown in it, and whether linked into its workspace.
     """
 
     spec: SandboxSpec
@@ -61,11 +67,19 @@ class SlotKey:
     flags: tuple[str, ...]
     preload: tuple[str, ...]
     birth: Birth
+    mounts: tuple[ReadOnlyMount, ...] = ()
 
     def make(self) -> Newborn:
         """Start one. Blocking."""
         made = self.birth(lambda: start_guest(self.spec, self.python, self.flags, self.preload, ahead=True))
-        return replace(made, was_idle=True)
+        try:
+            folders = made.started.folders
+            workspace = Workspace("", folders.work, folders.tmp)
+            link_mounts(workspace, self.mounts, inside=True)
+        except BaseException:
+            made.discard()
+            raise
+        return replace(made, was_idle=True, workspace=workspace)
 
 
 def identities(paths: list[str]) -> tuple[tuple[int, int], ...]:
@@ -115,14 +129,15 @@ class SlotPool:
         if not held:
             self.close()
 
-    def take(self, key: SlotKey, wanted: int) -> Newborn | None:
-        """A slot nobody has used, or None. Blocking while one that is being made is nearly there; for worker threads.
+    def take(self, key: SlotKey, wanted: int, *, patient: bool = True) -> Newborn | None:
+        """A slot nobody has used, or None.
 
         Args:
             key: What must match.
             wanted: How many are to be kept ready from now on.
+            patient: Wait while one that is being made is nearly there; for worker threads.
         """
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + (_PATIENCE_SECONDS if patient else 0.0)
         dead: list[Newborn] = []
         with self._changed:
             if not self._holders:
@@ -135,14 +150,15 @@ class SlotPool:
             found = _alive_one(kind, dead)
             self._changed.notify_all()
             # What is being made for this key comes sooner than what would be begun now, for as many as are being made.
-            while found is None and kind.waiting < kind.starting:
+            while patient and found is None and kind.waiting < kind.starting:
                 kind.waiting += 1
                 self._changed.wait(max(0.0, deadline - time.monotonic()))
                 kind.waiting -= 1
                 found = _alive_one(kind, dead)
                 if time.monotonic() > deadline:
                     break
-        _end(dead)
+        if dead:
+            do_late(functools.partial(_end, dead))
         return found
 
     def refill(self) -> None:
@@ -300,10 +316,11 @@ def _alive_one(kind: _Kind, dead: list[Newborn]) -> Newborn | None:
 
 def _alive(slot: Newborn) -> bool:
     """Whether process 1 is there and silent: its guest says nothing while it waits, unless it ends."""
+    started = slot.started
     poll = select.poll()
-    poll.register(slot.started.first, select.POLLIN)
-    poll.register(slot.started.control.descriptor, select.POLLIN)
-    return not poll.poll(0)
+    poll.register(started.first, select.POLLIN)
+    poll.register(started.control.descriptor, select.POLLIN)
+    return not poll.poll(0) and not is_ending(started.first_pid) and not is_ending(started.command)
 
 
 def _end(slots: list[Newborn]) -> None:

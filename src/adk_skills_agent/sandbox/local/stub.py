@@ -36,6 +36,7 @@ _WAITED_FOR = (_CHLD, _TERM, _END)
 _BLOCKED = (*_WAITED_FOR, _signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGUSR2, _signal.SIGPIPE)
 _ROUND_SECONDS = 0.004
 _others = [0.0, 0.0, 0]  # what orphans used: user and system seconds, the largest in kibibytes
+_FILE_INPUT = 257  # a whole file, as the parser numbers it
 _NOT_STARTED = 127
 
 
@@ -78,15 +79,6 @@ class _Library:
 
     def prctl(self, option: int, value: int = 0, more: int = 0, step: str = "") -> None:
         self.call("prctl", option, value, more, 0, 0, step=step or f"prctl({option})")
-
-    def used_by_children(self) -> "tuple[int, int]":
-        """Processor time in microseconds of all children waited for, and the largest of them in KiB."""
-        usage = (self._char * 144)()
-        self.call("getrusage", -1, usage)
-        user, user_us, system, system_us, largest = (
-            int.from_bytes(usage.raw[at : at + 8], sys.byteorder) for at in range(0, 40, 8)
-        )
-        return (user + system) * 1_000_000 + user_us + system_us, largest
 
     def install_filter(self, program: bytes) -> None:
         buffer = (self._char * len(program))()
@@ -250,11 +242,27 @@ def _script(job: dict) -> tuple:  # type: ignore[type-arg]
         sys.stderr.write(f"{sys.executable}: {problem}\n")
         raise SystemExit(2) from None
     try:
-        return compile(source, path, "exec", dont_inherit=True), names
+        return _compiled(source, os.fsencode(path)), names
     except BaseException as error:  # noqa: BLE001  # shown as the interpreter shows what it cannot compile
         error.__traceback__ = None
         sys.excepthook(type(error), error, None)
         raise SystemExit(1) from None
+
+
+def _compiled(source: bytes, path: bytes) -> "Any":
+    """Compiled as by the interpreter: ``compile()`` first makes the types of ``ast``, longer than most scripts take."""
+    import _ctypes
+
+    result = type("Code", (_ctypes._SimpleCData,), {"_type_": "O"})
+    flags = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
+    function = type("Compile", (_ctypes.CFuncPtr,), {"_flags_": flags, "_restype_": result})
+    try:
+        address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "Py_CompileStringExFlags")  # type: ignore[arg-type]
+    except OSError:  # an interpreter that hides it
+        address = 0
+    if not address or b"\0" in source:
+        return compile(source, path, "exec", dont_inherit=True)
+    return function(address)(source, path, _FILE_INPUT, None, -1)
 
 
 # ---- the supervisor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import stat
@@ -127,14 +128,30 @@ def open_own_folder(name: str, parent: int | None = None) -> int:
     try:
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
     except PermissionError:
-        # Nothing of the run is alive any more, so the folder cannot be swapped for a link in between.
-        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise
-        os.chmod(name, 0o700, dir_fd=parent)
+        make_accessible(name, parent)
         return os.open(name, _DIRECTORY, dir_fd=parent)
     if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o700 != 0o700:
         os.fchmod(descriptor, 0o700)
     return descriptor
+
+
+def make_accessible(name: str, parent: int | None = None) -> None:
+    """Give ourselves all permissions of a folder, and never of what a link with its name leads to.
+
+    Raises:
+        OSError: It is no folder, or somebody else's.
+    """
+    if not hasattr(os, "O_PATH"):
+        # Nothing of the run is alive any more, so the folder cannot be swapped for a link in between.
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        os.chmod(name, 0o700, dir_fd=parent)
+        return
+    descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{descriptor}", 0o700)  # noqa: PTH101
+    finally:
+        os.close(descriptor)
 
 
 def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, int]:

@@ -43,15 +43,13 @@ def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyn
 
 
 def served_loop() -> asyncio.AbstractEventLoop:
-    """The event loop this worker thread is working for.
+    """The event loop this thread works for: the one that runs in it, or the one a worker thread has its work from.
 
     Raises:
-        RuntimeError: It is no worker thread at work.
+        RuntimeError: There is none.
     """
     loop: asyncio.AbstractEventLoop | None = getattr(_served, "loop", None)
-    if loop is None:
-        raise RuntimeError("This thread works for no event loop.")
-    return loop
+    return asyncio.get_running_loop() if loop is None else loop
 
 
 def _serve(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> _Result:

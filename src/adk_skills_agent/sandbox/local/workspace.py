@@ -12,10 +12,10 @@ from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import InputFile, ReadOnlyMount, SandboxPolicy
+from adk_skills_agent.sandbox.local.abandoned import folder_name, sweep_abandoned
 from adk_skills_agent.sandbox.local.removal import remove_tree
 from adk_skills_agent.sandbox.local.tree import Walk, on_disk, open_folder, portable
 
-PREFIX = "adk-skills-run-"
 _COPY_BYTES = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # A given file gets this much older a modification time than it has, so that a write within the clock's tick shows.
@@ -59,6 +59,16 @@ class Workspace:
         """Delete everything; a sentence when something is left."""
         return remove_tree(self.root)
 
+    def unlink(self) -> None:
+        """Take the links away again, before a command has run.
+
+        Raises:
+            OSError: The file system refuses.
+        """
+        for name in self.links:
+            os.unlink(on_disk(self.work, name))  # noqa: PTH108
+        self.links.clear()
+
     def undo(self) -> str | None:
         """Delete everything before a command has run: without a descriptor, since there may be none left.
 
@@ -84,7 +94,9 @@ def create_workspace(run_id: str) -> Workspace:
     """
     import tempfile
 
-    root = os.path.join(os.path.realpath(tempfile.gettempdir()), PREFIX + run_id)  # noqa: PTH118
+    place = os.path.realpath(tempfile.gettempdir())
+    sweep_abandoned(place)
+    root = os.path.join(place, folder_name(run_id))  # noqa: PTH118
     workspace = Workspace(root, f"{root}/work", f"{root}/tmp")  # noqa: S108  # inside the private root
     os.mkdir(root, 0o700)  # noqa: PTH102
     try:
@@ -125,6 +137,16 @@ def fill_workspace(
     seen: set[str] = set()
     for file in input_files:
         _put(workspace, file, seen)
+    link_mounts(workspace, mounts, inside=inside)
+
+
+def link_mounts(workspace: Workspace, mounts: Iterable[ReadOnlyMount], *, inside: bool) -> None:
+    """The last part of :func:`fill_workspace`: links to the entries of linked mounts.
+
+    Raises:
+        SandboxError: A mount is no folder.
+        OSError: The file system refuses.
+    """
     for mount in mounts:
         if not mount.source.is_dir():
             raise about(SandboxError(f"The folder for {mount.target} is not there."), mount.source)

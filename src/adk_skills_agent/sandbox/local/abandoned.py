@@ -1,0 +1,107 @@
+"""Folders of runs whose agent was killed: it could not remove them, so the next agent does (row 31).
+
+A folder's name tells whose it is: the world in which the agent's process id means something (this boot, this namespace
+of process ids), that id, and when the process started. Of agents of other worlds nothing can be known, and theirs stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import stat
+import threading
+
+from adk_skills_agent.sandbox.local.processes import PROC, process_info
+from adk_skills_agent.sandbox.local.removal import remove_tree
+
+PREFIX = "adk-skills-run-"
+_OWNED = re.compile(rf"{PREFIX}([0-9a-f]{{8}})-([0-9]{{1,10}})-([0-9]{{1,20}})-([0-9a-f]{{16}})")
+
+_swept: set[str] = set()
+
+
+def folder_name(run_id: str) -> str:
+    """The name of a run's folder, with its agent in it where the system tells who that is.
+
+    Args:
+        run_id: 16 hexadecimal digits nobody can guess.
+    """
+    owner = _owner()
+    return PREFIX + (run_id if owner is None else f"{owner}-{run_id}")
+
+
+def sweep_abandoned(place: str) -> None:
+    """Remove the folders of agents of this user that are gone; the first call for a place in a process does it.
+
+    Looking costs as much as listing the place; removing is done in a thread. Several agents may do it at once.
+
+    Args:
+        place: The folder for temporary files.
+    """
+    if place in _swept:
+        return
+    _swept.add(place)
+    owner = _owner()
+    if owner is None:
+        return
+    claimed = []
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            found = _OWNED.fullmatch(entry.name)
+            if found is None or not _is_gone(*found.group(1, 2, 3)) or not _is_own_folder(entry):
+                continue
+            # A new name makes it ours: of several agents one succeeds, and when that is killed, too, the next goes on.
+            mine = f"{place}/{PREFIX}{owner}-{found[4]}"
+            with contextlib.suppress(OSError):
+                os.rename(entry.path, mine)  # noqa: PTH104
+                claimed.append(mine)
+    if claimed:
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending; the next agent finds them
+            threading.Thread(target=_remove, args=(claimed,), name="adk-skills-sweeper", daemon=True).start()
+
+
+def _remove(folders: list[str]) -> None:
+    for folder in folders:
+        remove_tree(folder)
+
+
+def _is_own_folder(entry: os.DirEntry[str]) -> bool:
+    info = entry.stat(follow_symlinks=False)
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
+
+
+def _is_gone(world: str, pid: str, start: str) -> bool:
+    if world != _world():
+        return False
+    info = process_info(int(pid))
+    return info is None or not info.alive or info.start != int(start)
+
+
+@functools.lru_cache(maxsize=1)
+def _owner() -> str | None:
+    world, info = _world(), process_info(os.getpid())
+    return None if world is None or info is None else f"{world}-{info.pid}-{info.start}"
+
+
+@functools.lru_cache(maxsize=1)
+def _world() -> str | None:
+    """Where process ids and starts can be compared; None where the system does not say."""
+    import zlib
+
+    try:
+        with open(f"{PROC}/sys/kernel/random/boot_id", "rb") as stream:
+            boot = stream.read()
+        namespace = os.stat(f"{PROC}/self/ns/pid").st_ino  # noqa: PTH116
+    except OSError:
+        return None
+    return f"{zlib.crc32(boot + str(namespace).encode()):08x}"
+
+
+def _forget() -> None:
+    _owner.cache_clear()
+    _world.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,72 @@
+"""The thread that watches limits: one run's trouble is that run's only, and a run that cannot be watched is stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import replace
+
+import pytest
+
+from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.local.processes import RunMarks
+from adk_skills_agent.sandbox.local.watchdog import DiskLimit, Watchdog, Watched, works_here
+from adk_skills_agent.sandbox.streaming import ResourceSample
+
+pytestmark = pytest.mark.skipif(not works_here(), reason="needs /proc")
+
+MARKS = RunMarks(os.getpid(), "0123456789abcdef", "/nowhere")
+
+
+class Told:
+    """A run under watch, and what the watchdog says about it."""
+
+    def __init__(self, marks: RunMarks, *, beyond=lambda: None, disk=()) -> None:
+        self.breaches: list[tuple[Status, str]] = []
+        self.samples: list[ResourceSample] = []
+        self.heard = threading.Event()
+        self.run = Watched(marks, None, None, disk, self.breached, beyond, self.looked)
+
+    def breached(self, status: Status, sentence: str) -> None:
+        self.breaches.append((status, sentence))
+        self.heard.set()
+
+    def looked(self, sample: ResourceSample) -> None:
+        self.samples.append(sample)
+        self.heard.set()
+
+
+def fail(*_: object) -> tuple[int, int]:
+    raise ValueError("not foreseen")
+
+
+@pytest.mark.parametrize("broken", ["beyond", "disk"])
+def test_a_run_that_cannot_be_looked_at_is_stopped_and_the_others_stay_watched(broken, caplog):
+    watchdog = Watchdog()
+    trouble = {"beyond": fail} if broken == "beyond" else {"disk": (DiskLimit(fail, 1, None),)}
+    unwatchable, other = Told(MARKS, **trouble), Told(replace(MARKS, run_id="f" * 16))
+    with caplog.at_level(logging.ERROR):
+        watchdog.add(unwatchable.run)
+        assert unwatchable.heard.wait(20)
+        watchdog.add(other.run)
+        assert other.heard.wait(20)
+    watchdog.remove(unwatchable.run)
+    watchdog.remove(other.run)
+    assert unwatchable.breaches == [
+        (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
+    ]
+    assert other.breaches == []
+    assert [record.exc_info[1].args for record in caplog.records] == [("not foreseen",)]
+
+
+def test_two_runs_whose_commands_had_the_same_process_id_are_both_looked_at():
+    """One has ended, and its id is the next one's, before the watchdog was told."""
+    watchdog = Watchdog()
+    runs = [Told(replace(MARKS, run_id=letter * 16)) for letter in "ab"]
+    for told in runs:
+        watchdog.add(told.run)
+    assert all(told.heard.wait(20) for told in runs)
+    for told in runs:
+        watchdog.remove(told.run)
+        assert told.breaches == []
