@@ -215,6 +215,39 @@ def test_a_flood_is_filtered_at_a_useful_speed() -> None:
     assert took < max(once, 0.001) * 300
 
 
+@pytest.mark.parametrize(
+    ("value", "begin", "filler"),
+    [
+        ("hf_abcdefgnxyz12", "hf_abcdefg", "\\n"),
+        ("sk-proj-4nRt8xQz", "sk-proj-4", "\\n"),
+        ("sk-proj-4nRt8xQz", "sk-proj-4", "\\"),
+        ("sk-proj-4nRt8xQz", "", "s\n"),
+        ("nnnnnnnnnnnn", "", "n\\n"),
+        ("rnrnrnrnrnrn", "", "\\r\\n\\rn"),
+        ("rnrnrnrnrnrn", "", "rn"),
+    ],
+)
+def test_whatever_a_script_prints_it_costs_time_in_proportion_to_its_length(value, begin, filler):
+    """A pattern that goes back would freeze the agent: here each doubling up to a megabyte costs about twice as much."""
+    forms = SecretForms([("K", Secret(value))])
+    earlier, size = 0.05, 1024
+    while size <= 1 << 20:
+        data = f"{value} {begin}{filler * (size // len(filler))} {value}".encode()
+        began = time.process_time()
+        assert forms.found_in(data) == "K"
+        assert value.encode() not in forms.redact(data)
+        forms.redact_start(data)
+        took = time.process_time() - began
+        assert took < earlier * 6, f"{size:,} bytes took {took:.2f} s"
+        earlier, size = max(took, 0.05), size * 2
+
+
+def test_an_escaped_line_break_beside_another_one_hides_nothing() -> None:
+    forms = SecretForms([("K", Secret("abcrnefgh"))])
+    for shown in ("abc\\nrnefgh", "abc\\\\nrnefgh", "abc\\rr\\nnefgh", "abcr\\\\\nnefgh"):
+        assert forms.redact(f"<{shown}>".encode()) == b"<[secret K]>", shown
+
+
 def test_redactors_take_a_mapping_or_pairs() -> None:
     for secrets in ({"K": SECRET}, [("K", SECRET)], FORMS):
         redactor = Redactor(secrets)  # type: ignore[arg-type]

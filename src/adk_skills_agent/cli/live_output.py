@@ -31,6 +31,9 @@ class LiveOutput:
     def output(self, event: OutputEvent) -> None:
         """The next piece of the script's output, to the stream it wrote to."""
         self.clear()
+        if event.left_out:
+            newline = "\n" if self._unfinished else ""
+            self._write(f"{newline}adk-skills: ... {event.left_out:,} bytes of {event.stream} not shown ...\n")
         target = sys.stdout if event.stream == "stdout" else sys.stderr
         target.buffer.write(event.data)
         target.buffer.flush()

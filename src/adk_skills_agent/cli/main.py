@@ -74,7 +74,11 @@ def _run() -> int:
     except (click.Abort, KeyboardInterrupt):
         return _say("interrupted", INTERRUPTED)
     except SkillsError as error:
-        return _say(error.message, USAGE if isinstance(error, _CALLER_IS_WRONG) else FINDINGS)
+        # Notes are for whoever owns the agent, and here that is who reads this.
+        return _say(
+            " ".join([error.message, *getattr(error, "__notes__", ())]),
+            USAGE if isinstance(error, _CALLER_IS_WRONG) else FINDINGS,
+        )
     except OSError as error:
         return _say(": ".join(filter(None, [str(error.filename or ""), error.strerror or str(error)])), FINDINGS)
     return result if isinstance(result, int) else 0

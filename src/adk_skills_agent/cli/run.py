@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.secrets import EnvValue
     from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan
 
+_MOST_LINES = 20
 
 EXAMPLES = """\b
 Examples:
@@ -127,7 +128,10 @@ def command(
         env=_granted(env, secrets),
         input_files=tuple(_input(path) for path in inputs),
     )
-    outcome = run_interruptible(_execute(plan, None if as_json else LiveOutput(status=not quiet)))
+    try:
+        outcome = run_interruptible(_execute(plan, None if as_json else LiveOutput(status=not quiet)))
+    except ValueError as error:  # the contract's word for a request that cannot be expressed
+        raise ConfigError(str(error)) from error
     produced = outcome.result.files
     written = write_files(output, {file.path: file.content for file in produced})
     if as_json:
@@ -231,12 +235,12 @@ def _isolation(outcome: ScriptOutcome) -> dict[str, object]:
 
 def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
     result = outcome.result
-    for note in outcome.plan.notes:
-        print(f"note: {note}", file=sys.stderr)
-    for path in [] if quiet else written:
-        print(f"wrote {safe(path)}", file=sys.stderr)
-    for name, reason in result.skipped_files:
-        print(f"not kept: {safe(name)}: {safe(reason)}", file=sys.stderr)
+    said = outcome.error or ""
+    notes = [*outcome.plan.notes, *(note for note in result.notes if note not in said)]
+    _say([f"note: {safe(note)}" for note in notes], "notes")
+    if not quiet:
+        _say([f"wrote {safe(path)}" for path in written], "files")
+    _say([f"not kept: {safe(name)}: {safe(reason)}" for name, reason in result.skipped_files], "files not kept")
     if outcome.error is not None:
         print(f"adk-skills: {outcome.error}", file=sys.stderr)
     if not quiet:
@@ -245,3 +249,10 @@ def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
             f"isolation {result.isolation.level.value}",
             file=sys.stderr,
         )
+
+
+def _say(lines: list[str], what: str) -> None:
+    for line in lines[:_MOST_LINES]:
+        print(line, file=sys.stderr)
+    if len(lines) > _MOST_LINES:
+        print(f"and {len(lines) - _MOST_LINES:,} more {what}", file=sys.stderr)

@@ -20,6 +20,7 @@ from google.adk.environment import ExecutionResult as CommandResult
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.executors import workspace_files
 from adk_skills_agent.executors.code_result import exit_code, failure_lines
+from adk_skills_agent.format.skill_file import find_skill_md
 from adk_skills_agent.sandbox.contract import (
     SKILL_DIR,
     WORK_DIR,
@@ -64,7 +65,7 @@ class SandboxEnvironment(BaseEnvironment):
         sandbox: Where commands run; None takes this machine.
 
     Raises:
-        ConfigError: The policy has impossible values, or two skills have the same folder name.
+        ConfigError: The policy has impossible values, two skills have the same folder name, or a folder has no SKILL.md.
     """
 
     def __init__(
@@ -87,6 +88,9 @@ class SandboxEnvironment(BaseEnvironment):
         self._skills = {Path(folder).name: Path(folder) for folder in skills}
         if len(self._skills) < len(skills):
             raise ConfigError("Two of the skills have the same folder name; in /work/skills only one can have it.")
+        for folder in self._skills.values():
+            if find_skill_md(folder) is None:
+                raise ConfigError(f"skills: {str(folder)!r} is no skill's folder; there is no SKILL.md in it.")
         self._given = None if workspace is None else Path(workspace)
         self._env = dict(env or {})
         self._max_output_chars = max_output_chars
@@ -224,7 +228,9 @@ class SandboxEnvironment(BaseEnvironment):
             for name, source in self._skills.items():
                 left_out = workspace_files.copy_tree(source, folder / "read-only" / SKILLS / name)
                 for path in left_out:
-                    logger.warning("Skill %r: %r is a link or no regular file; it was left out.", name, path)
+                    logger.warning(
+                        "Skill %r: %r was left out: it is a link or no regular file, or cannot be read.", name, path
+                    )
         except BaseException:
             cleanup()
             raise

@@ -17,6 +17,7 @@ from google.adk.code_executors import BaseCodeExecutor
 from google.adk.code_executors import code_execution_utils as google
 from pydantic import ConfigDict, Field, InstanceOf, SkipValidation, field_validator
 
+from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.executors.background import BackgroundCall
 from adk_skills_agent.executors.caller import BoundToTask, bound_to_task, calling_task
 from adk_skills_agent.executors.code_input import call_timeout, input_files, working_folder
@@ -24,8 +25,9 @@ from adk_skills_agent.executors.code_result import CodeExecutionResult, code_res
 from adk_skills_agent.executors.skill_wrapper import SkillWrapper, recognise
 from adk_skills_agent.sandbox import python_program
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Sandbox, SandboxPolicy
+from adk_skills_agent.sandbox.env_names import check_env_name, looks_secret
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.policy import check_env, check_policy
 from adk_skills_agent.sandbox.presets import policy_of
 from adk_skills_agent.sandbox.secrets import EnvValue
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
@@ -61,7 +63,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         sandbox: Where code runs; None takes this machine.
     """
 
-    model_config = ConfigDict(ignored_types=(BoundToTask,), arbitrary_types_allowed=True)
+    model_config = ConfigDict(ignored_types=(BoundToTask,), arbitrary_types_allowed=True, extra="forbid")
 
     stateful: bool = Field(default=False, frozen=True, exclude=True)
     max_output_chars: int | None = Field(default=MODEL_STREAM_CHARS, ge=0)
@@ -76,7 +78,22 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         if data.get("stateful"):
             raise ValueError(f"Cannot set `stateful=True` in {type(self).__name__}.")
         super().__init__(**data)
+        check_env(self.env, type(self).__name__)
+        self._check_inherited()
         check_policy(self.effective_policy())
+
+    def _check_inherited(self) -> None:
+        allowed = self.policy is not None and self.policy.allow_secrets
+        for name in self.allowed_env_vars:
+            try:
+                check_env_name(name)
+            except ConfigError as error:
+                raise ConfigError(f"allowed_env_vars: {error.message}") from None
+            if looks_secret(name) and not allowed:
+                raise ConfigError(
+                    f"allowed_env_vars would pass {name!r} to the code, which looks like a secret. Remove it, grant "
+                    "the value in env, or use a policy with allow_secrets=True."
+                )
 
     @field_validator("policy", mode="before")
     @classmethod

@@ -10,13 +10,16 @@ from typing import Any
 from google.adk.code_executors import code_execution_utils as google
 from pydantic import Field, PrivateAttr
 
-from adk_skills_agent.errors import SecurityWarning
+from adk_skills_agent.errors import ConfigError, SecurityWarning
 from adk_skills_agent.executors.code_input import call_timeout
 from adk_skills_agent.executors.code_result import CodeExecutionResult
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.in_process import InProcessPython
+from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.scripts.outcome import cut
+
+_NOT_IN_PROCESS = ("allowed_env_vars", "env", "max_cpu_seconds", "max_memory_mb", "on_output", "sandbox")
 
 _warned = False
 
@@ -47,6 +50,8 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
         if data.get("optimize_data_file"):
             raise ValueError("Cannot set `optimize_data_file=True` in UnsafeLocalCodeExecutor.")
         super().__init__(**data)
+        if self.in_process:
+            self._refuse_without_effect()
 
     @property
     def healthy(self) -> bool:
@@ -95,7 +100,7 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
         return self._execute_here(code_input)
 
     def _execute_here(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
-        seconds = self.effective_policy(call_timeout(code_input)).wall_seconds
+        seconds = check_policy(self.effective_policy(call_timeout(code_input))).wall_seconds
         result = self._interpreter.run(
             code_input.code, timeout_seconds=seconds, restrict_builtins=self.restrict_builtins
         )
@@ -110,6 +115,14 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
             lines.append("output truncated")
         code = -1 if result.exit_code is None else result.exit_code
         return CodeExecutionResult(stdout=self._cut(result.stdout), stderr="\n".join(lines), exit_code=code)
+
+    def _refuse_without_effect(self) -> None:
+        given = {name for name in _NOT_IN_PROCESS if name in self.model_fields_set and getattr(self, name)}
+        if given:
+            raise ConfigError(
+                f"in_process=True runs code in the agent itself, where {', '.join(sorted(given))} can have no effect. "
+                "Leave it out, or use in_process=False."
+            )
 
     def _cut(self, text: str) -> str:
         return text if self.max_output_chars is None else cut(text, self.max_output_chars)

@@ -80,17 +80,26 @@ def write(root: Path, path: PurePosixPath, content: bytes, most: int | None) -> 
 
 
 def copy_tree(source: Path, target: Path) -> list[str]:
-    """Copy a folder's regular files with their executable bits; links and special files are left out.
+    """Copy a folder's regular files with their executable bits.
+
+    Links, special files and what cannot be read are left out.
 
     Returns:
         The relative paths that were left out.
 
     Raises:
-        OSError: ``source`` cannot be read, or ``target`` is already there.
+        OSError: ``source`` itself cannot be read, or ``target`` is already there.
     """
     left_out: list[str] = []
     target.mkdir(parents=True)
-    for folder, folders, files in os.walk(source):
+
+    def unreadable(error: OSError) -> None:
+        here = Path(error.filename)
+        if here == source:
+            raise error
+        left_out.append(here.relative_to(source).as_posix())
+
+    for folder, folders, files in os.walk(source, onerror=unreadable):
         here = Path(folder)
         for name in [*folders, *files]:
             item = here / name
@@ -99,7 +108,12 @@ def copy_tree(source: Path, target: Path) -> list[str]:
             if stat.S_ISDIR(mode):
                 (target / relative).mkdir()
             elif stat.S_ISREG(mode):
-                with open(os.open(item, _READ), "rb") as file:
+                try:
+                    descriptor = os.open(item, _READ)
+                except PermissionError:
+                    left_out.append(relative.as_posix())
+                    continue
+                with open(descriptor, "rb") as file:
                     write(target, PurePosixPath(relative.as_posix()), file.read(), None)
                 if mode & 0o100:
                     (target / relative).chmod(0o700)

@@ -353,10 +353,12 @@ class Sandbox(ABC):
         """Run one command; what happens comes as events, while it happens.
 
         Pieces of output in the order in which they arrived, a :class:`~.streaming.ResourceSample` now and then, and at
-        last an :class:`~.streaming.EndEvent` with the result. Nothing starts before the first event is asked for. The
-        request's own ``on_output`` and ``on_sample`` are called, too. What :meth:`run` raises comes out of the
-        iteration. Leaving the loop early, ``aclose()`` and a cancellation end the run and leave nothing; after a
-        ``break`` that happens as soon as the event loop gets to it, with ``contextlib.aclosing`` before the next line.
+        last an :class:`~.streaming.EndEvent` with the result. Of a stream that is longer than ``output_bytes`` the
+        middle is left out, and its kept end comes right before the end (``OutputEvent.left_out``). Nothing starts
+        before the first event is asked for. The request's own ``on_output`` and ``on_sample`` are called, too. What
+        :meth:`run` raises comes out of the iteration. Leaving the loop early, ``aclose()`` and a cancellation end the
+        run and leave nothing; after a ``break`` that happens as soon as the event loop gets to it, with
+        ``contextlib.aclosing`` before the next line.
         """
         from adk_skills_agent.sandbox.streaming import stream
 

@@ -10,9 +10,11 @@ import sys
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any, TextIO
+from types import FrameType, TracebackType
+from typing import Any
 
 from adk_skills_agent.errors import SandboxError, SecurityWarning
+from adk_skills_agent.sandbox.thread_streams import Kept, captured
 
 _KEPT_CHARS = 1 << 18
 _warned = False
@@ -44,7 +46,6 @@ class InProcessPython:
         self._lock = threading.Lock()
         self._healthy = True
         self._thread: threading.Thread | None = None
-        self._streams: tuple[_ThreadStream, _ThreadStream] | None = None
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> InProcessPython:
         return InProcessPython()  # a lock and a thread cannot be copied, and a copy has run nothing
@@ -59,7 +60,8 @@ class InProcessPython:
 
         Args:
             code: Python; SystemExit ends only this run.
-            timeout_seconds: Seconds to wait, the wait for an earlier run not counted; None waits without end.
+            timeout_seconds: Seconds to wait, the wait for an earlier run not counted; None waits without end, and with
+                0 the code does not even begin.
             restrict_builtins: See :func:`~adk_skills_agent.sandbox.python_program.restricted_builtins`.
 
         Raises:
@@ -84,7 +86,6 @@ class InProcessPython:
                     "The code that ran out of time is still running in its thread; Python cannot stop it. Wait until "
                     "it ends, restart the process, or use in_process=False, where it would have been killed."
                 )
-            self._put_streams_back()
             self._thread = None
             self._healthy = True
 
@@ -96,66 +97,23 @@ class InProcessPython:
             )
 
     def _run(self, code: str, timeout_seconds: float | None, restrict_builtins: bool) -> InProcessResult:
+        if timeout_seconds is not None and timeout_seconds <= 0:
+            return InProcessResult("", "", None, timed_out=True)  # it never began, so nothing goes on
         ended: list[int] = []
-        thread = threading.Thread(
-            target=_work, args=(code, restrict_builtins, ended), name="adk-skills-in-process", daemon=True
-        )
-        out, err = _ThreadStream(sys.stdout, thread), _ThreadStream(sys.stderr, thread)
-        self._thread, self._streams = thread, (out, err)
-        sys.stdout, sys.stderr = out, err  # they answer for what the originals do
-        try:
-            thread.start()
-            thread.join(timeout_seconds)
-        finally:
-            # What still runs keeps printing into the capture and not onto the host's terminal.
-            self._healthy = not thread.is_alive()
-            if self._healthy:
-                self._put_streams_back()
+        out, err = Kept(_KEPT_CHARS), Kept(_KEPT_CHARS)
+
+        def work() -> None:
+            # What still runs after a timeout keeps printing into the capture and not onto the host's terminal.
+            with captured(out, err):
+                _work(code, restrict_builtins, ended)
+
+        self._thread = thread = threading.Thread(target=work, name="adk-skills-in-process", daemon=True)
+        thread.start()
+        thread.join(timeout_seconds)
+        self._healthy = not thread.is_alive()
         code_number = ended[0] if ended else None
         cut = out.cut or err.cut
         return InProcessResult(out.text, err.text, code_number, timed_out=not self._healthy, truncated=cut)
-
-    def _put_streams_back(self) -> None:
-        if self._streams is None:
-            return
-        out, err = self._streams
-        # Somebody else may have put their own in place meanwhile (a test runner does).
-        if sys.stdout is out:
-            sys.stdout = out.original
-        if sys.stderr is err:
-            sys.stderr = err.original
-        self._streams = None
-
-
-class _ThreadStream:
-    """Stands in for ``sys.stdout``: keeps what one thread writes, passes on what all others do."""
-
-    def __init__(self, original: TextIO, thread: threading.Thread) -> None:
-        self.original = original
-        self.cut = False
-        self._thread = thread
-        self._parts: list[str] = []
-        self._room = _KEPT_CHARS
-
-    @property
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    def write(self, text: str) -> int:
-        if threading.current_thread() is not self._thread:
-            return self.original.write(text)
-        if self._room > 0:
-            self._parts.append(text[: self._room])
-        self._room -= len(text)
-        self.cut = self._room < 0
-        return len(text)
-
-    def flush(self) -> None:
-        if threading.current_thread() is not self._thread:
-            self.original.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.original, name)
 
 
 def _work(code: str, restrict: bool, ended: list[int]) -> None:
@@ -172,9 +130,36 @@ def _work(code: str, restrict: bool, ended: list[int]) -> None:
     except SystemExit as error:
         ended.append(_status(error.code))
     except BaseException as error:  # noqa: BLE001  # whatever the code raises is its result
-        trace = error.__traceback__
-        traceback.print_exception(type(error), error, trace.tb_next if trace else None, file=sys.stderr)
+        for raised in _chain(error):
+            raised.__traceback__ = _without_ours(raised.__traceback__)
+        traceback.print_exception(error, file=sys.stderr)
         ended.append(1)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An exception and those it came from."""
+    found: list[BaseException] = []
+    pending: list[BaseException | None] = [error]
+    while pending:
+        raised = pending.pop()
+        if raised is not None and raised not in found:
+            found.append(raised)
+            pending += [raised.__cause__, raised.__context__]
+    return found
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this package, which are none of the code's: they name paths of the host."""
+    if trace is None:
+        return None
+    rest = _without_ours(trace.tb_next)
+    if _is_ours(trace.tb_frame):
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") in {__name__, "adk_skills_agent.sandbox.python_program"}
 
 
 def _status(code: object) -> int:

@@ -37,12 +37,12 @@ _LEVELS = tuple(level.value for level in IsolationLevel)
 _MEBIBYTE = 1 << 20
 _MOST_SECONDS = 1_000_000_000
 _MOST_BYTES = 1 << 50
-_MOST_PIDS = 1 << 22  # the kernel has no more
+_MOST_PIDS = 4_000_000  # the kernel has few more
 _MOST_IDS = (1 << 32) - 2  # the last one means "none" to the kernel
 _MANY = 1_000_000_000
-# Smallest and largest value of each number, and whether None (unlimited) is legal. Where 0 would only mean "cannot start
-# at all" the smallest useful value is the bound: a run needs one process, some memory, and the descriptors an interpreter
-# opens while it starts. The largest ones are far above any machine, and what every level can still express.
+# Smallest and largest value of each number, and whether None (unlimited) is legal. Where 0 would only mean "cannot
+# start at all" the smallest useful value is the bound: a run needs one process, some memory, and the descriptors an
+# interpreter opens while it starts. The largest ones are far above any machine, and every level can express them.
 _SECONDS: Mapping[str, bool] = {"wall_seconds": True, "term_grace_seconds": False, "drain_seconds": False}
 _COUNTS: Mapping[str, tuple[int, int, bool]] = {
     "cpu_seconds": (0, _MOST_SECONDS, True),
@@ -120,7 +120,8 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
             continue
         if not _is_number(value) or not 0 <= value <= _MOST_SECONDS:  # not a number is not in between
             raise ConfigError(
-                f"{name} must be a number of seconds from 0 to {_MOST_SECONDS:,}{_or_none(optional)}, not {_shown(value)}."
+                f"{name} must be a number of seconds from 0 to {_MOST_SECONDS:,}{_or_none(optional)}, not "
+                f"{_shown(value)}."
             )
     for name, (least, most, optional) in _COUNTS.items():
         value = getattr(policy, name)
@@ -154,6 +155,10 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     for module in policy.preload:
         if not all(part.isidentifier() for part in module.split(".")):
             raise ConfigError(f"preload must name Python modules, such as 'json', not {module!r}.")
+        if policy.python is None and not _is_installed(module.partition(".")[0]):
+            raise ConfigError(
+                f"preload: there is no module {module!r} in this agent's Python. Install it, or remove it."
+            )
     if not isinstance(policy.allow_secrets, bool):
         raise ConfigError(f"allow_secrets must be true or false, not {policy.allow_secrets!r}.")
     if policy.python is not None and (not isinstance(policy.python, str) or not policy.python or "\0" in policy.python):
@@ -249,6 +254,16 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_installed(module: str) -> bool:
+    import sys
+    from importlib.util import find_spec
+
+    try:
+        return module in sys.modules or find_spec(module) is not None
+    except (ImportError, ValueError):  # a broken finder, or a module without a specification
+        return False
 
 
 def _is_whole(value: object) -> bool:

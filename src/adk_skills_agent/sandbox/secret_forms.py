@@ -7,7 +7,8 @@ also recognised by its lines and by pieces of 256 bytes.
 
 Data is looked at through *lenses*. A lens leaves out what may stand between two characters of a form and gives what has
 several spellings one; then a form is a fixed string, and looking for it costs little. Only after a hit is its place in
-the data itself looked for.
+the data itself counted out. All of it takes time in proportion to the data, whatever a script prints: nothing is tried
+twice, there is no pattern that could go back.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ class _Lens:
             if len(sharp) >= MIN_SECRET_CHARS:
                 seen.setdefault(sharp, name)
         self._forms = sorted(seen.items(), key=lambda item: -len(item[0]))
-        self._patterns: dict[bytes, re.Pattern[bytes]] = {}
+        gap = b"[" + re.escape(left_out) + b"]"
+        self._gaps = re.compile(rb"(?:\\[rn]|" + gap + b")++" if escaped_breaks else gap + b"++")
         longest = len(self._forms[0][0]) if self._forms else 0
         self.reach = longest * _HELD_PER_CHAR + _HELD_BESIDES
 
@@ -166,10 +168,30 @@ class _Lens:
         if self._escaped and b"\\" not in data:
             return  # the lens without escapes sees the same
         seen = self._look(data)
+        hits = []
         for form, name in self._forms:
-            if form in seen:
-                # A lens may see something where there is nothing: only the pattern knows.
-                yield from ((*match.span(), name) for match in self._pattern(form).finditer(data))
+            start = seen.find(form)
+            while start >= 0:
+                hits.append((start, start + len(form) - 1, name))
+                start = seen.find(form, start + len(form))
+        if hits:
+            at = self._places(data, sorted({place for start, last, _ in hits for place in (start, last)}))
+            yield from ((at[start], at[last] + 1, name) for start, last, name in hits)
+
+    def _places(self, data: bytes, shown: list[int]) -> dict[int, int]:
+        """Where in the data some of the bytes are that the lens shows; ``shown`` ascends. One pass, whatever it holds."""
+        places: dict[int, int] = {}
+        left_out = index = 0
+        for gap in self._gaps.finditer(data):
+            before = gap.start() - left_out
+            while index < len(shown) and shown[index] < before:
+                places[shown[index]] = shown[index] + left_out
+                index += 1
+            if index == len(shown):
+                return places
+            left_out += gap.end() - gap.start()
+        places.update((place, place + left_out) for place in shown[index:])
+        return places
 
     def open_from(self, data: bytes) -> int:
         """Where the longest unfinished form at the end of the data begins; its length when there is none."""
@@ -191,7 +213,8 @@ class _Lens:
 
     def _look(self, data: bytes) -> bytes:
         if self._escaped:
-            data = data.replace(b"\\n", b"").replace(b"\\r", b"")
+            # By a byte that is left out, so that what is around it does not become another escape.
+            data = data.replace(b"\\n", b"\0").replace(b"\\r", b"\0")
         return data.translate(_ONE_SPELLING, self._left_out)
 
     def _back(self, data: bytes, count: int) -> int:
@@ -209,25 +232,6 @@ class _Lens:
                 continue
             count -= 1
         return position
-
-    def _pattern(self, form: bytes) -> re.Pattern[bytes]:
-        pattern = self._patterns.get(form)
-        if pattern is None:
-            gap = b"[" + re.escape(self._left_out) + b"]"
-            gap = b"(?:" + gap + rb"|\\[rn])*" if self._escaped else gap + b"*"
-            pattern = self._patterns[form] = re.compile(gap.join(_SPELLINGS[byte] for byte in form))
-        return pattern
-
-
-def _spellings() -> tuple[bytes, ...]:
-    """For each byte a lens shows, a pattern of what it may have been."""
-    choices: list[list[bytes]] = [[] for _ in range(256)]
-    for byte, one in enumerate(_ONE_SPELLING):
-        choices[one].append(b"\\x%02x" % byte)
-    return tuple(b"[" + b"".join(several) + b"]" if several else b"" for several in choices)
-
-
-_SPELLINGS = _spellings()
 
 
 def _pieces(value: str) -> Iterator[tuple[str, bool]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -24,10 +24,20 @@ writes single bytes to both in turn costs no more memory than any other; the ord
 
 @dataclass(frozen=True, slots=True)
 class OutputEvent:
-    """A piece of what the command wrote, secrets replaced. The first ``output_bytes`` of each stream come as events."""
+    """A piece of what the command wrote, secrets replaced.
+
+    The first ``output_bytes`` of each stream come as they arrive. Of one that is longer, the end that was kept comes
+    once the run is over, with ``left_out``; nothing more of it comes in between.
+
+    Attributes:
+        stream: Which one.
+        data: The piece.
+        left_out: Bytes of the stream right before the piece that come as no event.
+    """
 
     stream: StreamName
     data: bytes
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,10 @@ async def stream(sandbox: Sandbox, request: ExecutionRequest) -> AsyncGenerator[
     waiting = _Waiting()
     on_output, on_sample = request.on_output, request.on_sample
 
+    passed_on = {"stdout": 0, "stderr": 0}
+
     def output(name: str, data: bytes) -> None:
+        passed_on[name] += len(data)
         if on_output is not None:
             on_output(name, data)
         waiting.add_output(name, data)
@@ -130,9 +143,26 @@ async def stream(sandbox: Sandbox, request: ExecutionRequest) -> AsyncGenerator[
             if run.done():
                 break
             await waiting.more()
-        yield EndEvent(run.result())
+        result = run.result()
+        for rest in _rest(result, passed_on):
+            yield rest
+        yield EndEvent(result)
     finally:
         await _end(run)
+
+
+def _rest(result: ExecutionResult, passed_on: dict[str, int]) -> Iterator[OutputEvent]:
+    """The kept ends of streams that were longer than what came as events."""
+    for name, kept, total, at in (
+        ("stdout", result.stdout, result.stdout_total, result.stdout_cut_at),
+        ("stderr", result.stderr, result.stderr_total, result.stderr_cut_at),
+    ):
+        if at is None:
+            continue
+        left_out = total - (len(kept) - at) - passed_on[name]
+        end = kept[at + max(0, -left_out) :]  # the kept end may reach back into what was passed on
+        if end or left_out > 0:
+            yield OutputEvent(cast("StreamName", name), end, max(0, left_out))
 
 
 async def _end(run: asyncio.Future[ExecutionResult]) -> None:

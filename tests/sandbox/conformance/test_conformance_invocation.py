@@ -159,7 +159,8 @@ def test_row_54_the_hosts_locale_zone_home_and_folder_do_not_matter(tmp_path, ho
     (tmp_path / "agent.py").write_text(AGENT, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(tmp_path / "agent.py"), str(tmp_path / "base"), str(tmp_path / "deleted")],
-        env={"PATH": os.environ["PATH"], **host},
+        # Where the package is only on that path it must stay importable.
+        env={name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ} | host,
         capture_output=True,
         check=False,
     )
@@ -255,8 +256,8 @@ async def test_the_numbers_of_a_run_are_reported(box):
 
 def test_importing_the_sandbox_is_cheap():
     code = (
-        "import sys, adk_skills_agent.sandbox.local.sandbox;"
-        "print(sorted({'google', 'pydantic', 'sqlite3', 'shutil', 'random'} & set(sys.modules)))"
+        "import sys; before = set(sys.modules); import adk_skills_agent.sandbox.local.sandbox;"
+        "print(sorted({'google', 'pydantic', 'sqlite3', 'shutil', 'random'} & set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=Path(__file__).parent)
     assert done.stdout == b"[]\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -28,13 +29,23 @@ def is_above(process: psutil.Process, word: str) -> bool:
         return False
 
 
+def threads_of(user: int) -> int:
+    found = 0
+    for process in psutil.process_iter(["uids", "num_threads"]):
+        if process.info["uids"] is not None and process.info["uids"].real == user:
+            found += process.info["num_threads"] or 0
+    return found
+
+
 @pytest.mark.level("landlock")
 async def test_row_4_a_fork_bomb_stays_inside_its_limit_and_ends_at_the_deadline(box, backend):
     """S0-91. Bounded three times: by the run's limit of processes, by its user, who is not root, by its deadline."""
+    # Below namespaces the kernel counts per user, and the limit lies above what that user has: what ends makes room.
+    others = threads_of(os.geteuid() or 65534)
     result = await box.bash(":(){ :|:& }; :; sleep 60", pids=30, wall_seconds=1.0, term_grace_seconds=0)
     assert result.timed_out
     own = backend.level.strength >= IsolationLevel.NAMESPACES.strength
-    assert result.processes_killed <= (30 if own else 60)  # counted per user, whose other processes come and go
+    assert result.processes_killed <= (30 if own else 30 + max(30, others))
     assert result.survivors == 0
     assert result.wall_ms < 4000
     assert (await box.bash("echo next")).stdout == b"next\n"

@@ -17,13 +17,24 @@ from adk_skills_agent.sandbox.local import cgroup_files
 AGENT_GROUP = "adk-skills-agent"
 """Version 2: where an agent that was alone in its group goes, so that the group can hand its controllers on."""
 
+_FIX = "start the agent with systemd-run --user --scope -p Delegate=yes, followed by its command"
+
 _NEEDED = ("memory", "pids")
 _PROC = "/proc"
 _MOST_ANCESTORS = 100
 
 
 class NoControlGroups(Exception):
-    """None can be made here; the message is the reason as a clause."""
+    """None can be made here; the message is the reason as a clause.
+
+    Args:
+        reason: The clause.
+        fix: The command that would change it, when there is one.
+    """
+
+    def __init__(self, reason: str, fix: str | None = None) -> None:
+        super().__init__(reason)
+        self.fix = fix
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +132,7 @@ def _version_2(own: str) -> Hierarchy:
     lacking = [name for name in _NEEDED if name not in available]
     if lacking:
         raise NoControlGroups(
-            f"the agent's group has no {' and no '.join(lacking)} controller; start the agent in a group of its own "
-            "(systemd-run --user --scope -p Delegate=yes)"
+            f"the agent's group has no {' and no '.join(lacking)} controller; it needs a group of its own", _FIX
         )
     given = cgroup_files.get(f"{folder}/cgroup.subtree_control").split()
     if not set(_NEEDED).issubset(given):
@@ -135,7 +145,13 @@ def _check_writable(folder: str, name: str) -> None:
     try:
         os.close(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CLOEXEC))
     except OSError as error:
-        raise NoControlGroups(f"control groups are not writable here: {folder}/{name}: {error.strerror}") from error
+        # Without the folder: the reason may reach a model.
+        reason = f"control groups are not writable here: {name}: {error.strerror}"
+        raise NoControlGroups(reason, _FIX if name == "cgroup.procs" and _has_systemd() else None) from error
+
+
+def _has_systemd() -> bool:
+    return os.path.isdir("/run/systemd/system")  # noqa: PTH112
 
 
 def _hand_on(folder: str) -> None:
@@ -165,8 +181,9 @@ def _step_aside(folder: str) -> list[int]:
     present = cgroup_files.processes(folder)
     if strangers := [pid for pid in present if not _descends(pid, os.getpid())]:
         raise NoControlGroups(
-            f"the agent's group has {len(strangers)} other processes, so its controllers cannot be handed on; give the "
-            "agent a group of its own (systemd-run --user --scope -p Delegate=yes)"
+            f"the agent's group has {len(strangers)} other processes, so its controllers cannot be handed on; it needs a "
+            "group of its own",
+            _FIX,
         )
     leaf = f"{folder}/{AGENT_GROUP}"
     try:

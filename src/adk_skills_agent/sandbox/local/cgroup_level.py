@@ -28,6 +28,16 @@ class CgroupLevel(NamespacesLevel):
         """Why it does not work here, found by running it once per process; None when it does."""
         return answered_once(self.level, lambda: _no_groups() or missing() or self._try())
 
+    def remedy(self) -> str | None:
+        """What would permit control groups, or install what else is missing."""
+        try:
+            group_pool()
+        except NoControlGroups as error:
+            return error.fix
+        except SandboxError:
+            return None
+        return super().remedy()
+
     def new_run(self, request: ExecutionRequest, policy: SandboxPolicy) -> CgroupRun:
         """A run of its own; nothing happens before its ``start()``."""
         return CgroupRun(request, policy)

@@ -30,6 +30,7 @@ def choose(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
     demanded = None if policy.isolation == "auto" else IsolationLevel(policy.isolation)
     reasons: list[str] = []
     remedies: list[str] = []
+    works = False  # one of those asked for does, if only for other policies
     if demanded is not None and demanded.strength < least.strength:
         raise SandboxUnavailable(
             f"isolation={demanded.value!r} is weaker than min_isolation={least.value!r}. Change one of them.",
@@ -42,6 +43,7 @@ def choose(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
         if problem is not None:
             remedies += [remedy] if (remedy := level.remedy()) else []
         else:
+            works = True
             problem = level.refusal(request, policy)
         if problem is None:
             _known.add((os.getpid(), policy.isolation, policy.min_isolation))
@@ -50,7 +52,13 @@ def choose(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
     _known.add((os.getpid(), policy.isolation, policy.min_isolation))
     if demanded is not None and not reasons:
         reasons.append(f"{demanded.value}: there is no such level on this system")
-    raise SandboxUnavailable(_sentence(policy, reasons, remedies), tuple(reasons))
+    error = SandboxUnavailable(_sentence(policy, reasons, works=works), tuple(reasons))
+    best = _strongest(request, policy)
+    # Notes are for the owner: a model that is told how to switch protection off may pass that on.
+    for remedy in remedies[:1]:
+        error.add_note(f"To change that: {remedy}.")
+    error.add_note(_advice(policy, best))
+    raise error
 
 
 def is_known(policy: SandboxPolicy) -> bool:
@@ -58,13 +66,29 @@ def is_known(policy: SandboxPolicy) -> bool:
     return (os.getpid(), policy.isolation, policy.min_isolation) in _known
 
 
-def _sentence(policy: SandboxPolicy, reasons: list[str], remedies: list[str]) -> str:
+def _strongest(request: ExecutionRequest, policy: SandboxPolicy) -> IsolationLevel | None:
+    for level in levels():
+        if level.problem() is None and level.refusal(request, policy) is None:
+            return level.level
+    return None
+
+
+def _sentence(policy: SandboxPolicy, reasons: list[str], *, works: bool) -> str:
     if policy.isolation == "auto":
-        wanted = f"at least {policy.min_isolation!r} is required and nothing that strong works here"
+        fits = "what works here does not fit the policy" if works else "nothing that strong works here"
+        wanted = f"at least {policy.min_isolation!r} is required and {fits}"
     else:
-        wanted = f"{policy.isolation!r} is required and does not work here"
-    advice = f" To change that: {remedies[0]}." if remedies else ""
+        wanted = f"{policy.isolation!r} is required and does not {'fit the policy' if works else 'work here'}"
+    return f"Isolation {wanted} ({'; '.join(reasons)})."
+
+
+def _advice(policy: SandboxPolicy, best: IsolationLevel | None) -> str:
+    if best is None:
+        return "No level that works here fits the policy: change what the reasons name."
+    if best.strength >= IsolationLevel(policy.min_isolation).strength:
+        return f"The strongest level that works here and fits is {best.value!r}: isolation='auto' takes it."
+    unprotected = "" if best is not IsolationLevel.PROCESS else ", which does not protect the host's files and network"
     return (
-        f"Isolation {wanted} ({'; '.join(reasons)}).{advice} When you trust the skills you can choose "
-        "min_isolation='process'; it does not protect the host's files and network."
+        f"The strongest level that works here and fits is {best.value!r}{unprotected}. When you trust the skills you can "
+        f"choose min_isolation={best.value!r}."
     )

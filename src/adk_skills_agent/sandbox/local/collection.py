@@ -10,6 +10,7 @@ opened without blocking and looked at again before it is read.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from dataclasses import dataclass, field
@@ -17,14 +18,13 @@ from dataclasses import dataclass, field
 from adk_skills_agent.sandbox.contract import OutputFile, SandboxPolicy
 from adk_skills_agent.sandbox.local.mime_types import mime_type
 from adk_skills_agent.sandbox.local.output_names import distinct, readable, safe_name
-from adk_skills_agent.sandbox.local.tree import Entry, Walk, open_own_folder
+from adk_skills_agent.sandbox.local.tree import Entry, Walk, open_own_file, open_own_folder
 from adk_skills_agent.sandbox.local.workspace import Workspace, stamp
 from adk_skills_agent.sandbox.redaction import withheld
 from adk_skills_agent.sandbox.secret_forms import SecretForms
 
 _DEFAULT_ENTRIES = 100_000
 _MAX_SKIPPED = 100
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -41,7 +41,7 @@ class Collected:
     Attributes:
         files: The output files, sorted by path.
         skipped: ``(path, reason)`` of what is there and was not taken.
-        changed: Relative host paths of all new or changed regular files, taken or not, and their sizes in bytes; for a
+        changed: Relative host paths of all new or changed regular files, taken or not, and what ``lstat`` said; for a
             persistent workspace. Without those that contain a secret.
         folders: Relative host paths of all folders seen.
         present: Given files that are still there as regular files, changed or not.
@@ -54,7 +54,7 @@ class Collected:
 
     files: list[OutputFile] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    changed: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, os.stat_result] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     present: set[str] = field(default_factory=set)
     replaced: dict[str, str] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
                 )
                 reason = secret or reason
                 if reason is None:
-                    result.changed[entry.path] = entry.info.st_size
+                    result.changed[entry.path] = entry.info
                     reason = _take(entry, policy, budget, taken, result)
                 elif stat.S_ISREG(entry.info.st_mode) and secret is None:
                     identity = (entry.info.st_dev, entry.info.st_ino)
@@ -128,7 +128,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     for same in hard_links.values():
         # Only when every name of a file is in the workspace, its content is surely the run's.
         if len(same) == same[0].info.st_nlink:
-            result.changed.update((entry.path, entry.info.st_size) for entry in same)
+            result.changed.update((entry.path, entry.info) for entry in same)
         else:
             result.outside.extend(entry.path for entry in same)
     result.unseen = {path for path, _ in walk.skipped}
@@ -217,10 +217,15 @@ def read_entry(entry: Entry, limit: int) -> bytes | None:
     Raises:
         OSError: It cannot be opened, or is a link now.
     """
-    descriptor = _open(entry)
+    try:
+        descriptor = _open(entry)
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            return None
+        raise
     try:
         info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode) or info.st_ino != entry.info.st_ino or info.st_size > limit:
+        if info.st_size > limit:
             return None
         chunks: list[bytes] = []
         left = limit + 1
@@ -233,8 +238,4 @@ def read_entry(entry: Entry, limit: int) -> bytes | None:
 
 
 def _open(entry: Entry) -> int:
-    try:
-        return os.open(entry.name, _READ, dir_fd=entry.folder)
-    except PermissionError:
-        os.chmod(entry.name, 0o600, dir_fd=entry.folder)  # the script took our right to read its file
-        return os.open(entry.name, _READ, dir_fd=entry.folder)
+    return open_own_file(entry.name, entry.folder, (entry.info.st_dev, entry.info.st_ino))

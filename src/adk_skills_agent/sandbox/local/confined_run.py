@@ -7,6 +7,7 @@ import errno
 import functools
 import marshal
 import os
+import re
 import select
 import signal
 import sys
@@ -129,13 +130,15 @@ class ConfinedRun(LocalRun):
         if uid is None:
             return
         os.chmod(workspace.root, 0o711)  # noqa: PTH101, S103  # it must pass; the name of the folder cannot be guessed
-        given = (f"{workspace.work}/{name}" for name in workspace.given_folders)
-        for folder in (workspace.work, workspace.tmp, *given):
-            os.chown(folder, uid, uid, follow_symlinks=False)
+        # From the inside out: until the workspace itself is the run's user's, nobody else reaches what is in it, and so
+        # nobody can put a link there that would lead this elsewhere.
         for name in workspace.given:
             path = f"{workspace.work}/{name}"
             os.chown(path, uid, uid, follow_symlinks=False)
             workspace.given[name] = stamp(os.lstat(path))
+        given = (f"{workspace.work}/{name}" for name in sorted(workspace.given_folders, reverse=True))
+        for folder in (*given, workspace.work, workspace.tmp):
+            os.chown(folder, uid, uid, follow_symlinks=False)
 
     def _launch(self, command: list[str], environment: dict[str, str], cwd: bytes) -> Launch:
         confinement = self._confinement
@@ -273,7 +276,11 @@ def not_started(command: str, step: str, number: int) -> Exception:
             "The arguments are too large for this system (Linux allows 131,071 bytes for one). Pass the data as an "
             "input file or on stdin."
         )
-    reason = os.strerror(number) if number else "an unexpected error"
+    # Without an error number: what was done, the module it was done with, the class of the exception.
+    what, *which, kind = re.split("[:-]", step) if not number else (step, "")
+    if what == "preload" and which:
+        return SandboxError(f"The module {which[0]!r} of preload cannot be imported in a sandbox: {kind}.")
+    step, reason = what, os.strerror(number) if number else f"an unexpected {kind}"
     if step == "exec":
         return SandboxError(f"The command {command!r} could not be started: {reason}.")
     return SandboxError(f"The sandbox could not {step.replace('_', ' ')}: {reason}.")

@@ -89,9 +89,15 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         return (*_begin(library, job), spec["end"].ended)
     except OSError as error:
         _tell(f"failed {_one_word(error.strerror if step == 'prepare' else step)} {error.errno}")
+    except _NotLoaded as error:
+        _tell("failed preload:{}:{} 0".format(*error.args))
     except Exception as error:  # noqa: BLE001  # whatever it is, it must not become the script's own failure
         _tell(f"failed {step}:{type(error).__name__} 0")
     posix._exit(_NOT_STARTED)
+
+
+class _NotLoaded(Exception):
+    """A module to be imported first cannot be: its name, and the class of what it raised."""
 
 
 def _preload(names: "list[str]") -> None:
@@ -103,7 +109,10 @@ def _preload(names: "list[str]") -> None:
     for number, _ in kept:
         posix.dup2(null, number)
     for name in names:
-        __import__(name)
+        try:
+            __import__(name)
+        except Exception as error:  # whatever the module raises, the owner wants its name
+            raise _NotLoaded(name, type(error).__name__) from error
     if len(sys._current_frames()) > 1:
         raise RuntimeError("a module started a thread")  # which would be missing in the payload
     for stream in (sys.stdout, sys.stderr):

@@ -19,8 +19,12 @@ _ATTEMPTS = 20
 _PAUSE_SECONDS = 0.025
 
 
-def remove_tree(path: str) -> str | None:
+def remove_tree(path: str, parent: int | None = None) -> str | None:
     """Delete a folder and everything in it; symbolic links are deleted, never followed.
+
+    Args:
+        path: Its path, or its name in ``parent``.
+        parent: A descriptor of the folder it is in.
 
     Returns:
         None, or one sentence on what is left behind and why.
@@ -28,7 +32,7 @@ def remove_tree(path: str) -> str | None:
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_PAUSE_SECONDS)
-        problem = _remove(path)
+        problem = _remove(path, parent)
         if problem is None or problem.errno not in {errno.EMFILE, errno.ENFILE}:
             break
     if problem is None:
@@ -40,18 +44,18 @@ def remove_tree(path: str) -> str | None:
     return f"A temporary folder of the run could not be removed: {problem.strerror}."
 
 
-def _remove(path: str) -> OSError | None:
+def _remove(path: str, parent: int | None) -> OSError | None:
     problem: OSError | None = None
     try:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            os.unlink(path)  # noqa: PTH108
+        if not stat.S_ISDIR(os.stat(path, dir_fd=parent, follow_symlinks=False).st_mode):
+            os.unlink(path, dir_fd=parent)
             return None
-        top = open_own_folder(path)
+        top = open_own_folder(path, parent)
         try:
             problem = _empty(top)
         finally:
             os.close(top)
-        os.rmdir(path)  # noqa: PTH106
+        os.rmdir(path, dir_fd=parent)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -27,14 +27,17 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.local import workers
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.choice import Choice, choose, is_known
+from adk_skills_agent.sandbox.local.interpreter_check import check_interpreter
 from adk_skills_agent.sandbox.local.late_close import wait_for_late
 from adk_skills_agent.sandbox.local.levels import Enforcement, LevelRun
 from adk_skills_agent.sandbox.local.loop_life import keeps_slots
+from adk_skills_agent.sandbox.local.loop_watch import Dependent, loop_watch
 from adk_skills_agent.sandbox.local.outcome import Times, outcome
 from adk_skills_agent.sandbox.local.output import Capture
 from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
 from adk_skills_agent.sandbox.local.preparation import Preparation
 from adk_skills_agent.sandbox.local.slots import close_slots
+from adk_skills_agent.sandbox.local.step import Step
 from adk_skills_agent.sandbox.local.supervision import Stream, Supervision
 from adk_skills_agent.sandbox.local.turns import RUNNING
 from adk_skills_agent.sandbox.local.watchdog import INTERVAL_SECONDS, Watched, watchdog, works_here
@@ -68,14 +71,17 @@ class LocalSandbox(Sandbox):
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`."""
         policy = check_policy(request.policy)
+        check_interpreter(policy)
         waited_since = time.monotonic()
-        if is_known(policy):
-            choose(request, policy)  # a refusal need not wait for its turn
-        secrets = secrets_of_run(request, policy)
+        with Step("choose an isolation level", ValueError):
+            if is_known(policy):
+                choose(request, policy)  # a refusal need not wait for its turn
+            secrets = secrets_of_run(request, policy)
         try:
             # The turn comes first: whoever asked before the levels were tried out would else be overtaken by all later.
             async with RUNNING.place():
-                choice = await _choice(request, policy)
+                with Step("choose an isolation level"):
+                    choice = await _choice(request, policy)
                 _warn_once(choice.level.level)
                 return redacted(await _run(request, policy, choice, waited_since), secrets)
         except SkillsError as error:
@@ -141,8 +147,9 @@ async def _run(
     prepared = Preparation(request, policy, choice.level)
     try:
         try:
-            if not prepared.start_at_once():
-                await _uninterrupted(workers.submit(loop, prepared.start))
+            with Step("prepare the run", ValueError):
+                if not prepared.start_at_once():
+                    await _uninterrupted(workers.submit(loop, prepared.start))
         except asyncio.CancelledError:
             # start() has ended by now; whether it got as far as a process is known to abandon().
             with contextlib.suppress(SandboxError):
@@ -152,7 +159,12 @@ async def _run(
             prepared.abandon()
             raise
         try:
-            result = await _supervise(prepared.request, policy, choice, prepared.run, prepared.captures, waited_since)
+            with Step("watch the command", ValueError):
+                result = await _supervise(
+                    prepared.request, policy, choice, prepared.run, prepared.captures, waited_since
+                )
+            if isinstance(result, Exception):  # what the caller's on_output or on_sample raised
+                raise result
         except BaseException:
             for capture in prepared.captures:
                 capture.discard()
@@ -169,7 +181,7 @@ async def _supervise(
     run: LevelRun,
     captures: tuple[Capture, Capture],
     waited_since: float,
-) -> ExecutionResult:
+) -> ExecutionResult | Exception:
     loop = asyncio.get_running_loop()
     child = run.child
     secrets = secrets_of_run(request, policy)
@@ -188,6 +200,8 @@ async def _supervise(
         watchdog().add(watched)
 
     watch = loop.call_later(INTERVAL_SECONDS, begin_to_watch) if works_here() else None
+    dependent = _dependent(loop, run, policy, supervision, captures)
+    loop_watch().add(dependent)
     wanted = False
     ended = child.started
     thrown_away = False
@@ -205,6 +219,7 @@ async def _supervise(
         if not thrown_away:
             supervision.stop(Status.CANCELLED)  # no effect when the command has ended
         supervision.close()
+        loop_watch().remove(dependent)
         if watch is not None:
             watch.cancel()
         if watched is not None:
@@ -212,9 +227,10 @@ async def _supervise(
         if thrown_away:
             run.abandon()
         else:
-            aftermath = await _finish(loop, run, wanted=wanted)
+            with Step("end the run", ValueError):  # arguments the system refused inside
+                aftermath = await _finish(loop, run, wanted=wanted)
     if supervision.failure is not None:
-        raise supervision.failure
+        return supervision.failure
     for stream, rest in zip(streams, aftermath.rest, strict=True):
         if not stream.ended:
             stream.feed(rest)
@@ -256,6 +272,31 @@ async def _uninterrupted(work: asyncio.Future[_Result]) -> _Result:
         work.exception()  # taken, so that it is not reported as lost
         raise cancelled
     return work.result()
+
+
+def _dependent(
+    loop: asyncio.AbstractEventLoop,
+    run: LevelRun,
+    policy: SandboxPolicy,
+    supervision: Supervision,
+    captures: tuple[Capture, Capture],
+) -> Dependent:
+    def overdue() -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(supervision.overdue)  # first: so it learns why before it sees the end
+        run.kill()
+
+    def lost() -> None:
+        try:
+            run.abandon()
+        finally:
+            for capture in captures:
+                capture.discard()
+
+    deadline = None
+    if policy.wall_seconds is not None:
+        deadline = run.child.started + policy.wall_seconds + policy.term_grace_seconds
+    return Dependent(loop.is_closed, lost, deadline, overdue)
 
 
 def _watched(

@@ -135,6 +135,14 @@ class Supervision:
             self._run.kill()
             self._after(_UNKILLABLE_SECONDS, self._finish)
 
+    def overdue(self) -> None:
+        """The deadline has long passed, and its own timer did not come: something blocked the loop."""
+        if self._closed or self._exited:
+            return
+        self.timed_out = True
+        self.cause = self.cause or Status.TIMEOUT
+        self.stop(None)
+
     def sampled(self, sample: ResourceSample) -> None:
         """Pass on what the run uses, while there is somebody to stop it for a listener that fails."""
         if self._closed or self._exited or self._on_sample is None:

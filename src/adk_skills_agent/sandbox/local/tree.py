@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 MAX_DEPTH = 32
 MAX_SECONDS = 2.0
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,64 @@ def open_own_folder(name: str, parent: int | None = None) -> int:
     if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o700 != 0o700:
         os.fchmod(descriptor, 0o700)
     return descriptor
+
+
+@contextlib.contextmanager
+def parent_of(top: int, path: str) -> Iterator[tuple[int, bytes]]:
+    """A descriptor of the folder a portable relative path is in, and its last name; no link on the way is followed.
+
+    Raises:
+        OSError: A folder on the way is not there, or a link by now.
+    """
+    *folders, name = path.encode("utf-8", "surrogateescape").split(b"/")
+    folder = os.open(".", _DIRECTORY, dir_fd=top)
+    try:
+        for part in folders:
+            below = os.open(part, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        yield folder, name
+    finally:
+        os.close(folder)
+
+
+def open_own_file(name: str | bytes, folder: int, identity: tuple[int, int], permissions: int = 0) -> int:
+    """Open the regular file that was found under a name, for reading, after giving ourselves the permission.
+
+    Args:
+        name: Its name in ``folder``.
+        folder: A descriptor.
+        identity: Its device and inode. Another run of the same user may have put something else there.
+        permissions: Which of its permissions it keeps, besides reading and writing for its owner; 0 changes them only
+            when it cannot be opened else.
+
+    Raises:
+        OSError: It is something else by now, or somebody else's.
+    """
+    if not permissions:
+        with contextlib.suppress(PermissionError):
+            return _same_file(os.open(name, _FILE, dir_fd=folder), identity)
+    if not hasattr(os, "O_PATH"):
+        mode = stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & permissions | 0o600
+        os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
+        return _same_file(os.open(name, _FILE, dir_fd=folder), identity)
+    place = _same_file(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), identity)
+    try:
+        path = f"/proc/self/fd/{place}"
+        os.chmod(path, stat.S_IMODE(os.fstat(place).st_mode) & permissions | 0o600)  # noqa: PTH101
+        return os.open(path, _FILE & ~os.O_NOFOLLOW)
+    finally:
+        os.close(place)
+
+
+def _same_file(descriptor: int, identity: tuple[int, int]) -> int:
+    info = os.fstat(descriptor)
+    if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) == identity:
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISLNK(info.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    raise OSError(errno.ESTALE, "it is not the file any more that was found")
 
 
 def make_accessible(name: str, parent: int | None = None) -> None:
