@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         create_use_skill_tool,
         with_skills,
     )
+    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.errors import ErrorCode, SandboxError, SandboxUnavailable, SkillNotFound, SkillsError
     from adk_skills_agent.format import (
@@ -53,6 +54,7 @@ _HOME = {
         "create_use_skill_tool",
         "with_skills",
     ),
+    "adk.plugins": ("CodeExecutionRecoveryPlugin",),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "errors": ("ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
     "format": (
@@ -81,6 +83,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "CodeExecutionRecoveryPlugin",
     "Diagnostic",
     "ErrorCode",
     "ExecutionRequest",
