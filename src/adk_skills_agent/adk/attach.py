@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from adk_skills_agent.adk.listing import SkillListing
 from adk_skills_agent.adk.tools.read_reference import ReadReferenceTool
 from adk_skills_agent.adk.tools.run_script import RunScriptTool
-from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
+from adk_skills_agent.adk.tools.search_skills import ListedSearchTool
 from adk_skills_agent.adk.tools.use_skill import UseSkillTool
 from adk_skills_agent.adk.toolset import SkillTools
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
@@ -111,9 +111,9 @@ def create_read_reference_tool(skills: CatalogReader) -> ReadReferenceTool:
 
 def create_search_skills_tool(
     skills: CatalogReader, *, budget_tokens: int | None = None, model: str | None = None
-) -> SearchSkillsTool:
+) -> ListedSearchTool:
     """The tool that finds skills the catalogue has no room for; give it the budget of the ``use_skill`` tool."""
-    return SearchSkillsTool(SkillListing(skills.view(), budget_tokens=budget_tokens, model=model))
+    return ListedSearchTool(SkillListing(skills.view(), budget_tokens=budget_tokens, model=model))
 
 
 def _settings(policy: SandboxPolicy | str | None, interpreters: Mapping[str, Sequence[str]] | None) -> RunSettings:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from adk_skills_agent.catalog.budget import CatalogText, catalog_budget_tokens, fit_catalog
 from adk_skills_agent.catalog.filters import SkillsView
 from adk_skills_agent.catalog.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    from adk_skills_agent.adk.skill_source import SkillSource
 
 SEARCH_TOOL = "search_skills"
 ENUM_SHARE = 0.25
@@ -23,7 +28,7 @@ class SkillListing:
 
     def __init__(
         self,
-        skills: SkillsView,
+        skills: SkillsView | SkillSource,
         *,
         budget_tokens: int | None = None,
         model: str | None = None,
@@ -33,6 +38,10 @@ class SkillListing:
         self.budget_tokens = budget_tokens if budget_tokens is not None else catalog_budget_tokens(model)
         self._search_hint = search_hint
         self._rendered: tuple[int, CatalogText, tuple[str, ...] | None] | None = None
+
+    def for_skills(self, skills: SkillsView | SkillSource) -> SkillListing:
+        """The same budget for other skills."""
+        return SkillListing(skills, budget_tokens=self.budget_tokens, search_hint=self._search_hint)
 
     @property
     def empty(self) -> bool:

@@ -12,7 +12,7 @@ from google.adk.tools.base_toolset import BaseToolset
 from adk_skills_agent.adk.listing import SEARCH_TOOL, SkillListing
 from adk_skills_agent.adk.tools.read_reference import ReadReferenceTool
 from adk_skills_agent.adk.tools.run_script import RunScriptTool
-from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
+from adk_skills_agent.adk.tools.search_skills import ListedSearchTool
 from adk_skills_agent.adk.tools.use_skill import UseSkillTool
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import IsolationLevel, Sandbox
@@ -72,7 +72,7 @@ class SkillTools(BaseToolset):
         self._grants_checked = False
         self._use = UseSkillTool(self.listing)
         self._read = ReadReferenceTool(self.listing)
-        self._search = SearchSkillsTool(self.listing)
+        self._search = ListedSearchTool(self.listing)
         self._run = RunScriptTool(self.listing, self._sandbox, settings=self._settings, owner=self, grants=self._grants)
 
     def __deepcopy__(self, memo: dict[int, object]) -> SkillTools:

@@ -16,6 +16,7 @@ from adk_skills_agent.format.models import SkillMetadata
 if TYPE_CHECKING:
     from adk_skills_agent.catalog.budget import CatalogText
     from adk_skills_agent.catalog.filters import SkillsView
+    from adk_skills_agent.catalog.scopes import Scope
     from adk_skills_agent.catalog.search import SearchHit, SearchIndex
     from adk_skills_agent.catalog.skill import Skill
 
@@ -61,6 +62,14 @@ class CatalogReader(ABC):
     @abstractmethod
     async def refresh_if_due(self) -> bool:
         """Look at the disk when the last look is old enough, off the event loop; return whether anything changed."""
+
+    @abstractmethod
+    def scope_of(self, name: str) -> Scope:
+        """Who put a skill where it was found.
+
+        Raises:
+            SkillNotFound: There is no such skill.
+        """
 
     @property
     def version(self) -> int:

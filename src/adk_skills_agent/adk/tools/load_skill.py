@@ -1,0 +1,131 @@
+"""``load_skill``: activate a skill and get its instructions (S0-157, C28, C29, C33 to C35, C38)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.answers import failure, required_text
+from adk_skills_agent.adk.approvals import permit
+from adk_skills_agent.adk.declarations import skill_name_schema
+from adk_skills_agent.adk.events import SkillActivated, SkillDropped, origin_of
+from adk_skills_agent.adk.lifecycle import SkillLifecycleMode
+from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+from adk_skills_agent.errors import SkillNotFound, SkillsError
+from adk_skills_agent.sandbox.contract import SKILL_DIR
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.active_skills import Activation
+    from adk_skills_agent.adk.known_skill import KnownSkill
+    from adk_skills_agent.adk.skill_runtime import SkillRuntime
+    from adk_skills_agent.adk.skill_text import SkillText
+
+NAME = "load_skill"
+
+
+class LoadSkillTool(ToolsetTool):
+    """Activates a skill. Its instructions are in the answer and, from the next request on, in the system instruction."""
+
+    argument = "skill_name"
+    required = ("skill_name",)
+
+    def __init__(self, runtime: SkillRuntime, description: str = "") -> None:
+        super().__init__(runtime, NAME, description or "Loads the SKILL.md instructions for a given skill.")
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """One argument: the name, an enum of the valid ones while it fits (C29)."""
+        return {self.argument: skill_name_schema(self.runtime.listing.names)}
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+        """The instructions, the files, and what had to make room."""
+        runtime = self.runtime
+        refused = runtime.guard.refused(tool_context, "skill")
+        if refused is not None:
+            return refused
+        name = required_text(args, self.argument)
+        origin = origin_of(tool_context)
+        try:
+            skill = await runtime.skill(tool_context, name)
+            pending = await permit(runtime, tool_context, skill, "activate")
+            if pending is not None:
+                return pending
+            text = await runtime.text(skill, tool_context)
+        except SkillNotFound as error:
+            runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
+            return runtime.guard.miss(tool_context, "skill", failure(error), name)
+        except SkillsError as error:
+            runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
+            raise
+        earlier = next((one for one in runtime.active.records(tool_context) if one.name == skill.name), None)
+        version = await asyncio.to_thread(skill.version)
+        activation = runtime.active.activate(tool_context, skill.name, tokens=text.tokens, digest=text.digest)
+        runtime.guard.success(tool_context, "skill")
+        tell_of_activation(runtime, tool_context, skill, text, activation, version)
+        if earlier is not None and earlier.digest == text.digest:
+            return self._already(skill, activation)
+        return self._loaded(skill, text, activation)
+
+    def _already(self, skill: KnownSkill, activation: Activation) -> dict[str, object]:
+        """The text is in the request already, once."""
+        answer: dict[str, object] = {
+            "skill_name": skill.name,
+            "status": "active",
+            "detail": "The skill was loaded before and its instructions are in force. Follow them; do not load it again.",
+        }
+        return answer | self._displaced(skill, activation)
+
+    def _loaded(self, skill: KnownSkill, text: SkillText, activation: Activation) -> dict[str, object]:
+        body = text.body
+        if text.whole_chars is not None:
+            body = f"{body}\n{text.cut_note(self.runtime.tool_name('load_skill_resource'))}"
+        answer: dict[str, object] = {"skill_name": skill.name, "instructions": body, "frontmatter": skill.frontmatter()}
+        if self.runtime.file_list:
+            answer["base_directory"] = str(SKILL_DIR)
+            answer["files"] = list(text.files)
+            if text.more_files:
+                answer["more_files"] = text.more_files
+        return answer | self._displaced(skill, activation)
+
+    def _displaced(self, skill: KnownSkill, activation: Activation) -> dict[str, object]:
+        said: dict[str, object] = {}
+        if activation.released:
+            said["unloaded_skills"] = list(activation.released)
+        if activation.dropped:
+            said["dropped_skills"] = list(activation.dropped)
+            said["note"] = "The dropped skills had no room any more; their instructions no longer apply."
+        if self.runtime.active.lifecycle.mode_of(skill.name) is SkillLifecycleMode.EPHEMERAL:
+            said["lifecycle_notice"] = (
+                "This skill is released at the end of the current turn. Do what it is needed for now; "
+                "in a later turn, load it again."
+            )
+        return said
+
+
+def tell_of_activation(
+    runtime: SkillRuntime,
+    tool_context: ToolContext,
+    skill: KnownSkill,
+    text: SkillText,
+    activation: Activation,
+    version: str,
+    how: str = "tool",
+) -> None:
+    """The events of an activation: the skill itself and those that made room for it."""
+    origin = origin_of(tool_context)
+    runtime.events.emit(
+        SkillActivated(
+            origin=origin,
+            skill=skill.name,
+            version=version,
+            tokens=text.tokens,
+            how=how,
+            again=activation.already,
+        )
+    )
+    for name in activation.dropped:
+        runtime.events.emit(SkillDropped(origin=origin, skill=name, reason="budget"))
+    for name in activation.released:
+        bounded = runtime.active.lifecycle.mode_of(name) is SkillLifecycleMode.BOUNDED
+        runtime.events.emit(SkillDropped(origin=origin, skill=name, reason="bounded" if bounded else "expired"))
