@@ -17,6 +17,20 @@ if TYPE_CHECKING:
         create_use_skill_tool,
         with_skills,
     )
+    from adk_skills_agent.adk.audit_log import AuditLog
+    from adk_skills_agent.adk.events import (
+        ApprovalDecided,
+        ApprovalRequested,
+        GuardTripped,
+        ResourceRead,
+        ScriptFinished,
+        ScriptStarted,
+        SkillActivated,
+        SkillDiscovered,
+        SkillDropped,
+        SkillEvent,
+    )
+    from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.errors import ErrorCode, SandboxError, SandboxUnavailable, SkillNotFound, SkillsError
@@ -54,6 +68,20 @@ _HOME = {
         "create_use_skill_tool",
         "with_skills",
     ),
+    "adk.audit_log": ("AuditLog",),
+    "adk.events": (
+        "ApprovalDecided",
+        "ApprovalRequested",
+        "GuardTripped",
+        "ResourceRead",
+        "ScriptFinished",
+        "ScriptStarted",
+        "SkillActivated",
+        "SkillDiscovered",
+        "SkillDropped",
+        "SkillEvent",
+    ),
+    "adk.permissions": ("Permissions",),
     "adk.plugins": ("CodeExecutionRecoveryPlugin",),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "errors": ("ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
@@ -83,21 +111,33 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "ApprovalDecided",
+    "ApprovalRequested",
+    "AuditLog",
     "CodeExecutionRecoveryPlugin",
     "Diagnostic",
     "ErrorCode",
     "ExecutionRequest",
     "ExecutionResult",
+    "GuardTripped",
     "IsolationReport",
     "Network",
+    "Permissions",
     "RegistryConfig",
+    "ResourceRead",
     "Sandbox",
     "SandboxError",
     "SandboxPolicy",
     "SandboxUnavailable",
+    "ScriptFinished",
+    "ScriptStarted",
     "Secret",
     "Severity",
     "Skill",
+    "SkillActivated",
+    "SkillDiscovered",
+    "SkillDropped",
+    "SkillEvent",
     "SkillMetadata",
     "SkillNotFound",
     "SkillTools",

@@ -1,6 +1,6 @@
 """The table of behaviours against google-adk, read out of the tests that prove each row.
 
-A test says it with ``@pytest.mark.behaviour("better", "a script's deadline", google="ignored for Python", ours="holds")``.
+A test says it with ``@pytest.mark.behaviour("better", "a deadline", google="ignored for Python", ours="holds")``.
 The kinds are ``same`` (as google-adk), ``better`` (it does otherwise, measured) and ``optional`` (off until asked for).
 """
 

@@ -80,9 +80,7 @@ class ActiveSkills:
         tool: The name of the toolset's tool that loads skills, with its prefix.
     """
 
-    def __init__(
-        self, lifecycle: SkillLifecycleConfig, budget_tokens: int | None, tool: str = "load_skill"
-    ) -> None:
+    def __init__(self, lifecycle: SkillLifecycleConfig, budget_tokens: int | None, tool: str = "load_skill") -> None:
         self.lifecycle = lifecycle
         self._budget = budget_tokens
         self._tool = tool
@@ -180,15 +178,19 @@ class ActiveSkills:
 
 
 def turn_of(context: ReadonlyContext) -> str:
-    """What names the turn a context is in: the invocation, and in ``run_live`` how many turns it has finished."""
+    """What names the turn a context is in: the invocation, and in ``run_live`` how often the user has spoken in it.
+
+    ``run_live`` is one invocation for the whole stream. Its ``turn_complete`` does not end a turn: the model's part of
+    one has several when it calls tools.
+    """
     invocation = context.invocation_id
-    finished = 0
-    events = getattr(context.session, "events", None)
-    for event in reversed(events if isinstance(events, list) else ()):
+    spoken = 0
+    events: object = getattr(context.session, "events", None)
+    for event in reversed(events) if isinstance(events, list) else ():
         if event.invocation_id != invocation:
             break
-        finished += event.turn_complete is True and not event.partial
-    return f"{invocation}#{finished}" if finished else str(invocation)
+        spoken += event.author == "user" and not event.partial and not event.get_function_responses()
+    return f"{invocation}#{spoken}" if spoken > 1 else str(invocation)
 
 
 def _stored(state: Any, agent: str) -> list[ActiveSkill]:
@@ -196,9 +198,7 @@ def _stored(state: Any, agent: str) -> list[ActiveSkill]:
     entries = _entries(state)
     prefix = skill_key(agent, "")
     own = {key[len(prefix) :]: value for key, value in entries.items() if key.startswith(prefix)}
-    found = [
-        _from_state(name, value) for name, value in own.items() if isinstance(value, dict) and value.get("active")
-    ]
+    found = [_from_state(name, value) for name, value in own.items() if isinstance(value, dict) and value.get("active")]
     listed = state.get(state_key(agent))
     theirs = _their_records(state, agent)
     for position, name in enumerate(listed if isinstance(listed, (list, tuple)) else ()):
@@ -266,8 +266,7 @@ def _released() -> dict[str, object]:
 def _write(
     state: MutableMapping[str, Any] | Any, agent: str, changes: Mapping[str, dict[str, object]], names: list[str]
 ) -> None:
-    for name, record in changes.items():
-        state[skill_key(agent, name)] = record
+    state.update({skill_key(agent, name): record for name, record in changes.items()})
     try:
         state[state_key(agent)] = names
     except StateSchemaError:

@@ -20,6 +20,7 @@ from adk_skills_agent.catalog.approved import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode
 
 if TYPE_CHECKING:
+    from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.tools.tool_confirmation import ToolConfirmation
     from google.adk.tools.tool_context import ToolContext
 
@@ -83,11 +84,82 @@ async def approve(
     question = _Question(tool_context, skill, decision, runtime.permissions, runtime.events)
     if decision.verdict is Verdict.DENY:
         return question.denied()
-    await asyncio.to_thread(question.look_up)
-    question.missing = question.not_yet_approved()
-    if tool_context.tool_confirmation is not None:
-        return await question.answered(tool_context.tool_confirmation)
-    return question.ask() if question.missing else None
+    return await question.put()
+
+
+async def may_stay_in_force(runtime: SkillRuntime, context: ReadonlyContext, skill: KnownSkill) -> bool:
+    """Whether an active skill may still tell the model what it says now.
+
+    A skill that was approved is not, once a byte of it changed: its new instructions need a new approval.
+
+    Args:
+        runtime: The toolset's permissions.
+        context: Of the request.
+        skill: The active skill.
+
+    Raises:
+        SkillsError: The skill cannot be read, so its version is not known.
+    """
+    decision = runtime.permissions.decide(skill, "activate")
+    if decision.verdict is not Verdict.ASK:
+        return decision.verdict is Verdict.ALLOW
+    approvals = _Approvals(context, skill, runtime.permissions)
+    await asyncio.to_thread(approvals.look_up)
+    return not approvals.missing(decision) or context.state.get(approvals.loaded_key) == approvals.version
+
+
+class _Approvals:
+    """What is approved of one skill, for one agent in one session.
+
+    Args:
+        context: The session and the agent.
+        skill: The skill.
+        permissions: Where the owner's approvals are.
+    """
+
+    def __init__(self, context: ReadonlyContext, skill: KnownSkill, permissions: Permissions) -> None:
+        self._state = context.state
+        self._agent = context.agent_name
+        self._skill = skill
+        self._file = permissions.approvals
+        self._by_owner: dict[str, str] = {}
+        self.version = ""
+
+    @property
+    def loaded_key(self) -> str:
+        """Where the state keeps the version that the user let the agent load."""
+        return f"_adk_skill_approved_load:{self._agent}:{self._skill.name}"
+
+    def key(self, subject: str) -> str:
+        """Where the state keeps the version in which something is approved for the session."""
+        return f"_adk_skill_approval:{self._agent}:{self._skill.name}:{subject}"
+
+    def look_up(self) -> None:
+        """Find the version and the owner's approvals. Reads files.
+
+        Raises:
+            SkillsError: The skill cannot be read.
+        """
+        self.version = self._skill.version()
+        try:
+            listed = ApprovedSkills(self._file).read()
+        except ConfigError as error:
+            logger.warning("%s Nothing is approved by it.", error.message)
+            return
+        self._by_owner = {one.subject: one.version for one in listed if one.skill == self._skill.name}
+
+    def missing(self, decision: Decision) -> tuple[str, ...]:
+        """What the user must still say yes to."""
+        # What allowed-tools requests is approved with the skill, which is then among the subjects itself.
+        wanted = [subject for subject in decision.subjects if subject not in decision.requested]
+        return tuple(subject for subject in wanted if self.version not in self._versions(subject))
+
+    def was_another_version(self, subjects: Collection[str]) -> bool:
+        """Whether one of them is approved in other bytes."""
+        return any(self._versions(subject) - {None, self.version} for subject in subjects)
+
+    def _versions(self, subject: str) -> set[object]:
+        return {self._state.get(self.key(subject)), self._by_owner.get(subject)}
 
 
 class _Question:
@@ -106,25 +178,20 @@ class _Question:
         self._decision = decision
         self._permissions = permissions
         self._events = events
-        self._version = ""
-        self._by_owner: dict[str, str] = {}
-        self.missing: tuple[str, ...] = ()
+        self._approvals = _Approvals(tool_context, skill, permissions)
+        self._missing: tuple[str, ...] = ()
 
-    def look_up(self) -> None:
-        """Find the version and the owner's approvals. Reads files."""
-        self._version = self._skill.version()
-        try:
-            listed = ApprovedSkills(self._permissions.approvals).read()
-        except ConfigError as error:
-            logger.warning("%s Nothing is approved by it.", error.message)
-            return
-        self._by_owner = {one.subject: one.version for one in listed if one.skill == self._skill.name}
+    @property
+    def _version(self) -> str:
+        return self._approvals.version
 
-    def not_yet_approved(self) -> tuple[str, ...]:
-        """What the user must still say yes to."""
-        # What allowed-tools requests is approved with the skill, which is then among the subjects itself.
-        wanted = [subject for subject in self._decision.subjects if subject not in self._decision.requested]
-        return tuple(subject for subject in wanted if self._version not in self._approved_versions(subject))
+    async def put(self) -> dict[str, Any] | None:
+        """Find out what is missing, and ask for it or take the answer."""
+        await asyncio.to_thread(self._approvals.look_up)
+        self._missing = self._approvals.missing(self._decision)
+        if self._context.tool_confirmation is not None:
+            return await self._answered(self._context.tool_confirmation)
+        return self._ask() if self._missing else None
 
     def denied(self) -> dict[str, Any]:
         """The answer when a rule forbids it."""
@@ -136,7 +203,7 @@ class _Question:
             f"{self._what()} is not allowed here. Do not try again; go on without it and tell the user.",
         )
 
-    def ask(self) -> dict[str, Any]:
+    def _ask(self) -> dict[str, Any]:
         """Put the question to the user and pause."""
         if self._refused_before():
             self._tell_decision("rejected", "user", reason="the user refused it earlier in this turn")
@@ -144,7 +211,7 @@ class _Question:
         if not self._context.function_call_id:
             self._tell_decision("denied", "rule", reason="the call has no id, so nobody can be asked")
             return _refusal(ErrorCode.PERMISSION_DENIED, f"{self._what()} needs the user's approval.")
-        if self._was_approved_in_another_version():
+        if self._approvals.was_another_version(self._missing):
             self._tell_decision("revoked", "change", reason="the skill changed since it was approved")
         self._events.emit(
             ApprovalRequested(
@@ -153,7 +220,7 @@ class _Question:
                 action=self._decision.action,
                 target=self._decision.target,
                 version=self._version,
-                subjects=self.missing,
+                subjects=self._missing,
                 rule=self._rule(),
                 reason=self._decision.reason,
             )
@@ -165,18 +232,18 @@ class _Question:
             "The user is asked to approve this call. Do not repeat it; it goes on by itself once they answer.",
         )
 
-    async def answered(self, answer: ToolConfirmation) -> dict[str, Any] | None:
+    async def _answered(self, answer: ToolConfirmation) -> dict[str, Any] | None:
         """Act on the user's answer."""
         asked = _asked(self._context)
         if asked is not None and not answer.confirmed:  # a refusal counts, whatever was approved or changed meanwhile
-            self.missing = asked.subjects
+            self._missing = asked.subjects
             for subject in asked.subjects:
                 self._context.state[self._refusal_key(subject)] = self._version
             self._tell_decision("rejected", "user")
             return self._rejection()
-        if not self.missing:
+        if not self._missing:
             return None
-        if asked is None or asked.version != self._version or not set(self.missing) <= set(asked.subjects):
+        if asked is None or asked.version != self._version or not set(self._missing) <= set(asked.subjects):
             # google-adk puts no second question for one call, so the model has to make a new one.
             self._tell_decision("revoked", "change", reason="the skill changed after the question was asked")
             return _refusal(
@@ -185,29 +252,25 @@ class _Question:
                 "Call the tool again to ask anew.",
             )
         kept = await self._keep(self._how_long(answer.payload))
+        if self._decision.action == "activate":
+            self._context.state[self._approvals.loaded_key] = self._version
         self._tell_decision("approved", "user", kept=kept)
         return None
 
-    def _approved_versions(self, subject: str) -> set[object]:
-        return {self._context.state.get(self._key(subject)), self._by_owner.get(subject)}
-
-    def _was_approved_in_another_version(self) -> bool:
-        return any(self._approved_versions(subject) - {None, self._version} for subject in self.missing)
-
     def _refused_before(self) -> bool:
-        return any(self._context.state.get(self._refusal_key(subject)) == self._version for subject in self.missing)
+        return any(self._context.state.get(self._refusal_key(subject)) == self._version for subject in self._missing)
 
     async def _keep(self, keep: Keep) -> Keep:
         if keep is Keep.OWNER:
-            lines = [Approval(self._skill.name, subject, self._version) for subject in self.missing]
+            lines = [Approval(self._skill.name, subject, self._version) for subject in self._missing]
             try:
                 await asyncio.to_thread(ApprovedSkills(self._permissions.approvals).add, lines)
             except ConfigError as error:
                 logger.warning("%s The approval holds for this session only.", error.message)
                 keep = Keep.SESSION
         if keep is Keep.SESSION:
-            for subject in self.missing:
-                self._context.state[self._key(subject)] = self._version
+            for subject in self._missing:
+                self._context.state[self._approvals.key(subject)] = self._version
         return keep
 
     def _how_long(self, payload: object) -> Keep:
@@ -216,9 +279,6 @@ class _Question:
         wish = payload.get("remember") if isinstance(payload, Mapping) else None
         wished = Keep(wish) if wish in order else self._permissions.remember
         return min(wished, self._permissions.remember, key=order.index)
-
-    def _key(self, subject: str) -> str:
-        return f"_adk_skill_approval:{self._context.agent_name}:{self._skill.name}:{subject}"
 
     def _refusal_key(self, subject: str) -> str:
         invocation = self._context.invocation_id
@@ -238,7 +298,7 @@ class _Question:
 
     def _hint(self) -> str:
         sentences = [f"{self._what()}? ({self._decision.reason}; version {self._version[:_SHOWN_DIGEST]})"]
-        if SKILL in self.missing:
+        if SKILL in self._missing:
             sentences.append("If you approve, its files may be read and its scripts may run in the sandbox.")
             if self._skill.allowed_tools:
                 sentences.append(f"It also asks to use without asking: {_listed(self._skill.allowed_tools)}.")
@@ -256,11 +316,11 @@ class _Question:
                 "action": self._decision.action,
                 "target": self._decision.target,
                 "version": self._version,
-                "approves": list(self.missing),
+                "approves": list(self._missing),
             },
             "remember": self._permissions.remember.value,
         }
-        if SKILL in self.missing and self._skill.allowed_tools:
+        if SKILL in self._missing and self._skill.allowed_tools:
             payload[_MARK]["allowed_tools"] = list(self._skill.allowed_tools)
         return payload
 
@@ -275,7 +335,7 @@ class _Question:
                 action=self._decision.action,
                 target=self._decision.target,
                 version=self._version,
-                subjects=self.missing,
+                subjects=self._missing,
                 rule=self._rule(),
                 reason=reason or self._decision.reason,
             )

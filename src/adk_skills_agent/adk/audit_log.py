@@ -106,12 +106,11 @@ class AuditLog:
         if not self.flush():
             logger.error("the audit log %s did not take all events within %.0f s", self.path, _CLOSE_SECONDS)
         with self._changed:
-            self._closing = True
-            self._changed.notify_all()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+            self._closing = thread is not None
+            self._changed.notify_all()
+        if thread is not None:
             thread.join(_CLOSE_SECONDS)
-        atexit.unregister(self.close)
 
     def _start_over(self) -> None:
         self._process = os.getpid()
@@ -133,6 +132,7 @@ class AuditLog:
                 if not self._waiting:  # closed, or idle for long enough
                     self._thread = None
                     self._closing = False
+                    atexit.unregister(self.close)
                     if self._file is not None:
                         os.close(self._file)
                         self._file = None

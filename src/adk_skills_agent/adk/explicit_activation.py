@@ -7,14 +7,14 @@ before the stream began is seen: its request is prepared once.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.active_skills import skill_key, state_key
 from adk_skills_agent.adk.committing import commit
 from adk_skills_agent.adk.permissions import Verdict
-from adk_skills_agent.adk.tools.load_skill import tell_of_activation
+from adk_skills_agent.adk.tools.load_skill import tell_of_activation, version_of
 from adk_skills_agent.adk.user_mentions import mentioned_skills
 from adk_skills_agent.errors import SkillsError
 
@@ -26,38 +26,43 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -> str:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user's message led to.
+
+    Attributes:
+        text: What the model is told of it in this request; empty when nothing was named.
+        activated: The skills that became active just now.
+    """
+
+    text: str = ""
+    activated: tuple[str, ...] = ()
+
+
+async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -> Asked:
     """Activate what the user's message names, once for each message.
 
     Args:
         runtime: The toolset.
         tool_context: Of the request's preparation.
-
-    Returns:
-        What the model is told in this request; empty when nothing was named.
     """
     source = runtime.source
     names = mentioned_skills(tool_context.user_content, lambda name: source.local(name) is not None)
     if not names:
-        return ""
+        return Asked()
     agent, invocation = tool_context.agent_name, tool_context.invocation_id
     handled = f"adk_skills_asked:{agent}"
-    first = tool_context.state.get(handled) != invocation
-    active: list[str] = runtime.active.active(tool_context)
+    before = runtime.active.active(tool_context)
     waiting: list[str] = []
-    for name in names:
-        if first and not await _activated(runtime, tool_context, name):
-            waiting.append(name)
-        elif first:
-            active.append(name)
-    if first:
+    if tool_context.state.get(handled) != invocation:
+        waiting = [name for name in names if not await _activated(runtime, tool_context, name)]
         tool_context.state[handled] = invocation
         await commit(tool_context, (handled, state_key(agent), skill_key(agent, "")))
+    active = runtime.active.active(tool_context)
+    told = [f"The user asked for the skill {name} by name; it is loaded. Use it." for name in names if name in active]
     load = runtime.tool_name("load_skill")
-    asked = [name for name in names if name in active]
-    told = [f"The user asked for the skill {name} by name; it is loaded. Use it." for name in asked]
     told += [f"The user asked for the skill {name} by name. Call {load} with it." for name in waiting]
-    return "\n".join(told)
+    return Asked("\n".join(told), tuple(name for name in active if name not in before))
 
 
 async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str) -> bool:
@@ -67,7 +72,7 @@ async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str
         if runtime.permissions.decide(skill, "activate").verdict is not Verdict.ALLOW:
             return False
         text = await runtime.text(skill, tool_context)
-        version = await asyncio.to_thread(skill.version)
+        version = await version_of(skill)
     except SkillsError as error:
         logger.warning("the skill %s that the user asked for cannot be read: %s", name, error.message)
         return False

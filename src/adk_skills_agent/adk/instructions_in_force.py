@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from google.genai import types
 
 from adk_skills_agent.adk.active_skills import ActiveSkill, skill_key, state_key
+from adk_skills_agent.adk.approvals import may_stay_in_force
 from adk_skills_agent.adk.committing import commit
 from adk_skills_agent.adk.events import SkillDropped, origin_of
 from adk_skills_agent.errors import SkillNotFound, SkillsError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_OTHER_AGENT = re.compile(r"\A\[(?P<agent>[^\]\n]+)\] `(?:\w+_)?(?:load_skill|use_skill)` tool returned result: ")
+_OTHER_AGENT = re.compile(r"\A\[(?P<agent>[^\]\n]+)\] `(?:\w+_)?(?:load_skill|use_skill)` tool returned result:")
 """How google-adk shows an agent the tool answers of another."""
 _SKILL_NAME = re.compile(r"'skill_name': '([^']*)'")
 _KEPT = ("unloaded_skills", "dropped_skills", "lifecycle_notice", "note")
@@ -52,20 +53,28 @@ class InForce:
     changed: set[str] = field(default_factory=set)
     lost: dict[str, str] = field(default_factory=dict)
 
-    def block(self, resource_tool: str) -> str:
-        """The part of the system instruction; empty when nothing is to be said."""
+    def block(self, resource_tool: str, unload_tool: str | None = None) -> str:
+        """The part of the system instruction; empty when nothing is to be said.
+
+        Args:
+            resource_tool: The tool that reads files of a skill.
+            unload_tool: The tool that releases a skill, when the model has it.
+        """
         if not self.texts and not self.lost:
             return ""
         parts = ["<active_skills>"]
         if self.texts:
-            parts.append("These skills are loaded. Follow their instructions; do not load them again.")
+            release = f" When the task of one is finished, you may call {unload_tool}." if unload_tool else ""
+            parts.append(f"These skills are loaded. Follow their instructions; do not load them again.{release}")
         parts += [text.block(resource_tool, name in self.changed) for name, text in self.texts.items()]
         parts += [f"The skill {name} is not active any more: {why}" for name, why in self.lost.items()]
         parts.append("</active_skills>")
         return "\n".join(parts)
 
 
-async def put_in_force(runtime: SkillRuntime, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+async def put_in_force(
+    runtime: SkillRuntime, tool_context: ToolContext, llm_request: LlmRequest, *, unloadable: bool = False
+) -> None:
     """Write the active skills into the system instruction and take them out of the history of this request.
 
     A skill whose text cannot be had, or that has no room, is released for good, so that the state never claims what
@@ -75,18 +84,21 @@ async def put_in_force(runtime: SkillRuntime, tool_context: ToolContext, llm_req
         runtime: The toolset.
         tool_context: Of the request's preparation.
         llm_request: The request.
+        unloadable: Whether the model has the tool that releases a skill.
     """
     found = await _in_force(runtime, tool_context)
     if found.lost:
         runtime.active.deactivate(tool_context, *found.lost)
         agent = tool_context.agent_name
         await commit(tool_context, (state_key(agent), skill_key(agent, "")))
-    block = found.block(runtime.tool_name("load_skill_resource"))
+    unload = runtime.tool_name("unload_skill") if unloadable else None
+    block = found.block(runtime.tool_name("load_skill_resource"), unload)
     if block:
         llm_request.append_instructions([block])
-    if isinstance(llm_request.contents, list):
+    contents = getattr(llm_request, "contents", None)
+    if contents:
         load = runtime.tool_name("load_skill")
-        llm_request.contents[:] = [_without_bodies(content, load, found.texts) for content in llm_request.contents]
+        contents[:] = [_without_bodies(content, load, found.texts) for content in contents]
 
 
 async def _in_force(runtime: SkillRuntime, tool_context: ToolContext) -> InForce:
@@ -115,6 +127,8 @@ async def _text_of(runtime: SkillRuntime, tool_context: ToolContext, record: Act
     """The text of an active skill, or why there is none."""
     try:
         skill = await runtime.skill(tool_context, record.name)
+        if not await may_stay_in_force(runtime, tool_context, skill):
+            return "it changed since the user approved it. Load it again if you need it; the user is asked."
         text = await runtime.text(skill, tool_context)
     except SkillsError as error:
         logger.warning("the active skill %s cannot be read: %s", record.name, error.message)
@@ -163,4 +177,3 @@ def _short_answer(answer: Mapping[str, Any], is_active: Callable[[str], bool]) -
             "detail": "This skill is not active; its instructions no longer apply. Load it again if you need it.",
         }
     return {"skill_name": name, **status, **{key: answer[key] for key in _KEPT if key in answer}}
-

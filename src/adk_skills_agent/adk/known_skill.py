@@ -152,9 +152,7 @@ def wanted_tools(text: str | None) -> tuple[str, ...]:
     return tuple(_TOOL.findall(text)) if text else ()
 
 
-def not_found(
-    name: str, path: str, files: Sequence[str], prefixes: Sequence[str]
-) -> ResourceNotFound | ScriptNotFound:
+def not_found(name: str, path: str, files: Sequence[str], prefixes: Sequence[str]) -> ResourceNotFound | ScriptNotFound:
     """The error for a path that the skill does not have, in google-adk's words, with the nearest that it has.
 
     Without anything near, ``suggestions`` are the first files there are: a model that sees them stops guessing.

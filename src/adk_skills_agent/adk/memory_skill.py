@@ -48,19 +48,19 @@ class MemorySkill(KnownSkill):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Of the frontmatter."""
-        own = self.object.frontmatter.metadata
+        own = getattr(self.object.frontmatter, "metadata", None)
         return own if isinstance(own, Mapping) else {}
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
         """The entries of the field."""
-        text = self.object.frontmatter.allowed_tools
+        text = getattr(self.object.frontmatter, "allowed_tools", None)
         return wanted_tools(text) if isinstance(text, str) else ()
 
     @property
     def compatibility(self) -> str | None:
         """Of the frontmatter."""
-        text = self.object.frontmatter.compatibility
+        text = getattr(self.object.frontmatter, "compatibility", None)
         return text if isinstance(text, str) else None
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +14,9 @@ from google.adk.tools.base_toolset import BaseToolset
 from adk_skills_agent.adk.events import SkillDropped, origin_of
 from adk_skills_agent.adk.explicit_activation import activate_mentioned
 from adk_skills_agent.adk.instructions_in_force import put_in_force
+from adk_skills_agent.adk.permitted_tools import permitted_tools
 from adk_skills_agent.adk.script_readiness import ScriptReadiness
+from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
 
 if TYPE_CHECKING:
@@ -22,9 +26,11 @@ if TYPE_CHECKING:
     from google.adk.tools.base_toolset import ToolPredicate
     from google.adk.tools.tool_context import ToolContext
 
-    from adk_skills_agent.adk.additional_tools import AdditionalTools
+    from adk_skills_agent.adk.known_skill import KnownSkill
     from adk_skills_agent.adk.skill_runtime import SkillRuntime
     from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+
+logger = logging.getLogger(__name__)
 
 
 class RuntimeToolset(BaseToolset):
@@ -32,7 +38,6 @@ class RuntimeToolset(BaseToolset):
 
     Args:
         runtime: What its tools share.
-        additional: Tools that skills may ask for.
         owns_sandbox: Whether ``close`` releases the sandbox.
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
@@ -41,7 +46,6 @@ class RuntimeToolset(BaseToolset):
     def __init__(
         self,
         runtime: SkillRuntime,
-        additional: AdditionalTools,
         *,
         owns_sandbox: bool,
         tool_filter: ToolPredicate | list[str] | None,
@@ -52,7 +56,6 @@ class RuntimeToolset(BaseToolset):
         # brings tools, so they are asked for anew. It has no public name.
         self._use_invocation_cache = False
         self.runtime = runtime
-        self.additional = additional
         self._owns_sandbox = owns_sandbox
         sandbox = runtime.sandbox
         self._scripts_ready = ScriptReadiness(sandbox, runtime.settings.policy) if sandbox is not None else None
@@ -66,12 +69,12 @@ class RuntimeToolset(BaseToolset):
         """The toolset's own tools, in the order in which they are declared."""
 
     @abstractmethod
-    async def introduce(self, tool_context: ToolContext, llm_request: LlmRequest, offered: set[str]) -> list[str]:
+    async def introduce(self, llm_request: LlmRequest, tool_context: ToolContext, offered: set[str]) -> list[str]:
         """What the system instruction says of skills before those that are active.
 
         Args:
-            tool_context: Of the request's preparation.
             llm_request: The request.
+            tool_context: Of its preparation.
             offered: Own names of the tools that this request declares.
         """
 
@@ -81,17 +84,10 @@ class RuntimeToolset(BaseToolset):
         await runtime.source.refresh_if_due()
         if runtime.empty:
             return []
-        tools: list[BaseTool] = list(self.core_tools(readonly_context))
-        if self._scripts_ready is not None and runtime.code_executor is None and runtime.environment is None:
-            script_tool = runtime.names.get("run_skill_script", "run_skill_script")
-            if not await self._scripts_ready():
-                tools = [tool for tool in tools if tool.name != script_tool]
+        tools: list[BaseTool] = list(await self._working_tools(readonly_context))
         if readonly_context is not None:
-            wanted: list[str] = []
-            for name in runtime.active.active(readonly_context):
-                skill = await runtime.source.get(name, readonly_context.invocation_id)
-                wanted += skill.additional_tools if skill is not None else ()
-            tools += await self.additional.resolve(wanted, [tool.name for tool in tools], readonly_context)
+            names = runtime.active.active(readonly_context)
+            tools += await self._brought_by(names, [tool.name for tool in tools], readonly_context)
         return [tool for tool in tools if self._is_tool_selected(tool, readonly_context)]
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
@@ -103,16 +99,70 @@ class RuntimeToolset(BaseToolset):
             await environment.initialize()
         if runtime.empty:
             return
-        offered = {
-            tool.base_name
-            for tool in self.core_tools(tool_context)
-            if self._is_tool_selected(tool, tool_context) and tool.offered(tool_context)
-        }
-        told = await self.introduce(tool_context, llm_request, offered)
+        working = await self._working_tools(tool_context)
+        selected = [tool for tool in working if self._is_tool_selected(tool, tool_context)]
+        offered = {tool.base_name for tool in selected if tool.offered(tool_context)}
+        told = await self.introduce(llm_request, tool_context, offered)
         asked = await activate_mentioned(runtime, tool_context)
-        if told or asked:
-            llm_request.append_instructions([*told, *([asked] if asked else [])])
-        await put_in_force(runtime, tool_context, llm_request)
+        if asked.text:
+            told.append(asked.text)
+        if told:
+            llm_request.append_instructions(told)
+        if asked.activated:
+            llm_request.append_tools(await self._brought_now(asked.activated, tool_context))
+        unloadable = self._offer_unload(tool_context, llm_request)
+        await put_in_force(runtime, tool_context, llm_request, unloadable=unloadable)
+
+    async def _working_tools(self, context: ReadonlyContext | None) -> list[ToolsetTool]:
+        """The toolset's own tools without the one for scripts where nothing may run."""
+        runtime = self.runtime
+        tools = list(self.core_tools(context))
+        ours = self._scripts_ready is not None and runtime.code_executor is None and runtime.environment is None
+        if ours and self._scripts_ready is not None and not await self._scripts_ready():
+            tools = [tool for tool in tools if tool.base_name != "run_skill_script"]
+        return tools
+
+    async def _brought_by(self, names: Sequence[str], taken: Sequence[str], context: ReadonlyContext) -> list[BaseTool]:
+        """The tools that active skills bring, as far as the owner's rules let them."""
+        active: list[KnownSkill] = []
+        for name in names:
+            try:
+                active.append(await self.runtime.skill(context, name))
+            except SkillsError as error:
+                logger.warning("the tools of the active skill %s are not available: %s", name, error.message)
+        wanted = [tool for skill in active for tool in skill.additional_tools]
+        return permitted_tools(self.runtime, await self.runtime.additional.resolve(wanted, taken, context), active)
+
+    async def _brought_now(self, activated: Sequence[str], tool_context: ToolContext) -> list[BaseTool]:
+        """The tools that skills bring which became active after this request's tools were resolved."""
+        names = self.runtime.active.active(tool_context)
+        core = [tool.base_name for tool in self.core_tools(tool_context)]
+        before = await self._brought_by([name for name in names if name not in activated], core, tool_context)
+        known = {tool.name for tool in before}
+        brought = await self._brought_by(activated, core, tool_context)
+        wanted = {f"{self.runtime.prefix}{tool.name}" for tool in brought if tool.name not in known}
+        return [tool for tool in await self.get_tools_with_prefix(tool_context) if tool.name in wanted]
+
+    @abstractmethod
+    def unload_tool(self) -> ToolsetTool | None:
+        """The tool that releases a skill, if the toolset has one."""
+
+    def _offer_unload(self, tool_context: ToolContext, llm_request: LlmRequest) -> bool:
+        """Declare the tool that releases a skill where it can be of use; whether it is declared.
+
+        That is with an active skill, and in ``run_live``, whose tools are declared once for the whole stream. It is
+        decided here and not in ``get_tools``, which knows neither what the user's message activates nor the stream.
+        """
+        tool = self.unload_tool()
+        if tool is None or not self._is_tool_selected(tool, tool_context):
+            return False
+        live = tool_context.get_invocation_context().live_request_queue is not None
+        if not live and not self.runtime.active.active(tool_context):
+            return False
+        named = copy.copy(tool)
+        named.name = self.runtime.tool_name(tool.base_name)
+        llm_request.append_tools([named])
+        return True
 
     def skill_names(self) -> list[str]:
         """The names a user can complete after ``$`` or ``/`` (C31)."""
@@ -167,7 +217,7 @@ class RuntimeToolset(BaseToolset):
         environment = runtime.environment
         if environment is not None and environment.is_initialized:
             await environment.close()
-        await self.additional.close()
+        await self.runtime.additional.close()
         if self._owns_sandbox and runtime.sandbox is not None:
             await runtime.sandbox.close()
         await runtime.events.close()

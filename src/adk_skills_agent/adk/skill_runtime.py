@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from google.adk.utils import instructions_utils
 
+from adk_skills_agent.adk.additional_tools import AdditionalTools
 from adk_skills_agent.adk.skill_limits import SkillLimits
 from adk_skills_agent.adk.skill_text import SkillText, skill_text
 from adk_skills_agent.errors import CatalogError, SkillNotActive, SkillNotFound
@@ -51,6 +52,7 @@ class SkillRuntime:
         guard: Ends loops of misses.
         permissions: What may be done without asking.
         events: Where it is told what happened.
+        additional: Tools that skills may ask for.
         limits: Numbers.
         settings: Limits and interpreters of our own sandbox.
         grants: Variables granted to scripts.
@@ -75,6 +77,7 @@ class SkillRuntime:
     guard: RetryGuard
     permissions: Permissions
     events: Events
+    additional: AdditionalTools = field(default_factory=AdditionalTools)
     limits: SkillLimits = field(default_factory=SkillLimits)
     settings: RunSettings = field(default_factory=RunSettings)
     grants: Grants = field(default_factory=Grants)
@@ -158,6 +161,10 @@ class SkillRuntime:
     def last_text(self, name: str) -> SkillText | None:
         """What a skill said when it could last be read: a registry that is down for a moment ends no activation."""
         return self._last_texts.get(name) if self.source.local(name) is None and self.source.registry else None
+
+    async def missing_tools(self, skill: KnownSkill, context: ReadonlyContext) -> list[str]:
+        """The tools a skill asks for that the application does not have."""
+        return await self.additional.missing(skill.additional_tools, context)
 
     def check_active(self, tool_context: ToolContext, skill: KnownSkill) -> None:
         """Refuse what needs an active skill.

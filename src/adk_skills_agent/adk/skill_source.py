@@ -159,7 +159,7 @@ class SkillSource:
         assert self.registry is not None  # noqa: S101 - the caller looked
         found = await self.registry.get_skill(name=name)
         # A registry of somebody's may answer None, whatever its signature says.
-        return from_object(found, self.folders) if found is not None else None  # type: ignore[redundant-expr]
+        return from_object(found, self.folders) if found is not None else None
 
     def _on_disk(self, name: str) -> DiskSkill | None:
         if self.catalog is None:
@@ -176,12 +176,15 @@ class SkillSource:
             self._disk.popitem(last=False)
         return known
 
+    def _headings(self, item: SkillMetadata) -> str:
+        return markdown_headings(self._objects[item.name].instructions())
+
     def _search(self, query: str, limit: int) -> list[FoundSkill]:
         found: list[FoundSkill] = []
         if self._objects:
             if self._index is None:
                 items = [SkillMetadata(skill.name, skill.description) for skill in self._objects.values()]
-                self._index = SearchIndex(items, lambda item: markdown_headings(self._objects[item.name].instructions()))
+                self._index = SearchIndex(items, self._headings)
             hits = self._index.search(query, limit, keep=lambda name: not self._is_hidden(name))
             found += [FoundSkill(hit.name, hit.description) for hit in hits]
         if self.catalog is not None:

@@ -1,4 +1,4 @@
-"""What an active skill says to the model: its body, cut to the budget, and which files and scripts it has (C32 to C35)."""
+"""What an active skill says to the model: its body, cut to the budget, its files and scripts (C32 to C35)."""
 
 from __future__ import annotations
 

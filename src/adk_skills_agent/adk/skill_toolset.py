@@ -1,4 +1,4 @@
-"""``SkillToolset``: google-adk's toolset for skills, with the same arguments, tools, answers and state (issue item 1)."""
+"""``SkillToolset``: google-adk's toolset for skills, with the same arguments, tools, answers and state."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from adk_skills_agent.adk.lifecycle import SkillDiscoveryMode, discovery_of, lif
 from adk_skills_agent.adk.listeners import events_for
 from adk_skills_agent.adk.listing import SkillListing
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
+from adk_skills_agent.adk.retry_guard import RetryGuard
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
 from adk_skills_agent.adk.skill_limits import SkillLimits
 from adk_skills_agent.adk.skill_runtime import SkillRuntime
 from adk_skills_agent.adk.skill_source import SkillSource
 from adk_skills_agent.adk.tools.list_skills import ListSkillsTool
 from adk_skills_agent.adk.tools.load_skill import LoadSkillTool
+from adk_skills_agent.adk.tools.load_skill_resource import LoadSkillResourceTool
+from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
 from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.unload_skill import UnloadSkillTool
 from adk_skills_agent.adk.toolset_instruction import toolset_instruction
@@ -46,18 +49,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.contract import Sandbox, SandboxPolicy
     from adk_skills_agent.sandbox.secrets import EnvValue
 
-try:
-    from adk_skills_agent.adk.retry_guard import RetryGuard
-except ModuleNotFoundError:
-    from adk_skills_agent.adk.pending import RetryGuard
-try:
-    from adk_skills_agent.adk.tools.load_skill_resource import LoadSkillResourceTool
-except ModuleNotFoundError:
-    from adk_skills_agent.adk.pending import LoadSkillResourceTool
-try:
-    from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
-except ModuleNotFoundError:
-    from adk_skills_agent.adk.pending import RunSkillScriptTool
 
 class SkillToolset(RuntimeToolset):
     """Discovering, loading and running skills; put in the place of ``google.adk.tools.skill_toolset.SkillToolset``.
@@ -146,15 +137,17 @@ class SkillToolset(RuntimeToolset):
         wants_sandbox = catalog is not None or policy is not None or sandbox is not None
         own_sandbox = sandbox is None and wants_sandbox and code_executor is None and environment is None
         names = {} if script_tool_name == "run_skill_script" else {"run_skill_script": script_tool_name}
+        events = events_for(on_event, audit_log, granted.forms)
         runtime = SkillRuntime(
             source=source,
             listing=SkillListing(
                 source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}search_skills"
             ),
             active=ActiveSkills(lifecycle, limits.active_tokens, f"{prefix}load_skill"),
-            guard=RetryGuard(limits),
+            guard=RetryGuard(limits, events),
             permissions=rules,
-            events=events_for(on_event, audit_log, granted.forms),
+            events=events,
+            additional=AdditionalTools(additional_tools),
             limits=limits,
             settings=RunSettings(policy_of(policy), Interpreters(interpreters)),
             grants=granted,
@@ -173,12 +166,12 @@ class SkillToolset(RuntimeToolset):
         )
         super().__init__(
             runtime,
-            AdditionalTools(additional_tools),
             owns_sandbox=own_sandbox,
             tool_filter=tool_filter,
             tool_name_prefix=tool_name_prefix,
         )
         self._core = _core_tools(runtime)
+        self._unload = UnloadSkillTool(runtime)
         self._warned_of_filter = False
         self._told_version = -1
 
@@ -208,13 +201,17 @@ class SkillToolset(RuntimeToolset):
         """The same settings with other skills; what ``skills`` gave keeps its files when only its body changed."""
         old = self.runtime
         source = SkillSource(
-            objects=skills, registry=old.source.registry, hides=old.permissions.hides, cache_turns=old.limits.cache_turns
+            objects=skills,
+            registry=old.source.registry,
+            hides=old.permissions.hides,
+            cache_turns=old.limits.cache_turns,
         )
         clone = copy.copy(self)
         clone.runtime = dataclasses.replace(
             old, source=source, listing=old.listing.for_skills(source), owner=clone, shared=True
         )
         clone._core = _core_tools(clone.runtime)
+        clone._unload = UnloadSkillTool(clone.runtime)
         clone._told_version = -1
         return clone
 
@@ -226,33 +223,38 @@ class SkillToolset(RuntimeToolset):
             left_out.add("list_skills")
         if runtime.source.registry is None and not runtime.searches_local:
             left_out.add("search_skills")
-        if readonly_context is None:
-            left_out.add("unload_skill")  # nothing can be active
         return [tool for tool in self._core if tool.base_name not in left_out]
 
-    async def introduce(self, tool_context: ToolContext, llm_request: LlmRequest, offered: set[str]) -> list[str]:
+    async def introduce(self, llm_request: LlmRequest, tool_context: ToolContext, offered: set[str]) -> list[str]:
         """How skills are used and, in EAGER mode, which there are."""
         runtime = self.runtime
         filtered = {
             tool.base_name
-            for tool in self.core_tools(tool_context)
+            for tool in (*self.core_tools(tool_context), self._unload)
             if not self._is_tool_selected(tool, tool_context)
         }
         told = [toolset_instruction(runtime.tool_name, offered, filtered)]
-        if self._shows_catalogue("list_skills" in filtered):
+        if self._shows_catalogue("list_skills" in offered):
             told.append(runtime.listing.text.text)
             if self._told_version != runtime.source.version:
                 self._told_version = runtime.source.version
                 shown = runtime.listing.text.shown
                 runtime.events.emit(SkillDiscovered.of(origin_of(tool_context), "catalogue", shown))
-        if runtime.source.registry is not None and "search_skills" in offered:
-            told.append(f"`{runtime.tool_name('search_skills')}` finds more skills in the registry.")
+        search = f"`{runtime.tool_name('search_skills')}`"
+        if "search_skills" in offered and self.discovery_mode is SkillDiscoveryMode.SEARCH:
+            told.append(f"{search} finds skills; search before you do a task without one.")
+        elif "search_skills" in offered and runtime.source.registry is not None:
+            told.append(f"When no skill listed fits, {search} finds more in the registry.")
         return told
 
-    def _shows_catalogue(self, list_is_filtered: bool) -> bool:
+    def unload_tool(self) -> ToolsetTool:
+        """As google-adk's."""
+        return self._unload
+
+    def _shows_catalogue(self, lists: bool) -> bool:
         if self.discovery_mode is not SkillDiscoveryMode.LAZY:
             return self.discovery_mode is SkillDiscoveryMode.EAGER
-        if list_is_filtered and not self._warned_of_filter:
+        if not lists and not self._warned_of_filter:
             self._warned_of_filter = True
             warnings.warn(
                 "Filtering out `list_skills` puts the catalogue into the system instruction, as google-adk does; pass "
@@ -260,7 +262,7 @@ class SkillToolset(RuntimeToolset):
                 FutureWarning,
                 stacklevel=2,
             )
-        return list_is_filtered
+        return not lists
 
 
 def _core_tools(runtime: SkillRuntime) -> list[ToolsetTool]:
@@ -270,7 +272,6 @@ def _core_tools(runtime: SkillRuntime) -> list[ToolsetTool]:
         LoadSkillResourceTool(runtime),
         RunSkillScriptTool(runtime),
         SearchSkillsTool(runtime),
-        UnloadSkillTool(runtime),
     ]
 
 

@@ -1,10 +1,10 @@
-"""What a toolset tells the model in the system instruction: when to load a skill, and what it may not do (C24, S0-15)."""
+"""What a toolset tells the model in the system instruction: when to load a skill, what not to do (C24, S0-15)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-TOOLS = ("list_skills", "search_skills", "load_skill", "load_skill_resource", "run_skill_script", "unload_skill")
+TOOLS = ("list_skills", "load_skill", "load_skill_resource", "run_skill_script")
 _BANNABLE = ("run_skill_script", "load_skill_resource", "load_skill", "list_skills", "unload_skill")
 
 
@@ -18,14 +18,13 @@ def toolset_instruction(
         offered: The tools, by their own names, that the model can call.
         filtered: Those that the owner's ``tool_filter`` took away; a model that knows google-adk would try them.
     """
-    finds = [name(tool) for tool in ("list_skills", "search_skills") if tool in offered]
     steps = []
     if "load_skill" in offered:
-        find = f" Find one with `{'` or `'.join(finds)}`." if finds else ""
         steps += [
-            f"When a skill fits the task, call `{name('load_skill')}` before anything else.{find}",
-            "Follow the instructions of a loaded skill exactly, step by step. Loading does not complete your turn: go "
-            "on in the same turn with the tools its steps need, then answer. Never end with an empty answer.",
+            f"When a skill fits the task, call `{name('load_skill')}` before anything else.",
+            "Follow the instructions of a loaded skill exactly, step by step. Loading a skill does NOT complete your "
+            "turn: go on in the same turn with the tools its steps need, then answer. Never end with an empty "
+            "response.",
         ]
     if "load_skill_resource" in offered:
         steps.append(
@@ -42,13 +41,12 @@ def toolset_instruction(
             f"Use only paths that a skill names or lists. If {' or '.join(tried)} returns an error, do not retry and "
             "do not guess another path: tell the user and stop."
         )
-    if "unload_skill" in offered:
-        steps.append(f"Call `{name('unload_skill')}` when a skill's task is finished; this is optional.")
     numbered = "".join(f"{number}. {step}\n" for number, step in enumerate(steps, start=1))
     text = (
         "You can use skills: folders of instructions (SKILL.md), references, assets and scripts for one kind of task."
         f"\n\n{numbered}"
     )
+    # What search and unload need is said where they are of use, so that this text is the same in every request.
     banned = [f"`{name(tool)}`" for tool in _BANNABLE if tool in filtered]
     if banned:
         text += (
@@ -56,3 +54,7 @@ def toolset_instruction(
             "normal text, never inside a tool call.\n"
         )
     return text
+
+
+DEFAULT_SKILL_SYSTEM_INSTRUCTION = toolset_instruction()
+"""What a toolset without prefix and filter says; google-adk has the same name for its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,11 +61,12 @@ def command(logs: tuple[Path, ...], since: str | None, page: Path | None, as_jso
 
     start = _start(since)
     reading = Reading()
-    figures = figures_of(read_events(log_files(logs), reading, start))
+    kinds: Counter[str] = Counter()
+    figures = figures_of(read_events(log_files(logs), reading, start), kinds)
     if page is not None:
         _write_page(page, figures, reading)
     if as_json:
-        print_json(_summary(figures, reading, start))
+        print_json(_summary(figures, reading, start, kinds))
     elif figures:
         _print_table(figures)
     _print_notes(reading)
@@ -99,13 +101,16 @@ def _write_page(page: Path, figures: Sequence[SkillFigures], reading: Reading) -
         raise ConfigError(f"--html {safe(str(page))} was not written.")
 
 
-def _summary(figures: Sequence[SkillFigures], reading: Reading, start: datetime | None) -> dict[str, object]:
+def _summary(
+    figures: Sequence[SkillFigures], reading: Reading, start: datetime | None, kinds: Counter[str]
+) -> dict[str, object]:
     return {
         "logs": [str(path) for path in reading.files],
         "since": start.isoformat() if start else None,
         "first": reading.first.isoformat() if reading.first else None,
         "last": reading.last.isoformat() if reading.last else None,
         "events": reading.events,
+        "by_event": dict(sorted(kinds.items())),
         "lost_events": reading.lost,
         "skipped_lines": reading.skipped,
         "skipped": reading.notes,

@@ -80,13 +80,22 @@ UNKNOWN = "(unknown)"
 """Where calls go that name no skill there is: a model may invent any number of names."""
 
 
-def figures_of(events: Iterable[Mapping[str, Any]]) -> list[SkillFigures]:
-    """One row for each skill, the most used first; what was asked of skills that do not exist is one row, the last."""
+def figures_of(events: Iterable[Mapping[str, Any]], kinds: Counter[str] | None = None) -> list[SkillFigures]:
+    """One row for each skill, the most used first; what was asked of skills that do not exist is one row, the last.
+
+    Args:
+        events: As :func:`~adk_skills_agent.cli.usage_log.read_events` gives them.
+        kinds: Counts the events by their names, also those that are about no skill.
+    """
     skills: dict[str, SkillFigures] = {}
     for event in events:
         name = event.get("skill")
+        if kinds is not None:
+            kinds[event["event"]] += 1
         if event["event"] == "SkillDiscovered" or not isinstance(name, str):
             continue
+        if event["event"] == "GuardTripped" and not name:
+            continue  # the guard counts calls, whatever skill they name
         if not name or event.get("error_code") == "SKILL_NOT_FOUND":
             name = UNKNOWN
         figures = skills.get(name)
@@ -137,8 +146,10 @@ def _add(figures: SkillFigures, event: Mapping[str, Any]) -> None:
 
 def _add_run(figures: SkillFigures, event: Mapping[str, Any], error: str) -> None:
     started = bool(event.get("run"))
+    reason = _text(event.get("reason"))
     if event.get("status") == "error":
-        figures.failures[_text(event.get("reason")) or error or "other"] += 1
+        # "exit_code" says more than EXECUTION_ERROR, and SCRIPT_NOT_FOUND more than "not_started"
+        figures.failures[(reason if started else "") or error or reason or "other"] += 1
         figures.failed_runs += started
     if started:
         figures.runs += 1

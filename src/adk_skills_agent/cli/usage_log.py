@@ -68,11 +68,11 @@ def log_files(logs: Sequence[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for log in logs:
         path = log.expanduser()
-        rotated = {}
+        rotated: dict[int, Path] = {}
         for sibling in path.parent.glob(f"{_literal(path.name)}.*"):
-            number = sibling.name.removeprefix(f"{path.name}.")
-            if number.isascii() and number.isdigit() and sibling.is_file():
-                rotated[int(number)] = sibling
+            suffix = sibling.name.removeprefix(f"{path.name}.")
+            if suffix.isascii() and suffix.isdigit() and sibling.is_file():
+                rotated[int(suffix)] = sibling
         if not path.is_file() and not rotated:
             what = "is no file" if path.exists() else "does not exist"
             raise ConfigError(f"The log {path} {what}. Name the file given as audit_log.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.answers import failure, required_text
@@ -10,6 +11,7 @@ from adk_skills_agent.adk.approvals import permit
 from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.adk.events import SkillActivated, SkillDropped, origin_of
 from adk_skills_agent.adk.lifecycle import SkillLifecycleMode
+from adk_skills_agent.adk.retry_guard import call_key
 from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
 from adk_skills_agent.errors import SkillNotFound, SkillsError
 from adk_skills_agent.sandbox.contract import SKILL_DIR
@@ -22,11 +24,13 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.skill_runtime import SkillRuntime
     from adk_skills_agent.adk.skill_text import SkillText
 
+logger = logging.getLogger(__name__)
+
 NAME = "load_skill"
 
 
 class LoadSkillTool(ToolsetTool):
-    """Activates a skill. Its instructions are in the answer and, from the next request on, in the system instruction."""
+    """Activates a skill: its instructions are in the answer and then in the system instruction of every request."""
 
     argument = "skill_name"
     required = ("skill_name",)
@@ -38,7 +42,7 @@ class LoadSkillTool(ToolsetTool):
         """One argument: the name, an enum of the valid ones while it fits (C29)."""
         return {self.argument: skill_name_schema(self.runtime.listing.names)}
 
-    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """The instructions, the files, and what had to make room."""
         runtime = self.runtime
         refused = runtime.guard.refused(tool_context, "skill")
@@ -59,24 +63,21 @@ class LoadSkillTool(ToolsetTool):
             runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
             raise
         earlier = next((one for one in runtime.active.records(tool_context) if one.name == skill.name), None)
-        version = await asyncio.to_thread(skill.version)
+        version = await version_of(skill)
         activation = runtime.active.activate(tool_context, skill.name, tokens=text.tokens, digest=text.digest)
         runtime.guard.success(tool_context, "skill")
         tell_of_activation(runtime, tool_context, skill, text, activation, version)
-        if earlier is not None and earlier.digest == text.digest:
-            return self._already(skill, activation)
-        return self._loaded(skill, text, activation)
+        said = self._displaced(skill, activation)
+        missing = await runtime.missing_tools(skill, tool_context)
+        if missing:
+            # Else a model asks for the skill and its list again and again, to find the tool (google-adk issue 6280).
+            said["missing_tools"] = missing
+            said["missing_tools_note"] = "These tools do not exist here. Do without them; do not look for them."
+        if earlier is None or earlier.digest != text.digest:
+            return self._loaded(skill, text) | said
+        return runtime.guard.repeated(tool_context, call_key(NAME, skill.name), _already(skill) | said)
 
-    def _already(self, skill: KnownSkill, activation: Activation) -> dict[str, object]:
-        """The text is in the request already, once."""
-        answer: dict[str, object] = {
-            "skill_name": skill.name,
-            "status": "active",
-            "detail": "The skill was loaded before and its instructions are in force. Follow them; do not load it again.",
-        }
-        return answer | self._displaced(skill, activation)
-
-    def _loaded(self, skill: KnownSkill, text: SkillText, activation: Activation) -> dict[str, object]:
+    def _loaded(self, skill: KnownSkill, text: SkillText) -> dict[str, object]:
         body = text.body
         if text.whole_chars is not None:
             body = f"{body}\n{text.cut_note(self.runtime.tool_name('load_skill_resource'))}"
@@ -86,7 +87,7 @@ class LoadSkillTool(ToolsetTool):
             answer["files"] = list(text.files)
             if text.more_files:
                 answer["more_files"] = text.more_files
-        return answer | self._displaced(skill, activation)
+        return answer
 
     def _displaced(self, skill: KnownSkill, activation: Activation) -> dict[str, object]:
         said: dict[str, object] = {}
@@ -101,6 +102,24 @@ class LoadSkillTool(ToolsetTool):
                 "in a later turn, load it again."
             )
         return said
+
+
+def _already(skill: KnownSkill) -> dict[str, object]:
+    """The text is in the request already, once."""
+    return {
+        "skill_name": skill.name,
+        "status": "active",
+        "detail": "The skill was loaded before and its instructions are in force. Follow them; do not load it again.",
+    }
+
+
+async def version_of(skill: KnownSkill) -> str:
+    """The version for the owner's log; empty when a file cannot be read, which is no reason not to load the skill."""
+    try:
+        return await asyncio.to_thread(skill.version)
+    except SkillsError as error:
+        logger.warning("the version of skill %s is not known: %s", skill.name, error.message)
+        return ""
 
 
 def tell_of_activation(

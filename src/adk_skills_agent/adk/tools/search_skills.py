@@ -7,8 +7,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.answers import required_text
-from adk_skills_agent.adk.listing import SEARCH_TOOL
 from adk_skills_agent.adk.events import SkillDiscovered, origin_of
+from adk_skills_agent.adk.listing import SEARCH_TOOL
 from adk_skills_agent.adk.tools.skill_tool import SkillTool
 from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
 from adk_skills_agent.errors import CatalogError

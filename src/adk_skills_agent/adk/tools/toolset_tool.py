@@ -10,6 +10,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
 from adk_skills_agent.adk.answers import failure
+from adk_skills_agent.adk.final_text import say_final_text
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, SandboxError, SkillsError
 
 if TYPE_CHECKING:
@@ -63,16 +64,24 @@ class ToolsetTool(BaseTool):
         return True
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the tool when it can work."""
+        """Declare the tool when it can work.
+
+        Otherwise it is known to the request without being declared: a model that calls it all the same gets our answer,
+        which the guard counts, and not google-adk's advice to try again, which nobody counts (#6281).
+        """
         if self.offered(tool_context):
             await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
+        elif isinstance(getattr(llm_request, "tools_dict", None), dict):
+            llm_request.tools_dict.setdefault(self.name, self)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Answer a call; what cannot be done is an answer with a code and a sentence, never an exception."""
         try:
             if not isinstance(args, dict):
                 raise InvalidArguments(f"The arguments must be a JSON object, got {type(args).__name__}.")
-            return await self.answer(args, tool_context)
+            answer = await self.answer(args, tool_context)
+            await say_final_text(tool_context, answer)
+            return answer
         except SandboxError as error:
             logger.exception("the sandbox failed for %s", self.name)
             return failure(error)
