@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adk_skills_agent.adk import (
+        SkillDiscoveryMode,
+        SkillLifecycleConfig,
+        SkillLifecycleMode,
+        SkillLimits,
         SkillTools,
+        SkillToolset,
         create_read_reference_tool,
         create_run_script_tool,
         create_search_skills_tool,
@@ -61,7 +66,12 @@ __version__ = "0.1.0"
 
 _HOME = {
     "adk": (
+        "SkillDiscoveryMode",
+        "SkillLifecycleConfig",
+        "SkillLifecycleMode",
+        "SkillLimits",
         "SkillTools",
+        "SkillToolset",
         "create_read_reference_tool",
         "create_run_script_tool",
         "create_search_skills_tool",
@@ -136,11 +146,16 @@ __all__ = [
     "Skill",
     "SkillActivated",
     "SkillDiscovered",
+    "SkillDiscoveryMode",
     "SkillDropped",
     "SkillEvent",
+    "SkillLifecycleConfig",
+    "SkillLifecycleMode",
+    "SkillLimits",
     "SkillMetadata",
     "SkillNotFound",
     "SkillTools",
+    "SkillToolset",
     "SkillsError",
     "SkillsRegistry",
     "SkillsView",

@@ -39,8 +39,13 @@ def version(folder: Path) -> str:
     return DiskSkill(registry.load_skill("reporter")).version()
 
 
+def _link_to(target: str, link: Path) -> Path:
+    link.symlink_to(target)
+    return link
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
-    "the instructions": lambda folder: (folder / "SKILL.md").open("a").write("x"),
+    "the instructions": lambda folder: (folder / "SKILL.md").write_bytes((folder / "SKILL.md").read_bytes() + b"x"),
     "a script": lambda folder: (folder / "scripts/run.py").write_text("print(2)"),
     "an installed module": lambda folder: (folder / "node_modules/x/index.js").write_text("2"),
     "a hidden file": lambda folder: (folder / ".hidden/y").write_text("2"),

@@ -7,18 +7,44 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, RunConfig, SequentialAgent
+from google.adk.agents.run_config import StreamingMode
+from google.adk.apps import App, ResumabilityConfig
+from google.adk.runners import InMemoryRunner
+from google.genai import types
 
+from adk_skills_agent import SandboxPolicy
 from adk_skills_agent.adk.events import GuardTripped
 from adk_skills_agent.adk.skill_toolset import SkillToolset
+from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    Sandbox,
+)
 from adk_skills_agent.testing import GeminiServer
 
 FOR_EVER = 30
+
+
+class Weak(Sandbox):
+    """A machine that isolates nothing."""
+
+    name = "weak"
+
+    async def run(self, request: ExecutionRequest) -> ExecutionResult:
+        raise SandboxUnavailable("No isolation level here is strong enough.", ["nothing works"])
+
+    async def probe(self) -> IsolationReport:
+        return IsolationReport(IsolationLevel.PROCESS, {})
 
 
 def looping(calls: Iterable[tuple[str, dict[str, Any]]]) -> str:
@@ -55,6 +81,12 @@ def deployer(make_skill: Callable[..., Path]) -> Path:
     ).parent
 
 
+@pytest.mark.behaviour(
+    "better",
+    "A model that keeps guessing paths",
+    google="is told to stop, up to 500 calls",
+    ours="the turn ends after the fatal answer",
+)
 async def test_hallucinated_paths_of_resources_end_the_turn(classifier: Path, rehearse: Any, ask: Any) -> None:
     """google/adk-python #5652, #5651: there up to 500 calls of the model."""
     paths = [f"references/document{number}.md" for number in range(1, 9)]
@@ -88,6 +120,7 @@ async def test_hallucinated_paths_of_scripts_end_the_turn(deployer: Path, rehear
     assert len(first["error"]) <= 200
 
 
+@pytest.mark.behaviour("better", "A model that keeps listing and loading skills", google="loops", ours="the turn ends")
 async def test_a_skill_that_names_a_missing_tool_is_not_loaded_for_ever(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any
 ) -> None:
@@ -103,6 +136,12 @@ async def test_a_skill_that_names_a_missing_tool_is_not_loaded_for_ever(
     assert answered.text == "I made no progress with this task, so I stopped here."
 
 
+@pytest.mark.behaviour(
+    "better",
+    "A call of a tool that is not offered",
+    google="advice to retry, in a loop",
+    ours="counted, and the turn ends",
+)
 @pytest.mark.parametrize("executor", [True, False])
 async def test_a_script_tool_that_is_not_offered_does_not_loop(
     classifier: Path, rehearse: Any, ask: Any, executor: bool
@@ -153,6 +192,12 @@ async def test_a_missing_executor_ends_the_turn(deployer: Path, rehearse: Any, a
     assert len(server.requests) == 3
 
 
+@pytest.mark.behaviour(
+    "better",
+    "A script that fails in the same way again and again",
+    google="run each time",
+    ours="not run a fourth time",
+)
 async def test_a_run_that_fails_in_the_same_way_is_not_repeated_for_ever(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any
 ) -> None:
@@ -173,3 +218,63 @@ async def test_a_run_that_fails_in_the_same_way_is_not_repeated_for_ever(
     assert "stderr" in results[2]  # it was run, and says why
     assert "stderr" not in results[3]  # it was not
     assert answered.text == "A script kept failing in the same way, so I stopped here."
+
+
+async def test_a_sandbox_that_is_not_strong_enough_ends_the_turn(deployer: Path, rehearse: Any, ask: Any) -> None:
+    """The tool is not declared then; a model that calls it all the same is counted."""
+    policy = SandboxPolicy(isolation="process", min_isolation="namespaces")
+    server = rehearse(looping([("run_skill_script", {"skill_name": "deployer", "file_path": "scripts/really.py"})]))
+    toolset = SkillToolset.from_dirs([deployer], policy=policy, sandbox=Weak())
+    answered = await ask(LlmAgent(name="assistant", model=server.model(), tools=[toolset]), "go")
+    assert "run_skill_script" not in json.dumps(server.requests[0].body["tools"])
+    assert codes(answered) == [
+        "SANDBOX_UNAVAILABLE",
+        "SANDBOX_UNAVAILABLE_FATAL",
+        "SANDBOX_UNAVAILABLE_FATAL",
+    ]
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+async def test_a_turn_that_was_ended_is_followed_by_a_normal_one(
+    deployer: Path, rehearse: Any, resumable: bool
+) -> None:
+    """In an App, also a resumable one, whose events say where to go on; and with streaming."""
+    loop = looping([("run_skill_script", {"skill_name": "deployer", "file_path": "scripts/nope.py"})])
+    turns = loop.splitlines()[:4]
+    server = rehearse("\n".join([*turns, "  - text: unused", "  - text: hello again"]))
+    app = App(
+        name="tests",
+        root_agent=agent_with(server, deployer),
+        resumability_config=ResumabilityConfig(is_resumable=resumable),
+    )
+    runner = InMemoryRunner(app=app)
+    session = await runner.session_service.create_session(app_name="tests", user_id="user")
+    said: list[list[str]] = []
+    for question in ("go", "and now?"):
+        message = types.Content(role="user", parts=[types.Part(text=question)])
+        config = RunConfig(streaming_mode=StreamingMode.SSE)
+        run = runner.run_async(user_id="user", session_id=session.id, new_message=message, run_config=config)
+        parts = [
+            part async for event in run if event.content and not event.partial for part in event.content.parts or []
+        ]
+        said.append([part.text for part in parts if part.text])
+    assert said == [["I could not find a script that I needed, so I stopped here."], ["hello again"]]
+    assert len(server.requests) == 4
+    await runner.close()
+
+
+async def test_in_a_sequence_of_agents_the_next_one_goes_on(deployer: Path, rehearse: Any, ask: Any) -> None:
+    """The turn of the agent ends, not the whole invocation; its output_key has what it said."""
+    loop = looping([("run_skill_script", {"skill_name": "deployer", "file_path": "scripts/nope.py"})])
+    first = rehearse("\n".join(loop.splitlines()[:4]))
+    second = rehearse("turns: [{when: {system_contains: I could not find a script}, text: the second agent}]")
+    before = agent_with(first, deployer)
+    before.output_key = "report"
+    after = LlmAgent(name="second", model=second.model(), include_contents="none", instruction="Go on after: {report}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # google-adk's own word for its workflow agents
+        answered = await ask(SequentialAgent(name="both", sub_agents=[before, after]), "go")
+    assert len(first.requests) == 3
+    assert len(second.requests) == 1
+    assert answered.text == "the second agent"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adk_skills_agent.adk.disk_skill import DiskSkill
 from adk_skills_agent.adk.known_skill import KnownSkill
 from adk_skills_agent.adk.permissions import Keep, Permissions, Rule, Verdict, permissions_of
+from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.catalog import SkillsRegistry
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.errors import ConfigError
@@ -113,6 +117,44 @@ def test_tools_of_a_skill_follow_patterns_with_and_without_the_skills_name(known
     assert permissions.decide(skill, "activate").verdict is Verdict.ALLOW
 
 
+_PATTERNS = st.sampled_from(["*", "reporter", "r*", "*/scripts/*", "reporter/*", "*.py", "safe.py", "send_mail", "x?"])
+_TABLE = st.dictionaries(_PATTERNS, st.sampled_from(["allow", "ask", "deny"]), max_size=4)
+
+
+class _Named:
+    """What ``decide`` looks at of a skill."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.name, self.scope, self.allowed_tools = "reporter", scope, ("send_mail", "*")
+
+
+@given(
+    skills=_TABLE,
+    scripts=_TABLE,
+    tools=_TABLE,
+    default=st.sampled_from(["allow", "ask", "deny"]),
+    scope=st.sampled_from(list(Scope)),
+    call=st.sampled_from([("activate", ""), ("read", "a.md"), ("run", "scripts/safe.py"), ("tool", "send_mail")]),
+)
+def test_whatever_the_rules_a_hidden_skill_is_denied_whole_and_a_stricter_rule_never_makes_anything_freer(
+    skills: dict[str, str], scripts: dict[str, str], tools: dict[str, str], default: str, scope: Scope, call: Any
+) -> None:
+    skill: Any = _Named(scope)
+    permissions = Permissions(default=default, skills=skills, scripts=scripts, tools=tools)
+    decision = permissions.decide(skill, *call)
+    if permissions.hides("reporter", scope):
+        assert decision.verdict is Verdict.DENY
+    assert bool(decision.subjects) is (decision.verdict is Verdict.ASK)
+    assert decision.requested <= set(decision.subjects)
+    stricter = Permissions(default=default, skills=skills | {"reporter": "deny"}, scripts=scripts, tools=tools)
+    assert stricter.decide(skill, *call).verdict is Verdict.DENY
+    if call[0] == "run":
+        asked = Permissions(
+            default=default, skills=skills, scripts=scripts | {"reporter/scripts/safe.py": "ask"}, tools=tools
+        )
+        assert asked.decide(skill, *call).verdict is not Verdict.ALLOW
+
+
 def test_a_denied_skill_is_hidden() -> None:
     permissions = Permissions(default="deny", skills={"reporter": "ask"}, project_skills="allow")
     assert permissions.hides("other")
@@ -128,6 +170,19 @@ def test_a_rule_for_a_skill_that_is_not_there_is_said() -> None:
         "The rule 'skills: reporte: deny' is for a skill this agent does not have. Nearest: reporter.",
         "The rule 'scripts: gone/x.py: deny' is for a skill this agent does not have.",
     ]
+
+
+async def test_the_owner_is_told_of_a_misspelled_rule_and_not_of_one_that_hides_its_skill(
+    make_skill: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_skill("reporter")
+    make_skill("secret")
+    rules = {"skills": {"secret": "deny", "repoter": "deny"}}
+    toolset = SkillToolset.from_dirs([folder.parent], permissions=rules)
+    await toolset.get_tools()
+    await toolset.get_tools()
+    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["The rule 'skills: repoter: deny' is for a skill this agent does not have. Nearest: reporter."]
 
 
 @pytest.mark.parametrize(

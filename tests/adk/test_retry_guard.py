@@ -47,6 +47,9 @@ def codes(answered: Any) -> list[str | None]:
     return [result.get("error_code") for _, result in answered.results]
 
 
+@pytest.mark.behaviour(
+    "better", "A wrong script path", google="an error", ours="the nearest paths and the list of scripts as well"
+)
 async def test_the_first_miss_is_mild_and_a_success_after_it_works(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-4, S2-7."""
     server = rehearse(calls(script("god.py"), script("good.py")))
@@ -59,6 +62,9 @@ async def test_the_first_miss_is_mild_and_a_success_after_it_works(worker: Path,
     assert answered.text == "done"
 
 
+@pytest.mark.behaviour(
+    "same", "The second wrong path in a turn", ours="`SCRIPT_NOT_FOUND_FATAL`, `RESOURCE_NOT_FOUND_FATAL`"
+)
 async def test_a_fatal_answer_says_what_to_do_and_has_the_number_of_the_failure(
     worker: Path, rehearse: Any, ask: Any
 ) -> None:

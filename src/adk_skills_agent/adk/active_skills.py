@@ -11,11 +11,11 @@ What is written while a request is prepared is not committed, so everything here
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from google.adk.sessions.state import StateSchemaError
+from google.adk.agents import BaseAgent
 
 from adk_skills_agent.adk.lifecycle import SkillLifecycleConfig, SkillLifecycleMode
 
@@ -103,7 +103,6 @@ class ActiveSkills:
             tokens: Of its instructions as they are shown.
             digest: Of its instructions.
         """
-        agent = context.agent_name
         turn = turn_of(context)
         stored = self._own(context)
         current = [found for found in stored if not self._is_over(found, turn)]
@@ -124,19 +123,18 @@ class ActiveSkills:
         kept = [found for found in kept if found.name not in dropped]
         changes: dict[str, dict[str, object]] = {gone: _released() for gone in (*over, *capped, *dropped)}
         changes[name] = _as_state(new)
-        _write(context.state, agent, changes, [*self._others(context), *(found.name for found in kept)])
+        _write(context, changes, [*self._others(context), *(found.name for found in kept)])
         return Activation(known is not None, (*over, *capped), dropped)
 
     def deactivate(self, context: ToolContext, *names: str) -> bool:
         """Release skills; whether one of them was active. Only in a tool call."""
-        agent = context.agent_name
         turn = turn_of(context)
         stored = self._own(context)
         gone = [found for found in stored if found.name in names]
         if gone:
             rest = [found.name for found in stored if found.name not in names]
             released = {found.name: _released() for found in gone}
-            _write(context.state, agent, released, [*self._others(context), *rest])
+            _write(context, released, [*self._others(context), *rest])
         return any(not self._is_over(found, turn) for found in gone)
 
     def over_budget(self, tokens: Mapping[str, int]) -> tuple[str, ...]:
@@ -263,12 +261,21 @@ def _released() -> dict[str, object]:
     return {"active": False}
 
 
-def _write(
-    state: MutableMapping[str, Any] | Any, agent: str, changes: Mapping[str, dict[str, object]], names: list[str]
-) -> None:
+def _write(context: ToolContext, changes: Mapping[str, dict[str, object]], names: list[str]) -> None:
+    agent, state = context.agent_name, context.state
     state.update({skill_key(agent, name): record for name, record in changes.items()})
-    try:
+    if not _schema_refuses(context, state_key(agent)):
         state[state_key(agent)] = names
-    except StateSchemaError:
-        # The agent declares a state_schema without google-adk's key; the skills' own keys say everything.
-        pass
+
+
+def _schema_refuses(context: ToolContext, key: str) -> bool:
+    """Whether the agent declares a ``state_schema`` without google-adk's key: then writing it would end the run.
+
+    The skills' own keys say everything; google-adk checks no key with a colon.
+    """
+    agent: Any = context.get_invocation_context().agent
+    while isinstance(agent, BaseAgent):
+        if agent.state_schema is not None:
+            return key not in agent.state_schema.model_fields
+        agent = agent.parent_agent
+    return False

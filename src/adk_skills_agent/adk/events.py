@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import time
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.sandbox.secrets import MIN_SECRET_CHARS
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -20,6 +23,8 @@ MAX_NAMES = 100
 """Names one ``SkillDiscovered`` lists; ``count`` has the whole number."""
 MAX_TEXT_CHARS = 2_000
 """Of any text in an event: a path or a query may come from a model and be of any length."""
+_REMEMBERED = 512
+_NAME_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +297,8 @@ class Events:
     def __init__(self, listeners: Sequence[Listener] = (), redact: Redact | None = None) -> None:
         self._listeners = tuple(listeners)
         self._redact = redact
+        # the names of sessions, skills and agents come again with every event
+        self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(redact) if redact is not None else None
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def emit(self, event: SkillEvent) -> None:
@@ -353,11 +360,16 @@ class Events:
 
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = self._redact(value) if self._redact is not None else value  # before the cut: half a secret is one
+            text = self._without_secrets(value)  # before the cut: half a secret is one
             return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
         if isinstance(value, tuple):
             return tuple(self._clean(item) for item in value)
         return value
+
+    def _without_secrets(self, text: str) -> str:
+        if self._redact is None or self._redact_name is None or len(text) < MIN_SECRET_CHARS:
+            return text
+        return self._redact_name(text) if len(text) <= _NAME_CHARS else self._redact(text)
 
 
 def _text(value: object) -> str:

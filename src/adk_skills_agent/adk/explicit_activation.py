@@ -47,7 +47,7 @@ async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -
         tool_context: Of the request's preparation.
     """
     source = runtime.source
-    names = mentioned_skills(tool_context.user_content, lambda name: source.local(name) is not None)
+    names = mentioned_skills(tool_context.user_content, lambda name: source.for_user(name) is not None)
     if not names:
         return Asked()
     agent, invocation = tool_context.agent_name, tool_context.invocation_id
@@ -68,7 +68,9 @@ async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -
 async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str) -> bool:
     """Whether a skill is active now; not when the user must be asked first, which only a tool call can do."""
     try:
-        skill = await runtime.skill(tool_context, name)
+        skill = runtime.source.for_user(name)
+        if skill is None:
+            return False
         if runtime.permissions.decide(skill, "activate").verdict is not Verdict.ALLOW:
             return False
         text = await runtime.text(skill, tool_context)

@@ -13,6 +13,7 @@ from google.adk.events.event import Event
 from google.adk.workflow import FunctionNode
 from google.genai import types
 
+from adk_skills_agent.adk.active_skills import turn_of
 from adk_skills_agent.adk.retry_guard import USER_TEXT
 
 if TYPE_CHECKING:
@@ -33,11 +34,12 @@ async def say_final_text(tool_context: ToolContext, answer: Any) -> None:
     text = answer.get(USER_TEXT) if isinstance(answer, dict) else None
     if not isinstance(text, str):
         return
-    said = f"{_SAID}{tool_context.invocation_id}"
+    said = f"{_SAID}{turn_of(tool_context)}"
     if tool_context.state.get(said) is True:
         return  # a sibling of the same model answer has said it
     tool_context.state[said] = True
     agent = tool_context.agent_name
+    _keep_as_output(tool_context, text)
 
     async def speak() -> Any:
         yield Event(author=agent, content=types.Content(role="model", parts=[types.Part(text=text)]))
@@ -47,3 +49,11 @@ async def say_final_text(tool_context: ToolContext, answer: Any) -> None:
         await tool_context.run_node(FunctionNode(func=speak, name=agent))
     except Exception:  # no node can run in a live session or outside of a runner; ending the turn matters more
         logger.info("the final text could not be said: %s", text, exc_info=True)
+
+
+def _keep_as_output(tool_context: ToolContext, text: str) -> None:
+    """An agent with ``output_key`` promises a value there; google-adk only takes it from the text of a model."""
+    agent = tool_context.get_invocation_context().agent
+    key = getattr(agent, "output_key", None)
+    if isinstance(key, str) and key and getattr(agent, "output_schema", None) is None:
+        tool_context.state[key] = text

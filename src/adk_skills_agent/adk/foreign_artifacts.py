@@ -1,4 +1,4 @@
-"""Files that a script left in an executor of others, as artifacts of the session, within google-adk's bounds (S0-66)."""
+"""Files that a script left in an executor of others, as artifacts, within google-adk's bounds (S0-66)."""
 
 from __future__ import annotations
 

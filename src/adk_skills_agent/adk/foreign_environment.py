@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 MAX_ERROR_CHARS = 200
 _PARALLEL_WRITES = 16
 _SHELL_MEANING = frozenset("$`\n\r\0")
+_OPERATORS = frozenset(";&|<>()")
 _INTERPRETERS = frozenset({"python", "python3", "bash", "sh", "uv", "run", "node", "ruby", "perl"})
 
 
@@ -169,7 +170,8 @@ def _after_script(command: str, call: ScriptCall, root: PurePosixPath) -> Sequen
         plain = shlex.split(command)
     except ValueError:
         raise refusal from None
-    if words != plain:  # an unquoted ; & | < > ( or ) is a word of its own only for a shell
+    # An unquoted ; & | < > ( or ) is a word of its own for a shell, whether it stands alone or not.
+    if words != plain or any(word and set(word) <= _OPERATORS for word in words):
         raise refusal
     names = {call.path, f"./{call.path}", str(root / call.path), f"{root.parent.name}/{root.name}/{call.path}"}
     names |= {f"{root.name}/{call.path}"}

@@ -1,8 +1,8 @@
 """Running a skill's script in an executor of others, google-adk's way (S0-1 to S0-8, S0-43 to S0-57, S0-67).
 
 Only Python and shell scripts, arguments as google-adk writes them, ``execute_code`` in a thread. What it does better:
-no stream of a script is without bounds for the model, a thread of its own keeps the loop's pool free, and a Python script
-that outlives its time is no longer waited for.
+no stream of a script is without bounds for the model, a thread of its own keeps the loop's pool free, and a Python
+script that outlives its time is no longer waited for. The owner's grants do not reach it: there is no way to pass them.
 """
 
 from __future__ import annotations

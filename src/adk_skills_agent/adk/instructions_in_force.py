@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 _OTHER_AGENT = re.compile(r"\A\[(?P<agent>[^\]\n]+)\] `(?:\w+_)?(?:load_skill|use_skill)` tool returned result:")
 """How google-adk shows an agent the tool answers of another."""
 _SKILL_NAME = re.compile(r"'skill_name': '([^']*)'")
-_KEPT = ("unloaded_skills", "dropped_skills", "lifecycle_notice", "note")
-"""Of an answer that is replaced."""
+_LEFT_OUT = frozenset({"instructions", "frontmatter", "files", "more_files"})
+"""Of an answer that is replaced: what the system instruction says, or said, of the skill."""
 
 
 @dataclass(slots=True)
@@ -176,4 +176,4 @@ def _short_answer(answer: Mapping[str, Any], is_active: Callable[[str], bool]) -
             "status": "unloaded",
             "detail": "This skill is not active; its instructions no longer apply. Load it again if you need it.",
         }
-    return {"skill_name": name, **status, **{key: answer[key] for key in _KEPT if key in answer}}
+    return {**{key: value for key, value in answer.items() if key not in _LEFT_OUT}, **status}

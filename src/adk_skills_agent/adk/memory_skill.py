@@ -12,6 +12,7 @@ import yaml
 from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, not_found, wanted_tools
 from adk_skills_agent.adk.memory_folders import MemoryFolders
 from adk_skills_agent.catalog.paths import clean_path, is_readable_name
+from adk_skills_agent.errors import CatalogError
 from adk_skills_agent.format.models import SkillMetadata
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class MemorySkill(KnownSkill):
         """Written to a private folder, once for each version; google-adk has no exec bits, so none is set."""
         from adk_skills_agent.catalog import Skill
 
+        if "/" in self.name or not is_readable_name(self.name):
+            raise CatalogError(f"The name {self.name[:80]!r} cannot be the name of a folder.")
         files = self._content()
         files[SKILL_FILE] = self._skill_file()
         folder = self._folders.folder(self.name, self.version(), files)

@@ -3,7 +3,8 @@
 google-adk counts wrong paths and tells the model to stop; nothing stops a model that goes on. Here the call after the
 fatal answer is refused: nothing is looked up or run, and ``skip_summarization`` ends the turn, because the result of a
 hidden or failing tool would only be read as advice to try again. Counts are kept for one invocation, under google-adk's
-``temp:`` keys, so they are in no stored session and the next question starts anew.
+``temp:`` keys, so they are in no stored session and the next question starts anew; in ``run_live``, which is one
+invocation for a whole stream, so does every question in it.
 
 Calls that one answer of the model makes in parallel were made before it could read any of the results. They are
 counted one by one, as google-adk does, but none of them is refused for what its siblings did.
@@ -16,6 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from adk_skills_agent.adk.active_skills import turn_of
 from adk_skills_agent.adk.events import GuardTripped, origin_of
 
 if TYPE_CHECKING:
@@ -149,7 +151,7 @@ class RetryGuard:
             free: How many calls are not counted: 1 where the first one tells something new.
         """
         refused = self.refused(tool_context, "repeat")
-        calls = f"{_CALLS}{tool_context.invocation_id}_{key}"
+        calls = f"{_CALLS}{turn_of(tool_context)}_{key}"
         before = tool_context.state.get(calls)
         count = (before if isinstance(before, int) and not isinstance(before, bool) else 0) + 1
         tool_context.state[calls] = count
@@ -176,11 +178,11 @@ class RetryGuard:
                 tool_context.state[counter] = 0
 
     def _counter_key(self, tool_context: ToolContext, kind: Kind, key: str | None) -> str:
-        return f"{_KEYS[kind]}{tool_context.invocation_id}{_suffix(kind, key)}"
+        return f"{_KEYS[kind]}{turn_of(tool_context)}{_suffix(kind, key)}"
 
     def _fatal_key(self, tool_context: ToolContext, kind: Kind, key: str | None) -> str:
         own = key if kind == "run" else None
-        return f"{_FATAL}{kind}_{tool_context.invocation_id}{_suffix(kind, own)}"
+        return f"{_FATAL}{kind}_{turn_of(tool_context)}{_suffix(kind, own)}"
 
 
 def call_key(*parts: object) -> str:

@@ -58,7 +58,12 @@ class RuntimeToolset(BaseToolset):
         self.runtime = runtime
         self._owns_sandbox = owns_sandbox
         sandbox = runtime.sandbox
-        self._scripts_ready = ScriptReadiness(sandbox, runtime.settings.policy) if sandbox is not None else None
+        self._scripts_ready = (
+            ScriptReadiness(sandbox, runtime.settings.policy, runtime.tool_name("run_skill_script"))
+            if sandbox is not None
+            else None
+        )
+        self._grants_checked = False
 
     def __deepcopy__(self, memo: dict[int, object]) -> RuntimeToolset:
         """A copy of an agent shares its skills: they hold no state of the agent."""
@@ -84,6 +89,13 @@ class RuntimeToolset(BaseToolset):
         await runtime.source.refresh_if_due()
         if runtime.empty:
             return []
+        if not self._grants_checked:
+            self._grants_checked = True
+            unknown = runtime.grants.unknown(runtime.source.names())
+            if runtime.source.registry is None:  # which skills a registry has is not known
+                unknown += runtime.permissions.unknown(runtime.source.all_names())
+            for sentence in unknown:
+                logger.warning("%s", sentence)
         tools: list[BaseTool] = list(await self._working_tools(readonly_context))
         if readonly_context is not None:
             names = runtime.active.active(readonly_context)
@@ -102,6 +114,7 @@ class RuntimeToolset(BaseToolset):
         working = await self._working_tools(tool_context)
         selected = [tool for tool in working if self._is_tool_selected(tool, tool_context)]
         offered = {tool.base_name for tool in selected if tool.offered(tool_context)}
+        self._answer_for_absent(working, tool_context, llm_request)
         told = await self.introduce(llm_request, tool_context, offered)
         asked = await activate_mentioned(runtime, tool_context)
         if asked.text:
@@ -112,6 +125,16 @@ class RuntimeToolset(BaseToolset):
             llm_request.append_tools(await self._brought_now(asked.activated, tool_context))
         unloadable = self._offer_unload(tool_context, llm_request)
         await put_in_force(runtime, tool_context, llm_request, unloadable=unloadable)
+
+    def _answer_for_absent(
+        self, working: Sequence[ToolsetTool], tool_context: ToolContext, llm_request: LlmRequest
+    ) -> None:
+        """Answer a call of a tool that cannot work here, without declaring it: see :class:`ToolsetTool`."""
+        for tool in self.core_tools(tool_context):
+            if tool not in working and self._is_tool_selected(tool, tool_context):
+                named = copy.copy(tool)
+                named.name = self.runtime.tool_name(tool.base_name)
+                llm_request.tools_dict.setdefault(named.name, named)
 
     async def _working_tools(self, context: ReadonlyContext | None) -> list[ToolsetTool]:
         """The toolset's own tools without the one for scripts where nothing may run."""
@@ -166,7 +189,7 @@ class RuntimeToolset(BaseToolset):
 
     def skill_names(self) -> list[str]:
         """The names a user can complete after ``$`` or ``/`` (C31)."""
-        return sorted(self.runtime.source.names())
+        return self.runtime.source.names_for_user()
 
     def list_active_skills(self, ctx: ReadonlyContext) -> list[str]:
         """The skills that are active for the agent of a context, least recently loaded first."""

@@ -20,11 +20,13 @@ class ScriptReadiness:
     Args:
         sandbox: The sandbox.
         policy: Its ``min_isolation`` is what is enough.
+        tool: The tool that is not offered otherwise.
     """
 
-    def __init__(self, sandbox: Sandbox, policy: SandboxPolicy) -> None:
+    def __init__(self, sandbox: Sandbox, policy: SandboxPolicy, tool: str) -> None:
         self._sandbox = sandbox
         self._wanted = IsolationLevel(policy.min_isolation)
+        self._tool = tool
         self._warned = False
 
     async def __call__(self) -> bool:
@@ -32,12 +34,13 @@ class ScriptReadiness:
         try:
             report = await self._sandbox.probe()
         except SandboxError as error:  # the other tools still work; the next request asks again
-            self._warn("scripts are not offered: %s", error.message)
+            self._warn("%s is not offered: %s", self._tool, error.message)
             return False
         if report.level.strength >= self._wanted.strength:
             return True
         self._warn(
-            "scripts are not offered: this machine isolates scripts at level '%s', the policy asks for '%s'. %s",
+            "%s is not offered: this machine isolates scripts at level '%s', the policy asks for '%s'. %s",
+            self._tool,
             report.level.value,
             self._wanted.value,
             " ".join(report.reasons),

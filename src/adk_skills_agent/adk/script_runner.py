@@ -1,8 +1,8 @@
 """Where a skill's script is run: an executor, an environment or our own sandbox (S0-11, issue item 1).
 
 The order is google-adk's: the toolset's executor, its environment, the agent's executor; then our sandbox, where the
-toolset has one. An executor of ours runs the script itself in its sandbox, in every language; any other gets google-adk's
-kind of program.
+toolset has one. An executor of ours runs the script itself in its sandbox, in every language; any other gets a program
+as google-adk makes it.
 """
 
 from __future__ import annotations
@@ -178,9 +178,9 @@ def way_of(runtime: SkillRuntime, context: ReadonlyContext, environments: Enviro
 
 def agent_executor(context: ReadonlyContext) -> BaseCodeExecutor | None:
     """The executor of the agent that calls, when it can run code that is handed to it."""
-    # The public get_invocation_context() makes a copy of a whole model for one attribute, and the doubles of google-adk's
-    # own tests, which a drop-in has to work with, know only this attribute. tests/adk/test_script_ways.py fails loudly
-    # when it goes away.
+    # The public get_invocation_context() makes a copy of a whole model for one attribute, and the doubles of
+    # google-adk's own tests, which a drop-in has to work with, know only this attribute. tests/adk/test_script_ways.py
+    # fails loudly when it goes away.
     invocation = getattr(context, "_invocation_context", None)
     executor = getattr(getattr(invocation, "agent", None), "code_executor", None)
     if executor is None or isinstance(executor, BuiltInCodeExecutor):

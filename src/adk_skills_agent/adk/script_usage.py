@@ -11,7 +11,9 @@ USAGE_CHARS = 140
 _DOCSTRING = re.compile(r"\A(?:\ufeff|#[^\n]*\n|[ \t]*\n)*[rRuU]?(?:\"\"\"|''')\s*([^\n]*?)\s*(?:\"\"\"|'''|\n|\Z)")
 _COMMENT = re.compile(r"^(?:#(?!!)|//|--|;)+[ \t]*(.*)$", re.MULTILINE)
 _USAGE = re.compile(r"^\W{0,4}usage\s*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
-_ARGUMENT = re.compile(r"""\.add_argument\(\s*(?:["']-\w["']\s*,\s*)?["']([-\w]+)["'](.{0,200})""", re.DOTALL)
+_ARGUMENT = re.compile(r"""\.add_argument\(\s*(?:["']-\w["']\s*,\s*)?["']([-\w]+)["']""")
+_ARGUMENT_CHARS = 300
+"""Of the call, in which its other arguments are looked for."""
 
 
 def usage_line(path: str, head: bytes) -> str:
@@ -48,7 +50,8 @@ def _arguments(text: str) -> str:
     """What argparse is told, in the form of a usage line."""
     shown = []
     for found in _ARGUMENT.finditer(text):
-        name, rest = found.group(1), found.group(2).partition("add_argument")[0]
+        name = found.group(1)
+        rest = text[found.end() : found.end() + _ARGUMENT_CHARS].partition("add_argument")[0]
         if name.startswith("-"):
             flag = "store_true" in rest or "store_false" in rest
             written = name if flag else f"{name} {name.lstrip('-').upper().replace('-', '_')}"

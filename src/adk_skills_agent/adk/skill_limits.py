@@ -40,3 +40,16 @@ class SkillLimits:
             least = 0 if field.name in {"manifest_files", "misses", "identical_failures"} else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"SkillLimits.{field.name} must be a whole number from {least} on, not {value!r}.")
+
+
+def limits_of(limits: SkillLimits | None) -> SkillLimits:
+    """What a ``limits=`` argument means.
+
+    Raises:
+        ConfigError: It is neither limits nor None.
+    """
+    if limits is None:
+        return SkillLimits()
+    if not isinstance(limits, SkillLimits):
+        raise ConfigError(f"limits must be SkillLimits(...), not {limits!r}.")
+    return limits

@@ -125,7 +125,9 @@ class SkillRuntime:
         try:
             skill = await self.source.get(name, context.invocation_id)
         except Exception as error:  # each registry has its own exceptions; the model gets one code for all
-            raise CatalogError(f"Failed to fetch skill '{name[:60]}' from registry: {str(error)[:120]}") from error
+            raise CatalogError(f"Failed to fetch skill '{name[:40]}' from registry: {str(error)[:100]}") from error
+        if skill is None and name in self.active.active(context):
+            skill = self.source.for_user(name)  # the user asked for it; from now on the model may use it
         if skill is None:
             raise SkillNotFound(f"Skill '{name[:100]}' not found.", self.source.nearest(name))
         return skill

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ class SkillSource:
 
     Args:
         catalog: Skills on disk.
+        user_catalog: The same with those that only a user may ask for (``disable-model-invocation``, C25).
         objects: Skills in memory.
         registry: google-adk's registry, for skills that are fetched by name.
         hides: Says of a name and its scope whether the model must not know it; hidden skills do not exist here.
@@ -55,10 +56,16 @@ class SkillSource:
         objects: Iterable[google.adk.skills.Skill | KnownSkill] = (),
         registry: google.adk.skills.SkillRegistry | None = None,
         *,
+        user_catalog: CatalogReader | None = None,
         hides: Callable[[str, Scope], bool] = lambda _name, _scope: False,
         cache_turns: int = 16,
     ) -> None:
-        self.catalog = catalog
+        self._whole = user_catalog if user_catalog is not None else catalog
+        # Views, so that the folder of a hidden skill is not shown as a part of the skill it lies in either.
+        self.catalog = catalog.view(predicate=self._shows, include_disabled=True) if catalog is not None else None
+        self._user_catalog = (
+            self._whole.view(predicate=self._shows, include_disabled=True) if self._whole is not None else None
+        )
         self.registry = registry
         self.folders = MemoryFolders()
         self._objects: dict[str, KnownSkill] = {}
@@ -67,10 +74,15 @@ class SkillSource:
                 raise ValueError(f"Duplicate skill name '{skill.name}'.")
             self._objects[skill.name] = skill if isinstance(skill, KnownSkill) else from_object(skill, self.folders)
         self._rule = hides
+        self._visible: tuple[int, list[SkillMetadata]] | None = None
         self._cache_turns = cache_turns
         self._fetched: OrderedDict[str, dict[str, asyncio.Task[KnownSkill | None]]] = OrderedDict()
         self._disk: OrderedDict[str, tuple[object, DiskSkill]] = OrderedDict()
         self._index: SearchIndex | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the local skills."""
+        return iter(self.names())
 
     def __len__(self) -> int:
         return len(self.list_metadata())
@@ -84,15 +96,34 @@ class SkillSource:
         """The names of the local skills that are not hidden, those of the catalog first (C31)."""
         return [item.name for item in self.list_metadata()]
 
+    def all_names(self) -> list[str]:
+        """The names of all local skills, hidden ones too: for the owner, never for a model."""
+        disk = [item.name for item in self._whole.list_metadata()] if self._whole is not None else []
+        return [*disk, *self._objects]
+
     def list_metadata(self) -> list[SkillMetadata]:
-        """Level 1 of the local skills that are not hidden."""
-        disk = self.catalog.list_metadata() if self.catalog is not None else []
-        memory = [SkillMetadata(skill.name, skill.description) for skill in self._objects.values()]
-        return [item for item in (*disk, *memory) if not self._is_hidden(item.name)]
+        """Level 1 of the local skills that are not hidden; made again only when the catalog changed."""
+        version = self.version
+        if self._visible is None or self._visible[0] != version:
+            disk = self.catalog.list_metadata() if self.catalog is not None else []
+            memory = [SkillMetadata(skill.name, skill.description) for skill in self._objects.values()]
+            self._visible = (version, [*disk, *(item for item in memory if not self._is_hidden(item.name))])
+        return self._visible[1]
 
     def local(self, name: str) -> KnownSkill | None:
-        """A local skill, or None; a spelling of a catalog's name is taken too."""
-        found: KnownSkill | None = self._objects.get(name) or self._on_disk(name)
+        """A local skill that the model may know, or None; a spelling of a catalog's name is taken too."""
+        return self._shown(self._objects.get(name) or self._on_disk(name, self.catalog))
+
+    def for_user(self, name: str) -> KnownSkill | None:
+        """A local skill that a user may ask for by name, or None."""
+        return self._shown(self._objects.get(name) or self._on_disk(name, self._user_catalog))
+
+    def names_for_user(self) -> list[str]:
+        """The names that :meth:`for_user` knows, sorted (C31)."""
+        disk = list(self._user_catalog) if self._user_catalog is not None else []
+        return sorted([*disk, *(name for name in self._objects if not self._is_hidden(name))])
+
+    def _shown(self, found: KnownSkill | None) -> KnownSkill | None:
         return None if found is None or self._rule(found.name, found.scope) else found
 
     def listed(self) -> list[KnownSkill]:
@@ -146,6 +177,14 @@ class SkillSource:
                     task.get_loop().call_soon_threadsafe(task.cancel)
         self.folders.close()
 
+    def _shows(self, metadata: SkillMetadata) -> bool:
+        """Whether a skill of the catalog is not hidden."""
+        try:
+            scope = self._whole.scope_of(metadata.name) if self._whole is not None else Scope.EXPLICIT
+        except SkillNotFound:  # it went while this was asked
+            return False
+        return not self._rule(metadata.name, scope)
+
     def _is_hidden(self, name: str) -> bool:
         scope = Scope.EXPLICIT
         if self.catalog is not None and name not in self._objects:
@@ -161,14 +200,14 @@ class SkillSource:
         # A registry of somebody's may answer None, whatever its signature says.
         return from_object(found, self.folders) if found is not None else None
 
-    def _on_disk(self, name: str) -> DiskSkill | None:
-        if self.catalog is None:
+    def _on_disk(self, name: str, catalog: CatalogReader | None) -> DiskSkill | None:
+        if catalog is None:
             return None
         try:
-            skill = self.catalog.load_skill(name)
+            skill = catalog.load_skill(name)
             made_from, known = self._disk.pop(skill.name, (None, None))
             if known is None or made_from is not skill:
-                known = DiskSkill(skill, self.catalog.scope_of(skill.name))
+                known = DiskSkill(skill, catalog.scope_of(skill.name))
         except SkillNotFound:
             return None
         self._disk[skill.name] = (skill, known)  # kept for the digest it remembers

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.adk.active_skills import ActiveSkills
 from adk_skills_agent.adk.additional_tools import AdditionalTools
 from adk_skills_agent.adk.events import SkillDiscovered, origin_of
+from adk_skills_agent.adk.google_classes import stand_in_for_theirs
 from adk_skills_agent.adk.google_objects import as_object
 from adk_skills_agent.adk.lifecycle import SkillDiscoveryMode, discovery_of, lifecycle_of
 from adk_skills_agent.adk.listeners import events_for
@@ -19,7 +20,7 @@ from adk_skills_agent.adk.listing import SkillListing
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.retry_guard import RetryGuard
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
-from adk_skills_agent.adk.skill_limits import SkillLimits
+from adk_skills_agent.adk.skill_limits import SkillLimits, limits_of
 from adk_skills_agent.adk.skill_runtime import SkillRuntime
 from adk_skills_agent.adk.skill_source import SkillSource
 from adk_skills_agent.adk.tools.list_skills import ListSkillsTool
@@ -120,7 +121,7 @@ class SkillToolset(RuntimeToolset):
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         self.discovery_mode = discovery_of(discovery_mode)
-        limits = limits or SkillLimits()
+        limits = limits_of(limits)
         lifecycle = lifecycle_of(lifecycle_config)
         rules = permissions_of(permissions)
         granted = Grants(env, grants)
@@ -129,6 +130,7 @@ class SkillToolset(RuntimeToolset):
             catalog.view() if catalog is not None else None,
             () if isinstance(skills, CatalogReader) else skills or (),
             registry,
+            user_catalog=catalog.view(include_disabled=True) if catalog is not None else None,
             hides=rules.hides,
             cache_turns=limits.cache_turns,
         )
@@ -293,3 +295,16 @@ def _check(
         raise ValueError("Cannot specify skills_folder without an environment")
     if not (PurePosixPath(skills_folder).is_absolute() or PureWindowsPath(skills_folder).is_absolute()):
         raise ValueError(f"`skills_folder` must be an absolute path: '{skills_folder}'")
+
+
+stand_in_for_theirs(
+    (
+        SkillToolset,
+        ListSkillsTool,
+        LoadSkillResourceTool,
+        LoadSkillTool,
+        RunSkillScriptTool,
+        SearchSkillsTool,
+        UnloadSkillTool,
+    )
+)

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from adk_skills_agent.cli.usage_figures import SkillFigures
     from adk_skills_agent.cli.usage_log import Reading
 
-CHARTED = 40
+CHARTED = 15
 """Skills in each chart; the table has all of them."""
 _STYLE = """
-:root { color-scheme: light dark; --bar: #1a73e8; --bad: #d93025; --soft: #9aa0a6; }
-@media (prefers-color-scheme: dark) { :root { --bar: #8ab4f8; --bad: #f28b82; } }
+:root { color-scheme: light dark; --bar: #1a73e8; --bad: #d93025; --soft: #5f6368; }
+@media (prefers-color-scheme: dark) { :root { --bar: #8ab4f8; --bad: #f28b82; --soft: #9aa0a6; } }
 * { box-sizing: border-box; }
 body { font: 1rem/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
 h1 { font-size: 1.4rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent, LiveRequestQueue, RunConfig
+from google.adk.agents import LiveRequestQueue, LlmAgent, RunConfig
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 from live_gemini import LiveGemini, calls, says

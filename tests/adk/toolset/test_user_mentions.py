@@ -111,3 +111,21 @@ async def test_a_skill_that_needs_a_question_first_is_left_to_the_model(five: Pa
 def test_the_names_can_be_completed(five: Path) -> None:
     assert lazily(five).skill_names() == ["five", "four", "one", "three", "two"]
     assert lazily(five, permissions={"skills": {"o*": "deny"}}).skill_names() == ["five", "four", "three", "two"]
+
+
+async def test_a_skill_that_opted_out_of_the_model_is_there_for_the_user(five: Path, says: Any, talk: Any) -> None:
+    """C25: ``disable-model-invocation`` hides a skill from the model, not from the user who names it."""
+    file = five / "one" / "SKILL.md"
+    file.write_text(file.read_text().replace("---\n\n", "disable-model-invocation: true\n---\n\n", 1))
+    server = says(LOADS)
+    toolset = lazily(five)
+    assert "one" in toolset.skill_names()
+    session = await talk(agent_with(server, toolset))
+    events = await session.say("load one")
+    answer = next(r.response for e in events for r in e.get_function_responses())
+    assert answer["error_code"] == "SKILL_NOT_FOUND"
+    schema = server.requests[0].declaration("load_skill")["parameters_json_schema"]
+    assert "one" not in schema["properties"]["skill_name"]["enum"]
+    await session.say("$one please")
+    await session.say("hello")
+    assert bodies(server.requests[-1], "one") == {"one": 1}

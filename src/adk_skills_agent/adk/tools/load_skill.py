@@ -7,13 +7,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.answers import failure, required_text
-from adk_skills_agent.adk.approvals import permit
+from adk_skills_agent.adk.approvals import may_stay_in_force, permit
 from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.adk.events import SkillActivated, SkillDropped, origin_of
 from adk_skills_agent.adk.lifecycle import SkillLifecycleMode
 from adk_skills_agent.adk.retry_guard import call_key
 from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
-from adk_skills_agent.errors import SkillNotFound, SkillsError
+from adk_skills_agent.errors import SkillNotActive, SkillNotFound, SkillsError
 from adk_skills_agent.sandbox.contract import SKILL_DIR
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class LoadSkillTool(ToolsetTool):
             if pending is not None:
                 return pending
             text = await runtime.text(skill, tool_context)
+            if not await may_stay_in_force(runtime, tool_context, skill):
+                raise SkillNotActive(f"Skill '{skill.name}' changed since the user approved it. Load it again to ask.")
         except SkillNotFound as error:
             runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
             return runtime.guard.miss(tool_context, "skill", failure(error), name)
@@ -74,10 +76,11 @@ class LoadSkillTool(ToolsetTool):
             said["missing_tools"] = missing
             said["missing_tools_note"] = "These tools do not exist here. Do without them; do not look for them."
         if earlier is None or earlier.digest != text.digest:
-            return self._loaded(skill, text) | said
+            return await self.loaded(skill, text) | said
         return runtime.guard.repeated(tool_context, call_key(NAME, skill.name), _already(skill) | said)
 
-    def _loaded(self, skill: KnownSkill, text: SkillText) -> dict[str, object]:
+    async def loaded(self, skill: KnownSkill, text: SkillText) -> dict[str, object]:
+        """The answer to a first load."""
         body = text.body
         if text.whole_chars is not None:
             body = f"{body}\n{text.cut_note(self.runtime.tool_name('load_skill_resource'))}"

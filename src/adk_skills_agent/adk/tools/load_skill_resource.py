@@ -83,7 +83,7 @@ class LoadSkillResourceTool(ToolsetTool):
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """The file, or why it cannot be read."""
-        runtime, guard = self.runtime, self.runtime.guard
+        guard = self.runtime.guard
         key = call_key(NAME, args)
         refused = guard.refused(tool_context, "resource") or guard.refused(tool_context, "run", key)
         if refused is not None:

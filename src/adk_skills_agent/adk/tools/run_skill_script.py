@@ -9,6 +9,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from adk_skills_agent.adk.active_skills import turn_of
 from adk_skills_agent.adk.answers import failure, required_texts
 from adk_skills_agent.adk.approvals import permit
 from adk_skills_agent.adk.artifacts import load_inputs
@@ -24,6 +25,7 @@ from adk_skills_agent.errors import (
     InvalidArguments,
     ResourceNotFound,
     SandboxError,
+    SandboxUnavailable,
     ScriptNotFound,
     SkillNotFound,
     SkillsError,
@@ -63,6 +65,7 @@ class RunSkillScriptTool(ToolsetTool):
         super().__init__(runtime, name, description or "Executes a script from a skill's scripts/ directory.")
         self._environments = EnvironmentRunner()
         self._scripts_seen: tuple[int, bool] | None = None
+        self._told_of_executor = False
 
     def properties(self) -> dict[str, dict[str, object]]:
         """Skill, script, its arguments, and artifacts it should find."""
@@ -124,6 +127,8 @@ class RunSkillScriptTool(ToolsetTool):
                 skill = runtime.source.local(str(args.get(self.skill_argument)))
                 answer |= _listed(await asyncio.to_thread(_scripts_of, skill)) if skill is not None else {}
                 return guard.miss(tool_context, "script", answer, str(args.get(self.path_argument))[:_SHOWN_CHARS])
+            if isinstance(error, SandboxUnavailable):
+                return guard.miss(tool_context, "executor", answer, str(args.get(self.path_argument))[:_SHOWN_CHARS])
             return guard.miss(tool_context, "run", answer, key)
 
     async def _answer(self, args: dict[str, Any], tool_context: ToolContext, key: str, started: list[str]) -> Any:
@@ -147,6 +152,13 @@ class RunSkillScriptTool(ToolsetTool):
         if pending is not None:
             return pending
         inputs = await load_inputs(tool_context, args.get("files"))
+        if runtime.sandbox is not None and way.name != "sandbox" and not self._told_of_executor:
+            self._told_of_executor = True
+            logger.warning(
+                "Scripts run in the agent's own code_executor (%s), which comes before the toolset's sandbox: the "
+                "sandbox's policy does not hold there. Pass code_executor= to the toolset to choose.",
+                way.name,
+            )
         call = ScriptCall(skill, path, asked, arguments, inputs, args.get("command"))
         started.append(uuid.uuid4().hex)
         run = await self._run(call, way, tool_context, started[0])
@@ -199,7 +211,7 @@ class RunSkillScriptTool(ToolsetTool):
 
     def _failed(self, tool_context: ToolContext, run: ScriptRun, key: str) -> dict[str, Any]:
         """Count the run when it failed as the last one of this very call did."""
-        guard, last = self.runtime.guard, f"temp:_adk_skill_last_failure_{tool_context.invocation_id}_{key}"
+        guard, last = self.runtime.guard, f"temp:_adk_skill_last_failure_{turn_of(tool_context)}_{key}"
         told = str(run.answer.get("error") or run.answer.get("stderr") or "").strip()
         # Numbers are left out: a process id or a time does not make it another failure.
         failure_key = call_key(run.reason, run.exit_code, re.sub(r"0x[0-9a-f]+|\d+", "0", told))

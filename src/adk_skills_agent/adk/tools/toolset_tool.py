@@ -79,9 +79,7 @@ class ToolsetTool(BaseTool):
         try:
             if not isinstance(args, dict):
                 raise InvalidArguments(f"The arguments must be a JSON object, got {type(args).__name__}.")
-            answer = await self.answer(args, tool_context)
-            await say_final_text(tool_context, answer)
-            return answer
+            return await self._said(await self.answer(args, tool_context), tool_context)
         except SandboxError as error:
             logger.exception("the sandbox failed for %s", self.name)
             return failure(error)
@@ -91,6 +89,11 @@ class ToolsetTool(BaseTool):
             logger.exception("%s failed", self.name)
             message = f"{self.name} failed because of an internal error. Do not repeat the call; tell the user."
             return {"error": message, "error_code": ErrorCode.EXECUTION_ERROR.value}
+
+    async def _said(self, answer: Any, tool_context: ToolContext) -> Any:
+        """The answer; what it has for the user, when the guard ends the turn, is said."""
+        await say_final_text(tool_context, answer)
+        return answer
 
     def _get_declaration(self) -> types.FunctionDeclaration:
         return types.FunctionDeclaration(

@@ -34,6 +34,9 @@ class UnloadSkillTool(ToolsetTool):
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
         """What stays active."""
         name = required_text(args, "skill_name")
+        known = self.runtime.source.local(name)
+        if name not in self.runtime.active.active(tool_context) and known is not None:
+            name = known.name  # as the catalog spells it
         if not self.runtime.active.deactivate(tool_context, name):
             raise SkillNotActive(f"Skill '{name[:100]}' is not active.")
         self.runtime.events.emit(SkillDropped(origin=origin_of(tool_context), skill=name, reason="unloaded"))
