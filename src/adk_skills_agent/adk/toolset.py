@@ -95,8 +95,9 @@ class SkillTools(RuntimeToolset):
         settings: Limits and interpreters.
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
-        more: ``user_skills`` (those that a user may ask for by name), ``env``, ``grants``, ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``,
-            ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
+        more: ``user_skills`` (those that a user may ask for by name), and ``env``, ``grants``, ``permissions``,
+            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``additional_tools``,
+            ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ REPORT = """
 name: report
 when: {system_contains: You analyse data}
 turns:
-  - when: {tools: [load_skill], user_contains: region}
+  - when: {tools: [load_skill]}
     call: {name: load_skill, args: {skill_name: csv-report}}
   - when: {last_tool: load_skill}
     call:

@@ -24,7 +24,10 @@ FILES = {"references/guide.md": "the guide", "assets/a.bin": b"\0\1", "scripts/g
 def on_disk(make_skill: Callable[..., Path]) -> KnownSkill:
     folder = make_skill("one", description="Does one.", body="The body.", files=FILES)
     file = folder / "SKILL.md"
-    head = "allowed-tools: Bash(git add:*) Read\nmetadata:\n  adk_inject_state: true\n  adk_additional_tools: [horn]\n---\n\n"
+    head = (
+        "allowed-tools: Bash(git add:*) Read\n"
+        "metadata:\n  adk_inject_state: true\n  adk_additional_tools: [horn]\n---\n\n"
+    )
     file.write_text(file.read_text().replace("---\n\n", head, 1))
     registry = SkillsRegistry()
     registry.discover([folder])
@@ -82,10 +85,10 @@ def test_both_find_and_read_files_alike(skill: KnownSkill) -> None:
 
 
 def test_both_refuse_alike(skill: KnownSkill) -> None:
-    with pytest.raises(ResourceNotFound, match="^Resource 'references/gude.md' not found in skill 'one'.$") as missing:
+    with pytest.raises(ResourceNotFound, match=r"^Resource 'references/gude.md' not found in skill 'one'.$") as missing:
         skill.find("references/gude.md")
     assert missing.value.suggestions[0] == "references/guide.md"
-    with pytest.raises(ScriptNotFound, match="^Script 'scripts/run.py' not found in skill 'one'.$") as script:
+    with pytest.raises(ScriptNotFound, match=r"^Script 'scripts/run.py' not found in skill 'one'.$") as script:
         skill.find("scripts/run.py")
     assert script.value.suggestions == ("scripts/go.py",)
     for path in ("../one/SKILL.md", "/etc/passwd", "a\0b", "", "x" * 5000):

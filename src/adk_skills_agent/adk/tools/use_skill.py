@@ -1,4 +1,4 @@
-"""``use_skill``: ``load_skill`` under the name of ``with_skills``, with the catalogue in its description (S4-3 to S4-5)."""
+"""``use_skill``: ``load_skill`` under the name of ``with_skills``, the catalogue in its description (S4-3 to S4-5)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INTRODUCTION = (
 
 
 class UseSkillTool(LoadSkillTool):
-    """Activates a skill. Its description carries the catalogue, so that the system prompt has only active skills (S4-4).
+    """Activates a skill. Its description has the catalogue, so that the system prompt has only active skills (S4-4).
 
     Args:
         runtime: What the toolset's tools share.
