@@ -137,6 +137,25 @@ class ActiveSkills:
             _write(context, released, [*self._others(context), *rest])
         return any(not self._is_over(found, turn) for found in gone)
 
+    def mend_list(self, context: ToolContext) -> bool:
+        """Make google-adk's list, which is all that others read, say what is active; whether it did not.
+
+        A concurrent change may have taken a name from it, and the turn of an EPHEMERAL skill may be over. Only where
+        the change is committed.
+        """
+        key = state_key(context.agent_name)
+        listed = context.state.get(key)
+        turn = turn_of(context)
+        stored = [
+            found.name
+            for found in _stored(context.state, context.agent_name)
+            if found.tool not in {"", self._tool} or not self._is_over(found, turn)
+        ]
+        if not isinstance(listed, list) or set(listed) == set(stored) or _schema_refuses(context, key):
+            return False
+        context.state[key] = stored
+        return True
+
     def over_budget(self, tokens: Mapping[str, int]) -> tuple[str, ...]:
         """Which of the skills have no room together, oldest first; the newest always has.
 

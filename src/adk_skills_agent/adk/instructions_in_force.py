@@ -87,8 +87,10 @@ async def put_in_force(
         unloadable: Whether the model has the tool that releases a skill.
     """
     found = await _in_force(runtime, tool_context)
+    mended = runtime.active.mend_list(tool_context)
     if found.lost:
         runtime.active.deactivate(tool_context, *found.lost)
+    if found.lost or mended:
         agent = tool_context.agent_name
         await commit(tool_context, (state_key(agent), skill_key(agent, "")))
     unload = runtime.tool_name("unload_skill") if unloadable else None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from google.adk.apps import App
 from google.adk.apps.app import EventsCompactionConfig
 from google.adk.runners import InMemoryRunner, Runner
@@ -163,6 +164,12 @@ async def test_a_skill_that_is_gone_is_not_active_any_more(five: Path, says: Any
     assert "not active any more" not in server.requests[-1].system_text
 
 
+@pytest.mark.behaviour(
+    "better",
+    "Many loaded skills",
+    google="no bound on what they take",
+    ours="25,000 tokens; the oldest make room and the model is told",
+)
 async def test_what_has_no_room_is_dropped_oldest_first_and_the_model_is_told(five: Path, says: Any, talk: Any) -> None:
     server = says(LOADS)
     session = await talk(agent_with(server, lazily(five, limits=SkillLimits(active_tokens=150))))
@@ -196,6 +203,8 @@ async def test_two_requests_at_once_on_one_session_lose_no_activation(five: Path
     await asyncio.gather(session.say("load one"), session.say("load two"))
     await session.say("hello")
     assert bodies(server.requests[-1], "one", "two") == {"one": 1, "two": 1}
+    # google-adk's list, which others read, has lost one until the next request gives it back.
+    assert sorted((await session.state())["_adk_activated_skill_assistant"]) == ["one", "two"]
 
 
 async def test_two_loads_in_one_turn_are_both_active(five: Path, says: Any, talk: Any) -> None:

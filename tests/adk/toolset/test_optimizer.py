@@ -55,6 +55,7 @@ class Asking(Sampler[UnstructuredSamplingResult]):
         return UnstructuredSamplingResult(scores=dict.fromkeys(names, float(good)), data=data)
 
 
+@pytest.mark.behaviour("same", "google-adk's optimizer", ours="reads, edits and clones our toolset; files on disk stay")
 async def test_the_real_optimizer_improves_a_skill_on_disk_without_touching_it(
     five: Path, says: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,12 @@ async def test_the_body_is_in_the_tool_answer_once_and_in_the_system_instruction
         await runner.close()
 
 
+@pytest.mark.behaviour(
+    "better",
+    "EPHEMERAL skills in `run_live`",
+    google="active until the stream ends",
+    ours="until the user speaks again",
+)
 async def test_an_ephemeral_skill_ends_with_the_turn_of_the_stream(five: Path) -> None:
     """GOOGLE_ADK row A7: google-adk keeps it until the stream ends."""
     toolset = lazily(five, lifecycle_config=EPHEMERAL)

@@ -46,6 +46,7 @@ def responses(events: list[Any]) -> list[Any]:
 # What google-adk sees
 
 
+@pytest.mark.behaviour("same", "`isinstance` checks of google-adk", ours="hold for the toolset and its tools")
 def test_it_is_google_adks_toolset_and_its_tools_are_google_adks_tools(five: Path) -> None:
     toolset = lazily(five)
     assert isinstance(toolset, theirs.SkillToolset)
@@ -95,6 +96,7 @@ def test_a_copied_agent_shares_the_toolset(five: Path) -> None:
 # Arguments
 
 
+@pytest.mark.behaviour("same", "Wrong constructor arguments", ours="the same `ValueError`")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -202,6 +204,9 @@ turns:
     assert "`load_skill" not in last.system_text
 
 
+@pytest.mark.behaviour(
+    "optional", '`script_tool_name="execute_skill_script"`', google="gone", ours="the old name of `run_skill_script`"
+)
 async def test_the_script_tool_can_have_its_old_name(five: Path, says: Any, talk: Any) -> None:
     """S0-2."""
     server = says(
@@ -249,6 +254,12 @@ async def test_eager_has_the_catalogue_in_the_instruction(five: Path, says: Any,
     assert "list_skills" not in server.requests[0].tool_names
 
 
+@pytest.mark.behaviour(
+    "optional",
+    '`discovery_mode="search"`',
+    google="search in a registry only",
+    ours="no list; local skills are found by search",
+)
 async def test_search_mode_lists_nothing_and_finds_by_search(five: Path, says: Any, talk: Any) -> None:
     server = says(
         """
@@ -264,6 +275,9 @@ turns:
     assert responses(events)[0]["skills"][0] == {"name": "three", "description": "Does what three does."}
 
 
+@pytest.mark.behaviour(
+    "same", "`tool_filter` without `list_skills`", ours="the catalogue in the instruction, with a `FutureWarning`"
+)
 async def test_a_filtered_list_puts_the_catalogue_into_the_instruction_as_google_adk_does(
     five: Path, says: Any, talk: Any
 ) -> None:
@@ -274,6 +288,9 @@ async def test_a_filtered_list_puts_the_catalogue_into_the_instruction_as_google
     assert "Does what one does." in server.requests[0].system_text
 
 
+@pytest.mark.behaviour(
+    "better", "More local skills than a model reads", google="all in one answer", ours="pages, and a search"
+)
 async def test_a_catalogue_that_does_not_fit_is_listed_in_pages_and_searched(
     make_skill: Callable[..., Path], says: Any, talk: Any
 ) -> None:
@@ -340,6 +357,9 @@ async def test_loading_answers_with_body_base_files_and_usage(
     assert "<file>scripts/run.sh: run.sh FILE [FILE...]</file>" in server.requests[-1].system_text
 
 
+@pytest.mark.behaviour(
+    "optional", "`file_list=False`", google="no list of files", ours="answers with google-adk's keys only"
+)
 async def test_the_list_of_files_is_capped_and_can_be_left_out(
     make_skill: Callable[..., Path], says: Any, talk: Any
 ) -> None:
@@ -392,6 +412,7 @@ turns:
     assert str(five) not in json.dumps(answer)
 
 
+@pytest.mark.behaviour("better", "An unknown skill", google="an error", ours="the nearest names as well")
 async def test_an_unknown_name_gets_the_nearest(five: Path, says: Any, talk: Any) -> None:
     server = says(
         "turns:\n  - {when: {last_tool: load_skill}, text: done}\n"
@@ -423,6 +444,7 @@ turns:
     assert not folder.exists()
 
 
+@pytest.mark.behaviour("same", "`adk_inject_state`", ours="the state is put into the instructions")
 async def test_the_state_is_put_into_the_instructions_where_the_skill_asks_for_it(says: Any, talk: Any) -> None:
     skill = in_memory(instructions="Hello {user_name}!", metadata={"adk_inject_state": True})
     server = says(LOADS)
@@ -444,6 +466,12 @@ async def test_a_name_that_the_state_lacks_does_not_stop_the_skill(says: Any, ta
     assert "Hello {nobody}!" in server.requests[-1].system_text
 
 
+@pytest.mark.behaviour(
+    "better",
+    "A tool that a skill asks for and nobody has",
+    google="nothing is said",
+    ours="the model is told that it does not exist",
+)
 async def test_a_skill_brings_its_tools_and_says_which_do_not_exist(says: Any, talk: Any) -> None:
     """S0-25, google-adk issue 6280."""
 
@@ -490,6 +518,7 @@ def lifecycle(mode: str, theirs_too: bool, **more: Any) -> Any:
     return SkillLifecycleConfig(default_mode=SkillLifecycleMode(mode), **more)
 
 
+@pytest.mark.behaviour("same", "BOUNDED skills", ours="with google-adk's own classes too")
 @pytest.mark.parametrize("theirs_too", [False, True])
 async def test_bounded_releases_the_least_recently_loaded(five: Path, says: Any, talk: Any, theirs_too: bool) -> None:
     server = says(LOADS)
@@ -510,6 +539,7 @@ async def test_ephemeral_is_released_with_the_turn(five: Path, says: Any, talk: 
     assert "released at the end of the current turn" in answer["lifecycle_notice"]
     await session.say("hello")
     assert [bodies(request, "one")["one"] for request in server.requests] == [0, 1, 0]
+    assert (await session.state())["_adk_activated_skill_assistant"] == []
     answer = responses(await session.say("load one"))[0]
     assert "instructions" in answer
     assert "unloaded_skills" not in answer
@@ -527,6 +557,7 @@ async def test_a_disabled_lifecycle_keeps_everything(five: Path, says: Any, talk
 # Sessions
 
 
+@pytest.mark.behaviour("same", "Sessions begun with google-adk's toolset", ours="go on")
 async def test_a_session_that_google_adks_toolset_began_goes_on(five: Path, says: Any, talk: Any) -> None:
     server = says(LOADS)
     session = await talk(agent_with(server, lazily(five)))
@@ -564,6 +595,7 @@ turns:
     assert (await session.state())["_adk_activated_skill_assistant"] == ["one", "six"]
 
 
+@pytest.mark.behaviour("better", "An agent with a `state_schema`", google="loading a skill ends the run", ours="works")
 async def test_an_agent_with_a_state_schema_can_load_skills(five: Path, says: Any, talk: Any) -> None:
     """google-adk's own key is refused by a schema that does not name it; ours are not."""
 
@@ -577,6 +609,7 @@ async def test_an_agent_with_a_state_schema_can_load_skills(five: Path, says: An
     assert bodies(server.requests[-1], "one") == {"one": 1}
 
 
+@pytest.mark.behaviour("same", "A stale session in a database", ours="`StaleSessionError`; what was committed stays")
 async def test_with_a_database_a_stale_session_is_an_error_and_what_was_committed_stays(
     five: Path, says: Any, tmp_path: Path
 ) -> None:
@@ -639,6 +672,7 @@ FAR = LOADS.replace(
 )
 
 
+@pytest.mark.behaviour("same", "Registry skills", ours="fetched once a turn")
 async def test_a_registry_skill_is_fetched_once_a_turn(says: Any, talk: Any) -> None:
     remote = Remote()
     server = says(FAR)
@@ -670,6 +704,12 @@ async def test_a_broken_registry_is_a_short_answer_and_ends_no_activation(says: 
         assert bodies(server.requests[-1], "far") == {"far": 1}
 
 
+@pytest.mark.behaviour(
+    "better",
+    "Cancelling one of two callers of a registry",
+    google="the other waits for ever",
+    ours="the other gets its skill",
+)
 async def test_a_cancelled_caller_does_not_take_the_answer_from_the_others() -> None:
     remote = Remote()
     remote.wait.clear()

@@ -45,6 +45,9 @@ def test_a_message_without_text_names_nothing() -> None:
     assert mentioned_skills(types.Content(role="user"), NAMES.__contains__) == []
 
 
+@pytest.mark.behaviour(
+    "better", "`$skill-name` in a message", google="nothing", ours="loads the skill before the model speaks"
+)
 async def test_a_named_skill_is_in_force_before_the_model_speaks_and_stays(five: Path, says: Any, talk: Any) -> None:
     server = says(LOADS)
     session = await talk(agent_with(server, lazily(five)))
