@@ -138,7 +138,8 @@ def _interpreter(runtime: SkillRuntime, call: ScriptCall) -> tuple[str, ...]:
     """The command in front of the script; the environment's own Python, whatever this process runs on."""
     # Relative to the skill's root: the command changes there, and the file need not be at our /skill.
     source = call.skill.local().skill_dir / call.path
-    command, _ = runtime.settings.interpreters.command(PurePosixPath(call.path), source, python="python3")
+    interpreters = runtime.settings.interpreters
+    command, _ = interpreters.command(PurePosixPath(call.path), source, python="python3", by_itself=False)
     return command
 
 

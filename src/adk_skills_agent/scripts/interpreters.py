@@ -53,7 +53,7 @@ class Interpreters:
         return tuple(dict.fromkeys([*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *self._extra]))
 
     def command(
-        self, script: PurePosixPath, source: Path, *, python: str | None = None
+        self, script: PurePosixPath, source: Path, *, python: str | None = None, by_itself: bool = True
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The command that runs a script, without its arguments, and notes on what had to be adapted.
 
@@ -61,6 +61,8 @@ class Interpreters:
             script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
             source: The same file on the host, for what depends on its bytes.
             python: The Python to use for ``.py``; None takes the one that runs the agent.
+            by_itself: Whether an executable file of another kind may be started by its ``#!`` line; False where the
+                executable bit is lost on the way.
 
         Raises:
             UnsupportedScriptType: Nothing runs that suffix, or it has none, and the file does not start by itself.
@@ -72,7 +74,7 @@ class Interpreters:
             return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
         if suffix in SHELL_SUFFIXES:
             return _shell_command(script, source)
-        if _starts_by_itself(source):
+        if by_itself and _starts_by_itself(source):
             return (str(script),), ()
         kind = f"'{suffix}'" if suffix else "(no extension)"
         raise UnsupportedScriptType(
