@@ -234,6 +234,12 @@ async def test_a_question_its_answer_and_a_later_refusal_are_told_once_each(
     assert len(watched.of(ScriptFinished)) == 1
 
 
+@pytest.mark.behaviour(
+    "optional",
+    "`on_event=`, `audit_log=`",
+    google="spans only",
+    ours="typed events and a log of lines in JSON, without contents or secrets",
+)
 async def test_the_log_has_every_event_and_no_content_argument_or_secret(
     skills: Path, tmp_path: Path, rehearse: Any, ask: Any
 ) -> None:

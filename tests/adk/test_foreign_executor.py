@@ -125,9 +125,6 @@ async def test_output_files_that_an_executor_returns_itself_become_artifacts(
     assert result["skipped_artifacts"] == ["../b.txt", "user:c.txt"]
 
 
-@pytest.mark.behaviour(
-    "better", "5 MB of output", google="all of it goes to the model", ours="20,000 characters; the whole is an artifact"
-)
 async def test_a_flood_from_a_foreign_executor_is_cut_and_kept_as_an_artifact(
     tools: Path, rehearse: Any, ask: Any
 ) -> None:

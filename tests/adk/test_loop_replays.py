@@ -86,6 +86,7 @@ def deployer(make_skill: Callable[..., Path]) -> Path:
     "A model that keeps guessing paths",
     google="is told to stop, up to 500 calls",
     ours="the turn ends after the fatal answer",
+    readme=10,
 )
 async def test_hallucinated_paths_of_resources_end_the_turn(classifier: Path, rehearse: Any, ask: Any) -> None:
     """google/adk-python #5652, #5651: there up to 500 calls of the model."""

@@ -99,7 +99,11 @@ async def test_what_a_script_leaves_becomes_artifacts_and_what_does_not_fit_is_s
 
 
 @pytest.mark.behaviour(
-    "better", "`script_timeout` of a Python script", google="ignored", ours="holds, with the output until then"
+    "better",
+    "`script_timeout` of a Python script",
+    google="ignored",
+    ours="holds, with the output until then",
+    readme=13,
 )
 async def test_the_script_timeout_holds_in_our_sandbox(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-13, S0-74: for Python too."""
@@ -114,7 +118,6 @@ async def test_the_script_timeout_holds_in_our_sandbox(tools: Path, rehearse: An
     assert "started" in result["stdout"]
 
 
-@pytest.mark.behaviour("better", "Other languages", google="refused", ours="run by our executors, with `interpreters=`")
 @pytest.mark.parametrize("make", [UnsafeLocalCodeExecutor, LocalSandboxCodeExecutor])
 async def test_our_executors_run_the_script_itself(
     tools: Path, rehearse: Any, ask: Any, make: Any, recwarn: Any

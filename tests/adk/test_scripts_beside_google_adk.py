@@ -69,7 +69,7 @@ async def test_row_7_the_exit_code_is_a_number(both: Both) -> None:
 
 
 @pytest.mark.behaviour(
-    "better", "stderr of a Python script that worked", google="dropped", ours="kept, `status` is `warning`", readme=True
+    "better", "stderr of a Python script that worked", google="dropped", ours="kept, `status` is `warning`", readme=15
 )
 async def test_rows_8_and_e6_stderr_is_kept(both: Both) -> None:
     google, ours = await both("warn.py")
@@ -104,7 +104,7 @@ async def test_row_e7_arguments_are_passed_as_they_are_meant(both: Both) -> None
     "Scripts in other languages, or without an extension",
     google="refused",
     ours="run by their shebang line, the executable bit kept, or with `interpreters=`",
-    readme=True,
+    readme=12,
 )
 async def test_rows_10_and_15_other_languages_run(both: Both) -> None:
     google, ours = await both("tool")
@@ -123,9 +123,7 @@ async def test_row_11_a_script_in_another_encoding_is_there(both: Both) -> None:
 
 
 @pytest.mark.behaviour(
-    "better", "Secrets in the agent's environment", google="every script reads them", ours="no script sees them",
-    readme=True,
-)  # fmt: skip
+    "better", "Secrets in the agent's environment", google="every script reads them", ours="no script sees them", readme=17)  # fmt: skip
 async def test_rows_2_and_e5_a_script_does_not_see_the_agents_secrets(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +139,7 @@ async def test_rows_2_and_e5_a_script_does_not_see_the_agents_secrets(
     "Files of the host",
     google="a script reads and writes all the agent can",
     ours="neither read nor written",
-    readme=True,
+    readme=18,
 )
 async def test_row_4_a_script_does_not_reach_the_hosts_files(both: Both, skill: Path, tmp_path: Path) -> None:
     (tmp_path / "id_rsa").write_text("canary")
@@ -160,7 +158,7 @@ async def test_row_4_a_script_does_not_reach_the_hosts_files(both: Both, skill: 
     "What a script sees beside it",
     google="`references`, `assets` and `scripts`",
     ours="every file of its skill",
-    readme=True,
+    readme=11,
 )
 async def test_rows_23_and_e11_the_whole_skill_is_there(both: Both) -> None:
     google, ours = await both("beside.py")
@@ -174,7 +172,7 @@ async def test_rows_23_and_e11_the_whole_skill_is_there(both: Both) -> None:
     "5 MB on stdout",
     google="5 MB for the model",
     ours="20,000 characters; the rest is an artifact",
-    readme=True,
+    readme=16,
 )
 async def test_rows_6_and_e4_a_flood_does_not_reach_the_model(both: Both) -> None:
     google, ours = await both("flood.py")

@@ -77,6 +77,9 @@ def recorded() -> Recorded:
     return Recorded()
 
 
+@pytest.mark.behaviour(
+    "better", "Script runs in OpenTelemetry", google="an attribute", ours="a span with its real times, and metrics"
+)
 def test_a_script_run_is_a_span_below_the_tool_call_with_its_real_times(recorded: Recorded) -> None:
     recorded.emit(
         ScriptStarted(origin=ORIGIN, skill="reporter", script="scripts/x.py", version="v1", run="r1"),

@@ -2,6 +2,7 @@
 
 A test says it with ``@pytest.mark.behaviour("better", "a deadline", google="ignored for Python", ours="holds")``.
 The kinds are ``same`` (as google-adk), ``better`` (it does otherwise, measured) and ``optional`` (off until asked for).
+``readme=3`` puts a row into the README too, as its third.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Behaviour:
     google: str
     ours: str
     test: str
+    readme: int = 0
 
     @property
     def order(self) -> tuple[int, str]:
@@ -49,7 +51,8 @@ def _rows(path: Path) -> list[Behaviour]:
                 kind, what = (ast.literal_eval(argument) for argument in mark.args)
                 said = {keyword.arg: ast.literal_eval(keyword.value) for keyword in mark.keywords}
                 test = f"{path.relative_to(REPOSITORY)}::{node.name}"
-                rows.append(Behaviour(kind, what, said.get("google", ""), said["ours"], test))
+                readme = said.get("readme", 0)
+                rows.append(Behaviour(kind, what, said.get("google", ""), said["ours"], test, readme))
     return rows
 
 
@@ -64,9 +67,10 @@ def full_table(rows: list[Behaviour]) -> str:
 
 
 def short_table(rows: list[Behaviour]) -> str:
-    """For the README: what is better."""
+    """For the README: what counts most."""
     lines = ["| | google-adk 2.13 | adk-skills-agent |", "|---|---|---|"]
-    lines += [f"| {row.what} | {row.google} | {row.ours} |" for row in rows if row.kind == "better"]
+    chosen = sorted((row for row in rows if row.readme), key=lambda row: row.readme)
+    lines += [f"| {row.what} | {row.google} | {row.ours} |" for row in chosen]
     return "\n".join(lines)
 
 

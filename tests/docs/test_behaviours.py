@@ -29,3 +29,6 @@ def test_every_row_is_complete_and_no_two_say_the_same() -> None:
     assert all(row.ours and (row.google or row.kind == "same") for row in rows)
     assert not [row.what for row in rows if "|" in f"{row.what}{row.google}{row.ours}"]
     assert len({row.what for row in rows}) == len(rows)
+    in_readme = [row.readme for row in rows if row.readme]
+    assert sorted(in_readme) == list(range(1, len(in_readme) + 1))
+    assert len(in_readme) <= 21, "the README shows what counts most"

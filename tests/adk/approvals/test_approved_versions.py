@@ -40,6 +40,12 @@ async def test_an_answer_about_bytes_that_changed_meanwhile_does_not_count(
     server.assert_finished()
 
 
+@pytest.mark.behaviour(
+    "optional",
+    "What an approval is for",
+    google="no approvals",
+    ours="the bytes of the skill; it ends when one changes",
+)
 @pytest.mark.parametrize(
     "change",
     ["SKILL.md", "scripts/safe.py", "references/guide.md", "node_modules/x/index.js", ".hidden", "new.txt"],

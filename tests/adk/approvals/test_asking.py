@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from approval_chat import LOAD, PENDING, PUBLISH, REFUSED, SAFE, agent_with, calls
 from google.adk.agents import LlmAgent
 from google.adk.skills import models
@@ -17,6 +18,13 @@ from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.catalog import RegistryConfig
 
 
+@pytest.mark.behaviour(
+    "optional",
+    "`permissions=`: asking before a skill, script or tool is used",
+    google="no way to ask",
+    ours="google-adk's tool confirmation; the turn resumes",
+    readme=20,
+)
 async def test_an_asked_skill_pauses_the_turn_and_is_loaded_when_the_user_says_yes(
     skills: Path, rehearse: Any, chat: Any
 ) -> None:
@@ -73,6 +81,9 @@ async def test_a_refusal_is_told_to_the_model_and_the_same_call_is_not_asked_aga
     server.assert_finished()
 
 
+@pytest.mark.behaviour(
+    "optional", "Denied skills", google="cannot be denied", ours="hidden from lists, searches and names"
+)
 async def test_a_denied_skill_does_not_exist_for_the_model(skills: Path, rehearse: Any, chat: Any) -> None:
     server = rehearse(
         calls(
@@ -165,6 +176,9 @@ async def test_a_denied_script_is_refused_without_a_question(skills: Path, rehea
     server.assert_finished()
 
 
+@pytest.mark.behaviour(
+    "better", "Skills that lie in the project", google="used like all others", ours="ask the first time"
+)
 async def test_a_skill_of_the_project_asks_the_first_time_and_then_its_scripts_run(
     make_skill: Callable[..., Path], tmp_path: Path, rehearse: Any, chat: Any
 ) -> None:

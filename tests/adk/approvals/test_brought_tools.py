@@ -37,6 +37,12 @@ MAIL = ("send_mail", {"to": "bob"})
 DELETE = ("delete_mail", {"number": 7})
 
 
+@pytest.mark.behaviour(
+    "better",
+    "`allowed-tools` of a skill",
+    google="ignored",
+    ours="a request, which counts once this version is approved",
+)
 async def test_allowed_tools_count_once_this_version_was_approved_and_other_tools_still_ask(
     mailer: Path, rehearse: Any, chat: Any
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from adk_commands import FIBONACCI, adk, serving, texts
 
 from adk_skills_agent.testing import GeminiServer
@@ -71,6 +72,7 @@ turns:
     assert "I know what to do." in done.stdout
 
 
+@pytest.mark.behaviour("same", "`adk run`, `adk web`, `adk api_server`, `adk eval`", ours="work")
 def test_the_api_server_keeps_session_state_and_artifacts(model: Model, agents: Path) -> None:
     server = model(REPORT)
     with serving(server, "api_server", agents) as served:

@@ -101,6 +101,13 @@ def rejected(
     return REJECTED_THEN_DONE.format(reason=reason, message=message, thought=thought)
 
 
+@pytest.mark.behaviour(
+    "optional",
+    "`CodeExecutionRecoveryPlugin`: native code calls of Gemini 2.x",
+    google="the turn ends with an error",
+    ours="the code is run",
+    readme=21,
+)
 @pytest.mark.parametrize("reason", ["UNEXPECTED_TOOL_CALL", "MALFORMED_FUNCTION_CALL"])
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_a_rejected_native_call_is_run_after_all(

@@ -52,7 +52,7 @@ async def test_row_a1_without_skills_nothing_is_offered(tmp_path: Path, says: An
 
 
 @pytest.mark.behaviour(
-    "better", "`skill_name` of a call", google="any text", ours="one of the skills' names, while they fit", readme=True
+    "better", "`skill_name` of a call", google="any text", ours="one of the skills' names, while they fit"
 )
 async def test_row_a1_a_skills_name_is_one_of_a_list(five: Path, says: Any, talk: Any) -> None:
     server = says(HI)
@@ -68,7 +68,7 @@ async def test_row_a1_a_skills_name_is_one_of_a_list(five: Path, says: Any, talk
     "Which files a loaded skill has",
     google="not said, so that models guess",
     ours="a list, scripts with their usage",
-    readme=True,
+    readme=7,
 )
 async def test_row_a2_loading_says_which_files_there_are(five: Path, says: Any, talk: Any) -> None:
     server = says(LOADS)
@@ -100,7 +100,7 @@ async def test_row_a3_loaded_twice_is_in_the_request_once(five: Path, says: Any,
     "Instructions of an active skill after compaction",
     google="in no request, while the state calls it active",
     ours="in every request once",
-    readme=True,
+    readme=8,
 )
 async def test_row_a4_compaction_takes_no_instructions_away(five: Path, says: Any, talk: Any) -> None:
     """C37."""
@@ -141,7 +141,7 @@ turns:
 
 
 @pytest.mark.behaviour(
-    "better", "Two requests at once on one session", google="an activation is lost", ours="both stay", readme=True
+    "better", "Two requests at once on one session", google="an activation is lost", ours="both stay", readme=9
 )
 async def test_row_13_two_requests_at_once_lose_no_activation(five: Path, says: Any, talk: Any) -> None:
     server = says(LOADS)
@@ -174,7 +174,7 @@ async def test_an_edit_is_seen_at_the_next_request(five: Path, says: Any, talk: 
     "The catalogue of 500 skills in every request",
     google="35,000 tokens",
     ours="a quarter at most, and the rest is found by search",
-    readme=True,
+    readme=6,
 )
 async def test_a_request_with_500_skills_costs_a_quarter_of_the_tokens(says: Any, talk: Any) -> None:
     """S4-17, table (v): descriptions of 200 characters, both EAGER; the LAZY instruction is not longer either."""

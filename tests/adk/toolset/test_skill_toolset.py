@@ -61,8 +61,11 @@ def test_it_is_google_adks_toolset_and_its_tools_are_google_adks_tools(five: Pat
     assert isinstance(toolset.unload_tool(), theirs.UnloadSkillTool)
 
 
+@pytest.mark.slow
 def test_google_adks_analytics_call_its_tools_skill_tools(five: Path) -> None:
-    plugin = pytest.importorskip("google.adk.plugins.bigquery_agent_analytics_plugin")
+    """Slow for what the plugin needs: BigQuery's client."""
+    from google.adk.plugins import bigquery_agent_analytics_plugin as plugin
+
     tools = asyncio.run(lazily(five).get_tools())
     assert {plugin._get_tool_origin(tool) for tool in tools} == {"SKILL"}
 
