@@ -123,7 +123,12 @@ async def test_row_11_a_script_in_another_encoding_is_there(both: Both) -> None:
 
 
 @pytest.mark.behaviour(
-    "better", "Secrets in the agent's environment", google="every script reads them", ours="no script sees them", readme=17)  # fmt: skip
+    "better",
+    "Secrets in the agent's environment",
+    google="every script reads them",
+    ours="no script sees them",
+    readme=17,
+)
 async def test_rows_2_and_e5_a_script_does_not_see_the_agents_secrets(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,6 @@ class Asking(Sampler[UnstructuredSamplingResult]):
 async def test_the_real_optimizer_improves_a_skill_on_disk_without_touching_it(
     five: Path, says: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("gepa", reason="comes with google-adk[eval]")
     server = says(MODEL)
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
