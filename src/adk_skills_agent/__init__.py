@@ -38,7 +38,14 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
-    from adk_skills_agent.errors import ErrorCode, SandboxError, SandboxUnavailable, SkillNotFound, SkillsError
+    from adk_skills_agent.errors import (
+        ConfigError,
+        ErrorCode,
+        SandboxError,
+        SandboxUnavailable,
+        SkillNotFound,
+        SkillsError,
+    )
     from adk_skills_agent.format import (
         Diagnostic,
         Severity,
@@ -94,7 +101,7 @@ _HOME = {
     "adk.permissions": ("Permissions",),
     "adk.plugins": ("CodeExecutionRecoveryPlugin",),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
-    "errors": ("ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
+    "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
     "format": (
         "Diagnostic",
         "Severity",
@@ -125,6 +132,7 @@ __all__ = [
     "ApprovalRequested",
     "AuditLog",
     "CodeExecutionRecoveryPlugin",
+    "ConfigError",
     "Diagnostic",
     "ErrorCode",
     "ExecutionRequest",

@@ -186,10 +186,10 @@ async def test_the_tool_has_its_old_name_and_a_prefix_when_asked(tools: Path, re
     assert answered.results[1][1]["content"] == "the guide"
 
 
-async def test_the_owner_is_told_when_an_agents_executor_comes_before_the_sandbox(
+async def test_the_owner_is_told_when_an_agents_executor_comes_before_the_sandbox_nobody_asked_for(
     tools: Path, rehearse: Any, ask: Any, caplog: Any
 ) -> None:
-    toolset = SkillToolset.from_dirs([tools], policy="strict")
+    toolset = SkillToolset.from_dirs([tools])
     result = await result_of(ask, rehearse(run("hello.py")), toolset, code_executor=Recording())
     assert result["stdout"] == "ran\n"
     assert "the sandbox's policy does not hold there" in caplog.text

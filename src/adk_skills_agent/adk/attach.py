@@ -74,6 +74,7 @@ def with_skills(
         user_skills=skills.view(allow, deny, predicate, include_disabled=True),
         sandbox=sandbox,
         settings=_settings(policy, interpreters),
+        prefers_sandbox=policy is not None,
         env=env,
         grants=grants,
         budget_tokens=budget_tokens,
@@ -104,6 +105,7 @@ def create_run_script_tool(
         short_named_runtime(
             skills.view(),
             sandbox=sandbox or local_sandbox(),
+            prefers_sandbox=sandbox is not None or policy is not None,
             settings=_settings(policy, interpreters),
             env=env,
             grants=grants,

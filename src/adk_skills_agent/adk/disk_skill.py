@@ -96,6 +96,10 @@ class DiskSkill(KnownSkill):
         self._skill.read_bytes(self._skill.location.name, 1)  # refuses a folder that was replaced by a link
         return self._version.now()
 
+    def stamp(self) -> object | None:
+        """Of every file of the folder."""
+        return self._version.stamp()
+
     def files(self) -> tuple[str, ...]:
         """Every file but the SKILL.md, wherever it lies."""
         return tuple(file.path for file in self._skill.files())

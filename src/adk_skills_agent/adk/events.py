@@ -301,6 +301,11 @@ class Events:
         self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(redact) if redact is not None else None
         self._tasks: set[asyncio.Future[Any]] = set()
 
+    @property
+    def heard(self) -> bool:
+        """Whether a listener takes details now that cost something to find out; one may say ``idle = True``."""
+        return any(getattr(listener, "idle", False) is not True for listener in self._listeners)
+
     def emit(self, event: SkillEvent) -> None:
         """Tell everybody. Never raises and never waits."""
         if not self._listeners:

@@ -6,7 +6,7 @@ import stat
 import threading
 import time
 
-from adk_skills_agent.errors import CatalogError
+from adk_skills_agent.errors import CatalogError, SandboxError
 from adk_skills_agent.sandbox.local.skill_copy import Snapshot, copy_skill, snapshot
 
 _TRIES = 3
@@ -29,6 +29,15 @@ class FolderVersion:
         self._name = name
         self._lock = threading.Lock()
         self._known: tuple[Snapshot, str] | None = None
+
+    def stamp(self) -> Snapshot | None:
+        """The stamps of everything in the folder, or None while they may miss a change or cannot be had."""
+        looked_at = time.time_ns()
+        try:
+            found = snapshot(self._folder)
+        except (OSError, SandboxError):
+            return None
+        return found if all(_is_settled(stamp, looked_at) for stamp in found) else None
 
     def now(self) -> str:
         """The sha256 of this moment, in hexadecimal.

@@ -130,6 +130,10 @@ class KnownSkill(ABC):
             SkillsError: It cannot be put on the disk.
         """
 
+    def stamp(self) -> object | None:
+        """Equal to the last one while nothing of the skill changed, without reading a file; None when unknown."""
+        return None
+
     @property
     def scripts(self) -> tuple[str, ...]:
         """The files below ``scripts/``."""

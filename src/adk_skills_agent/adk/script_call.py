@@ -7,8 +7,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adk_skills_agent.adk.known_skill import KnownSkill
+    from adk_skills_agent.errors import SkillsError
     from adk_skills_agent.sandbox.contract import InputFile
-    from adk_skills_agent.scripts import ScriptArguments
+    from adk_skills_agent.scripts import ScriptArguments, ScriptPlan
+    from adk_skills_agent.scripts.workspaces import SessionWorkspace, WorkspaceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run in our sandbox needs from the disk, found in one visit to a thread.
+
+    Attributes:
+        workspace: The session's.
+        plan: The request, without artifacts.
+    """
+
+    workspace: SessionWorkspace
+    plan: ScriptPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +37,8 @@ class ScriptCall:
         arguments: For the script, not yet checked.
         inputs: Artifacts of the session that it wants to find in the working directory.
         command: A shell command, google-adk's way to call a script in an environment; None for none.
+        claim: To the session's workspace, for a run in our sandbox.
+        prepared: What was prepared with the search for the script, or why it cannot run; None when nothing was.
     """
 
     skill: KnownSkill
@@ -30,6 +47,8 @@ class ScriptCall:
     arguments: ScriptArguments
     inputs: tuple[InputFile, ...] = ()
     command: object = None
+    claim: WorkspaceClaim | None = None
+    prepared: Prepared | SkillsError | None = None
 
 
 @dataclass(frozen=True, slots=True)

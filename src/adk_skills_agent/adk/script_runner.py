@@ -1,13 +1,15 @@
 """Where a skill's script is run: an executor, an environment or our own sandbox (S0-11, issue item 1).
 
 The order is google-adk's: the toolset's executor, its environment, the agent's executor; then our sandbox, where the
-toolset has one. An executor of ours runs the script itself in its sandbox, in every language; any other gets a program
-as google-adk makes it.
+toolset has one. A sandbox or a policy that the owner gave the toolset comes before the agent's executor: limits that
+were asked for must not be dropped without a word. An executor of ours runs the script itself in its sandbox, in every
+language; any other gets a program as google-adk makes it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +19,8 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.artifacts import save_outputs
 from adk_skills_agent.adk.foreign_executor import run_in_executor
-from adk_skills_agent.adk.script_call import ScriptCall, ScriptRun
-from adk_skills_agent.errors import InvalidArguments
+from adk_skills_agent.adk.script_call import Prepared, ScriptCall, ScriptRun
+from adk_skills_agent.errors import InvalidArguments, SkillsError
 from adk_skills_agent.executors import UnsafeLocalCodeExecutor
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox.local import local_sandbox
@@ -31,12 +33,11 @@ from adk_skills_agent.scripts import (
     script_outcome,
     workspace_key,
 )
+from adk_skills_agent.scripts.location import ScriptLocation
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, ScriptStatus
-from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, private_folder
+from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.tools.tool_context import ToolContext
 
@@ -61,11 +62,19 @@ class Way:
         name: For the events: ``sandbox``, or the class of the executor or environment.
         run: Runs one call.
         takes_text: Whether the arguments may be one string, which google-adk refuses.
+        own: Our sandbox, when this is it: its calls are prepared together with the search for the script.
     """
 
     name: str
     run: Run
     takes_text: bool = True
+    own: OwnSandbox | None = None
+
+    def claim(
+        self, runtime: SkillRuntime, tool_context: ToolContext
+    ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim | None]:
+        """For the length of one call: the claim to the session's workspace where this way has one."""
+        return workspace_claim(runtime, tool_context) if self.own is not None else contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +101,23 @@ class OwnSandbox:
         Raises:
             SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
         """
-        session = tool_context.session
-        key = workspace_key(session.app_name, session.user_id, session.id)
-        async with private_folder("adk-skills-spill-") as spill:
-            async with SHARED_WORKSPACES.use(key, runtime.owner) as workspace:
-                plan = await asyncio.to_thread(self._plan, runtime, call, workspace.path, spill)
+        claimed = contextlib.nullcontext(call.claim) if call.claim else workspace_claim(runtime, tool_context)
+        async with claimed as claim:
+            prepared = call.prepared
+            if prepared is None:
+                prepared = await asyncio.to_thread(self.prepare, runtime, call, claim)
+            if isinstance(prepared, SkillsError):
+                raise prepared
+            plan, workspace = prepared.plan, prepared.workspace
+            if call.inputs:
+                plan = replace(plan, request=replace(plan.request, input_files=call.inputs))
+            async with claim.turn():
                 outcome = await self._execute(plan, runtime)
             saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
         notes = [*([workspace.note] if workspace.note else []), *saved.notes]
-        answer = outcome.to_model(artifacts=saved.files, streams=saved.streams, notes=notes)
+        answer = outcome.to_model(
+            artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes
+        )
         if saved.files or saved.streams:
             answer["saved_artifacts"] = [*saved.files.values(), *saved.streams.values()]
         result = outcome.result
@@ -117,19 +134,35 @@ class OwnSandbox:
             level=result.isolation.level.value,
         )
 
-    def _plan(self, runtime: SkillRuntime, call: ScriptCall, workspace: Path, spill: Path) -> ScriptPlan:
-        return plan_script(
-            call.skill.local(),
-            call.path,
-            call.arguments,
-            settings=self.settings,
-            env=self.env,
-            grants=runtime.grants,
-            workspace=workspace,
-            input_files=call.inputs,
-            spill_dir=spill,
-            on_output=self.on_output,
-        )
+    def prepare(self, runtime: SkillRuntime, call: ScriptCall, claim: WorkspaceClaim) -> Prepared | SkillsError:
+        """Open the workspace and check the call. Blocks; nothing is executed.
+
+        Args:
+            runtime: Its grants.
+            call: The script and its arguments.
+            claim: To the session's workspace.
+
+        Returns:
+            The request, or why there is none: raised when it is the turn of this error.
+        """
+        try:
+            workspace = claim.open()
+            skill = call.skill.local()
+            plan = plan_script(
+                skill,
+                # What is in memory has just been put on the disk, where it is looked up for the first time.
+                call.path if call.skill.in_memory else ScriptLocation(call.path, skill.skill_dir / call.path),
+                call.arguments,
+                settings=self.settings,
+                env=self.env,
+                grants=runtime.grants,
+                workspace=workspace.path,
+                spill_dir=workspace.spill,
+                on_output=self.on_output,
+            )
+        except SkillsError as error:
+            return error
+        return Prepared(workspace, plan)
 
     async def _execute(self, plan: ScriptPlan, runtime: SkillRuntime) -> ScriptOutcome:
         try:
@@ -155,6 +188,14 @@ class OwnSandbox:
         return outcome
 
 
+def workspace_claim(
+    runtime: SkillRuntime, tool_context: ToolContext
+) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
+    """The claim of one call to its session's workspace."""
+    session = tool_context.session
+    return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id), runtime.owner)
+
+
 def way_of(runtime: SkillRuntime, context: ReadonlyContext, environments: EnvironmentRunner) -> Way | None:
     """How a script of this agent is run now; None when there is no way.
 
@@ -168,11 +209,11 @@ def way_of(runtime: SkillRuntime, context: ReadonlyContext, environments: Enviro
     if runtime.environment is not None:
         return Way(type(runtime.environment).__name__, environments.run)
     executor = agent_executor(context)
-    if executor is not None:
+    if executor is not None and not (runtime.prefers_sandbox and runtime.sandbox is not None):
         return _by_executor(runtime, executor)
     if runtime.sandbox is not None:
-        settings = _with_timeout(runtime.settings, runtime.script_timeout)
-        return Way("sandbox", OwnSandbox(runtime.sandbox, settings).run)
+        own = OwnSandbox(runtime.sandbox, _with_timeout(runtime.settings, runtime.script_timeout))
+        return Way("sandbox", own.run, own=own)
     return None
 
 
@@ -203,7 +244,7 @@ def _by_executor(runtime: SkillRuntime, executor: BaseCodeExecutor) -> Way:
         executor.on_output,
         stderr_alone_fails=isinstance(executor, UnsafeLocalCodeExecutor),
     )
-    return Way(type(executor).__name__, own.run)
+    return Way(type(executor).__name__, own.run, own=own)
 
 
 def _with_timeout(settings: RunSettings, seconds: float | None) -> RunSettings:

@@ -13,7 +13,7 @@ from google.adk.utils import instructions_utils
 
 from adk_skills_agent.adk.additional_tools import AdditionalTools
 from adk_skills_agent.adk.skill_limits import SkillLimits
-from adk_skills_agent.adk.skill_text import SkillText, skill_text
+from adk_skills_agent.adk.skill_texts import SkillTexts
 from adk_skills_agent.errors import CatalogError, SkillNotActive, SkillNotFound
 from adk_skills_agent.scripts import Grants, RunSettings
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.retry_guard import RetryGuard
     from adk_skills_agent.adk.skill_source import SkillSource
+    from adk_skills_agent.adk.skill_text import SkillText
     from adk_skills_agent.sandbox.contract import Sandbox
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,8 @@ class SkillRuntime:
         settings: Limits and interpreters of our own sandbox.
         grants: Variables granted to scripts.
         sandbox: Our own way to run scripts, or None when the toolset has none.
+        prefers_sandbox: Whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does
+            not come before it.
         code_executor: google-adk's way to run scripts, or None.
         environment: google-adk's other way, or None.
         skills_folder: Where skills are put in the environment, or None for its default.
@@ -82,6 +85,7 @@ class SkillRuntime:
     settings: RunSettings = field(default_factory=RunSettings)
     grants: Grants = field(default_factory=Grants)
     sandbox: Sandbox | None = None
+    prefers_sandbox: bool = False
     code_executor: BaseCodeExecutor | None = None
     environment: BaseEnvironment | None = None
     skills_folder: Path | None = None
@@ -94,7 +98,11 @@ class SkillRuntime:
     names: Mapping[str, str] = field(default_factory=dict)
     owner: object = None
     shared: bool = False
+    _texts: SkillTexts = field(init=False)
     _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._texts = SkillTexts(self.limits.skill_tokens, self.limits.manifest_files if self.file_list else 0)
 
     def tool_name(self, base: str) -> str:
         """The name a tool has for the model: renamed and prefixed."""
@@ -138,27 +146,26 @@ class SkillRuntime:
         Raises:
             SkillsError: It cannot be read.
         """
-        instructions = injected = await asyncio.to_thread(skill.instructions)
         if skill.injects_state:
+            instructions = injected = await asyncio.to_thread(skill.instructions)
             try:
                 injected = await instructions_utils.inject_session_state(instructions, context)
             except KeyError as error:
                 # A name the state does not have (yet): the text as it is written says more than no text.
                 logger.warning("the instructions of skill %s name %s, which the state lacks", skill.name, error)
-        text = await asyncio.to_thread(
-            skill_text,
-            skill,
-            instructions,
-            injected,
-            budget_tokens=self.limits.skill_tokens,
-            manifest_files=self.limits.manifest_files if self.file_list else 0,
-        )
+            text = await asyncio.to_thread(self._texts.text, skill, instructions, injected)
+        else:
+            text = await asyncio.to_thread(self._as_written, skill)
         if not skill.injects_state:
             self._last_texts.pop(skill.name, None)
             self._last_texts[skill.name] = text
             if len(self._last_texts) > _LAST_TEXTS:
                 self._last_texts.popitem(last=False)
         return text
+
+    def _as_written(self, skill: KnownSkill) -> SkillText:
+        instructions = skill.instructions()
+        return self._texts.text(skill, instructions, instructions)
 
     def last_text(self, name: str) -> SkillText | None:
         """What a skill said when it could last be read: a registry that is down for a moment ends no activation."""

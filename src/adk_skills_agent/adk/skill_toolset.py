@@ -69,8 +69,9 @@ class SkillToolset(RuntimeToolset):
         tool_filter: As for every google-adk toolset.
         discovery_mode: LAZY, EAGER or SEARCH; google-adk's enum is taken too.
         lifecycle_config: How long skills stay active; google-adk's class is taken too.
-        sandbox: Where scripts run when there is neither executor nor environment.
-        policy: Limits of those scripts: a policy, or the name of a preset.
+        sandbox: Where scripts run when there is neither executor nor environment here; the agent's own executor comes
+            after it.
+        policy: Limits of those scripts: a policy, or the name of a preset; scripts then run in our sandbox, too.
         interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
         env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.
         grants: Variables granted to one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
@@ -154,6 +155,7 @@ class SkillToolset(RuntimeToolset):
             settings=RunSettings(policy_of(policy), Interpreters(interpreters)),
             grants=granted,
             sandbox=local_sandbox() if own_sandbox else sandbox,
+            prefers_sandbox=policy is not None or sandbox is not None,
             code_executor=code_executor,
             environment=environment,
             skills_folder=Path(skills_folder) if skills_folder is not None else None,

@@ -70,6 +70,11 @@ class Telemetry:
         self._approvals = meter.create_counter("skill.approvals", "{decision}", "Questions to the user, and decisions.")
         self._guard = meter.create_counter("skill.guard.trips", "{miss}", "Calls that missed, by kind.")
 
+    @property
+    def idle(self) -> bool:
+        """Whether no span is recorded here: metrics carry no version."""
+        return not trace.get_current_span().is_recording()
+
     def __call__(self, event: SkillEvent) -> None:
         """Record one event on the current span and in the metrics."""
         names = _common(event)

@@ -45,6 +45,7 @@ def short_named_runtime(
     *,
     user_skills: CatalogReader | None = None,
     sandbox: Sandbox | None = None,
+    prefers_sandbox: bool = False,
     settings: RunSettings | None = None,
     env: Mapping[str, EnvValue] | None = None,
     grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
@@ -79,6 +80,7 @@ def short_named_runtime(
         settings=settings or RunSettings(),
         grants=granted,
         sandbox=sandbox,
+        prefers_sandbox=prefers_sandbox,
         require_activation=require_activation,
         prefix=prefix,
         names=NAMES,
@@ -93,6 +95,7 @@ class SkillTools(RuntimeToolset):
         skills: The skills this agent may see.
         sandbox: Where scripts run; None takes this machine.
         settings: Limits and interpreters.
+        prefers_sandbox: Whether it comes before the agent's own executor; a sandbox that is given does.
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
         more: ``user_skills`` (those that a user may ask for by name), and ``env``, ``grants``, ``permissions``,
@@ -106,6 +109,7 @@ class SkillTools(RuntimeToolset):
         *,
         sandbox: Sandbox | None = None,
         settings: RunSettings | None = None,
+        prefers_sandbox: bool = False,
         tool_filter: ToolPredicate | list[str] | None = None,
         tool_name_prefix: str | None = None,
         **more: Any,
@@ -113,6 +117,7 @@ class SkillTools(RuntimeToolset):
         runtime = short_named_runtime(
             skills,
             sandbox=local_sandbox() if sandbox is None else sandbox,
+            prefers_sandbox=prefers_sandbox or sandbox is not None,
             settings=settings,
             prefix=f"{tool_name_prefix}_" if tool_name_prefix else "",
             owner=self,

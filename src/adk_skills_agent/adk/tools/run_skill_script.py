@@ -7,17 +7,19 @@ import logging
 import re
 import time
 import uuid
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.active_skills import turn_of
 from adk_skills_agent.adk.answers import failure, required_texts
-from adk_skills_agent.adk.approvals import permit
+from adk_skills_agent.adk.approvals import approve
 from adk_skills_agent.adk.artifacts import load_inputs
 from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.adk.events import ScriptFinished, ScriptStarted, origin_of
 from adk_skills_agent.adk.foreign_environment import EnvironmentRunner
+from adk_skills_agent.adk.permissions import Decision, Verdict
 from adk_skills_agent.adk.retry_guard import call_key
-from adk_skills_agent.adk.script_call import ScriptCall, ScriptRun
+from adk_skills_agent.adk.script_call import Prepared, ScriptCall, ScriptRun
 from adk_skills_agent.adk.script_runner import Way, agent_executor, way_of
 from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
 from adk_skills_agent.errors import (
@@ -52,6 +54,23 @@ _ARGS = (
     "Arguments. An object becomes long options, an array is the complete argument list; with an array, give no "
     "'short_options' and no 'positional_args'."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one visit to a thread found out about a call.
+
+    Attributes:
+        path: The script's path in its skill.
+        decision: What the owner's rules say.
+        version: Of the skill, for the events; empty when nobody wants to know.
+        prepared: For our sandbox, when nobody has to be asked first.
+    """
+
+    path: str
+    decision: Decision
+    version: str = ""
+    prepared: Prepared | SkillsError | None = None
 
 
 class RunSkillScriptTool(ToolsetTool):
@@ -142,34 +161,53 @@ class RunSkillScriptTool(ToolsetTool):
             if refused is not None:
                 return refused
         skill = await runtime.skill(tool_context, name)
-        path = await asyncio.to_thread(lambda: _find(skill, asked))
         if way is None:
+            path = await asyncio.to_thread(_find, skill, asked)
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path)
-        runtime.check_active(tool_context, skill)
-        pending = await permit(runtime, tool_context, skill, "run", path)
-        if pending is not None:
-            return pending
-        inputs = await load_inputs(tool_context, args.get("files"))
-        if runtime.sandbox is not None and way.name != "sandbox" and not self._told_of_executor:
+        async with way.claim(runtime, tool_context) as claim:
+            call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
+            found = await asyncio.to_thread(self._look, call, way, wants_version=runtime.events.heard)
+            runtime.check_active(tool_context, skill)
+            pending = await approve(tool_context, skill, found.decision, runtime)
+            if pending is not None:
+                return pending
+            inputs = await load_inputs(tool_context, args.get("files"))
+            self._tell_of_executor(way)
+            call = replace(call, path=found.path, inputs=inputs, prepared=found.prepared)
+            started.append(uuid.uuid4().hex)
+            run = await self._run(call, way, tool_context, started[0], found.version)
+        if run.status == "error":
+            return self._failed(tool_context, run, key)
+        runtime.guard.success(tool_context, "run", key)
+        return run.answer
+
+    def _look(self, call: ScriptCall, way: Way, *, wants_version: bool) -> _Found:
+        """Everything about a call that is on the disk, at once: each visit to a thread costs as much as all of this.
+
+        Raises:
+            SkillsError: There is no such script.
+        """
+        path = _find(call.skill, call.asked)
+        version = _version_of(call.skill) if wants_version else ""
+        decision = self.runtime.permissions.decide(call.skill, "run", path)
+        if way.own is None or call.claim is None or decision.verdict is not Verdict.ALLOW:
+            return _Found(path, decision, version)
+        return _Found(path, decision, version, way.own.prepare(self.runtime, replace(call, path=path), call.claim))
+
+    def _tell_of_executor(self, way: Way) -> None:
+        """Tell the owner once that the toolset's sandbox is not what runs the scripts."""
+        if self.runtime.sandbox is not None and way.name != "sandbox" and not self._told_of_executor:
             self._told_of_executor = True
             logger.warning(
                 "Scripts run in the agent's own code_executor (%s), which comes before the toolset's sandbox: the "
                 "sandbox's policy does not hold there. Pass code_executor= to the toolset to choose.",
                 way.name,
             )
-        call = ScriptCall(skill, path, asked, arguments, inputs, args.get("command"))
-        started.append(uuid.uuid4().hex)
-        run = await self._run(call, way, tool_context, started[0])
-        if run.status == "error":
-            return self._failed(tool_context, run, key)
-        runtime.guard.success(tool_context, "run", key)
-        return run.answer
 
-    async def _run(self, call: ScriptCall, way: Way, tool_context: ToolContext, run_id: str) -> ScriptRun:
+    async def _run(self, call: ScriptCall, way: Way, tool_context: ToolContext, run_id: str, version: str) -> ScriptRun:
         runtime, origin = self.runtime, origin_of(tool_context)
-        version = await asyncio.to_thread(_version_of, call.skill)
         runtime.events.emit(
             ScriptStarted(
                 origin=origin,
