@@ -308,5 +308,4 @@ async def test_nothing_is_kept_after_the_run(rehearse: Rehearse) -> None:
     server = rehearse(rejected())
     plugin = CodeExecutionRecoveryPlugin()
     await ask(agent_with(server, sandboxed()), plugins=[plugin])
-    assert vars(plugin)["_declared"] == {}
-    assert vars(plugin)["_recovered"] == {}
+    assert not vars(plugin)["_kept"]

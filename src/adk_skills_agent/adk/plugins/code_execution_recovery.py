@@ -9,6 +9,8 @@ google-adk's own pipeline, as if it had come in the right form.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
@@ -42,6 +44,17 @@ in a fenced block exactly like this, and stop after it; the result comes in the 
 {start}print("hello"){end}"""
 
 
+_MOST_INVOCATIONS = 256
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is remembered of one invocation: the functions each agent declared, and how often code was recovered."""
+
+    declared: dict[str, frozenset[str]] = field(default_factory=dict)
+    recovered: dict[str, int] = field(default_factory=dict)
+
+
 class CodeExecutionRecoveryPlugin(BasePlugin):
     """Steers models to fenced code, and recovers the code of native calls that the service rejected.
 
@@ -55,8 +68,8 @@ class CodeExecutionRecoveryPlugin(BasePlugin):
 
     def __init__(self, name: str = "code_execution_recovery") -> None:
         super().__init__(name=name)
-        self._declared: dict[str, frozenset[str]] = {}
-        self._recovered: dict[str, dict[str, int]] = {}
+        # By invocation, youngest last: google-adk does not say when a turn was cancelled or its model failed.
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
@@ -66,7 +79,7 @@ class CodeExecutionRecoveryPlugin(BasePlugin):
         executor = _executor(invocation)
         if executor is None:
             return None
-        self._declared[_key(callback_context)] = frozenset(llm_request.tools_dict)
+        self._of(invocation).declared[callback_context.agent_name] = frozenset(llm_request.tools_dict)
         steering = _steering(executor)
         if not any(said in _system_text(llm_request) for said in (_GOOGLE_SAYS, steering)):
             llm_request.append_instructions([steering])
@@ -82,7 +95,7 @@ class CodeExecutionRecoveryPlugin(BasePlugin):
         executor = _executor(invocation)
         if executor is None or llm_response.get_function_calls():
             return None
-        declared = self._declared.get(_key(callback_context), frozenset())
+        declared = self._of(invocation).declared.get(callback_context.agent_name, frozenset())
         code = rejected_code(llm_response.error_message, declared)
         if code is None:
             return None
@@ -108,10 +121,14 @@ class CodeExecutionRecoveryPlugin(BasePlugin):
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Forget what was kept for the invocation."""
-        ended = invocation_context.invocation_id
-        self._recovered.pop(ended, None)
-        for key in [key for key in self._declared if key.startswith(f"{ended}/")]:
-            del self._declared[key]
+        self._kept.pop(invocation_context.invocation_id, None)
+
+    def _of(self, invocation: InvocationContext) -> _Kept:
+        kept = self._kept.setdefault(invocation.invocation_id, _Kept())
+        self._kept.move_to_end(invocation.invocation_id)
+        while len(self._kept) > _MOST_INVOCATIONS:
+            self._kept.popitem(last=False)
+        return kept
 
     def _attempts_used_up(self, invocation: InvocationContext, executor: BaseCodeExecutor, code: str) -> bool:
         """Whether google-adk would not run the code any more, or has run the same too often already."""
@@ -119,10 +136,10 @@ class CodeExecutionRecoveryPlugin(BasePlugin):
         failed = CodeExecutorContext(invocation.session.state).get_error_count(invocation.invocation_id)
         if failed >= allowed:
             return True
-        return self._recovered.get(invocation.invocation_id, {}).get(code, 0) >= allowed
+        return self._of(invocation).recovered.get(code, 0) >= allowed
 
     def _count(self, invocation: InvocationContext, code: str) -> None:
-        seen = self._recovered.setdefault(invocation.invocation_id, {})
+        seen = self._of(invocation).recovered
         seen[code] = seen.get(code, 0) + 1
 
 
@@ -168,7 +185,3 @@ def _with_code(response: LlmResponse, code: str) -> LlmResponse:
             "custom_metadata": {**(response.custom_metadata or {}), RECOVERED_FROM: _code(response)},
         }
     )
-
-
-def _key(context: CallbackContext) -> str:
-    return f"{context.invocation_id}/{context.agent_name}"

@@ -7,13 +7,19 @@ request declared no ``code_execution`` tool, and all that is left of it is the t
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Collection
 
 _HEAD = re.compile(r"\A\s*(?:unexpected tool call|malformed function call)\s*:\s*", re.IGNORECASE)
 _FENCED = re.compile(r"\A```[\w-]*[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
-_CODE_ARGUMENTS = frozenset({"code", "source", "python_code", "script"})
 _TOOL_NAMESPACES = frozenset({"default_api", "tools", "functions"})
+_RUNNERS = frozenset(
+    {"run_code", "execute_code", "code_execution", "executable_code", "tool_code", "python", "run_python", "code"}
+)
+"""What models call the native tool. Any other name is a tool of somebody's, and its arguments are data."""
+_CODE_ARGUMENTS = frozenset({"code", "source", "python_code", "script"})
+_OTHER_ARGUMENTS = frozenset({"language", "id"})
 
 
 def rejected_code(message: str | None, tool_names: Collection[str] = ()) -> str | None:
@@ -22,7 +28,7 @@ def rejected_code(message: str | None, tool_names: Collection[str] = ()) -> str 
     Args:
         message: The error text, such as ``Unexpected tool call: print(6 * 7)``.
         tool_names: The functions the request declared. A call of one of them that came out malformed is not code for
-            an executor, and neither is one written as ``default_api.name(...)``.
+            an executor.
     """
     if not message:
         return None
@@ -33,19 +39,41 @@ def rejected_code(message: str | None, tool_names: Collection[str] = ()) -> str 
     fenced = _FENCED.match(text.strip())
     if fenced is not None:
         text = fenced.group(1)
+    program = _parsed(text)
+    if program is None:
+        return None
+    wrapped = _wrapped_code(program, tool_names)
+    if wrapped is not None:
+        inner = _parsed(wrapped)
+        return wrapped if inner is not None and not _calls_a_tool(inner, tool_names) else None
+    if _is_only_a_tool_call(program) or _calls_a_tool(program, tool_names):
+        return None
+    return text
+
+
+def _parsed(text: str) -> ast.Module | None:
+    """The program; None for a sentence or code that was cut, of which running a part would be worse than the error."""
     try:
         program = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # a sentence, or code that was cut: running a part of it would be worse than the error
-    if not program.body or _is_one_word(program) or _calls_a_tool(program, tool_names):
         return None
-    return _wrapped_code(program, tool_names) or text
+    return program if program.body else None
 
 
-def _is_one_word(program: ast.Module) -> bool:
-    """A bare name, such as the one of a tool that is not declared, is no program."""
+def _is_only_a_tool_call(program: ast.Module) -> bool:
+    """Whether all there is is a value, a name, or one call of something that is not Python's own.
+
+    ``send_mail(to="a")`` is the call of a tool that is not declared; ``print(6 * 7)`` is a program.
+    """
     only = program.body[0] if len(program.body) == 1 else None
-    return isinstance(only, ast.Expr) and isinstance(only.value, ast.Name | ast.Attribute)
+    if not isinstance(only, ast.Expr):
+        return False
+    value = only.value
+    if isinstance(value, ast.Await):
+        value = value.value
+    if isinstance(value, ast.Call):
+        return not (isinstance(value.func, ast.Name) and hasattr(builtins, value.func.id))
+    return isinstance(value, ast.Constant | ast.Name | ast.Attribute | ast.Dict | ast.List | ast.Tuple | ast.Set)
 
 
 def _calls_a_tool(program: ast.Module, tool_names: Collection[str]) -> bool:
@@ -55,10 +83,8 @@ def _calls_a_tool(program: ast.Module, tool_names: Collection[str]) -> bool:
         called = node.func
         if isinstance(called, ast.Name) and called.id in tool_names:
             return True
-        if (
-            isinstance(called, ast.Attribute)
-            and isinstance(called.value, ast.Name)
-            and called.value.id in _TOOL_NAMESPACES
+        if isinstance(called, ast.Attribute) and (
+            called.attr in tool_names or (isinstance(called.value, ast.Name) and called.value.id in _TOOL_NAMESPACES)
         ):
             return True
     return False
@@ -70,10 +96,12 @@ def _wrapped_code(program: ast.Module, tool_names: Collection[str]) -> str | Non
     if not isinstance(only, ast.Expr) or not isinstance(only.value, ast.Call):
         return None
     call = only.value
-    if call.args or not isinstance(call.func, ast.Name) or call.func.id in tool_names:
+    if call.args or not isinstance(call.func, ast.Name):
         return None
-    for keyword in call.keywords:
-        value = keyword.value
-        if keyword.arg in _CODE_ARGUMENTS and isinstance(value, ast.Constant) and isinstance(value.value, str):
-            return value.value
-    return None
+    if call.func.id not in _RUNNERS or call.func.id in tool_names:
+        return None
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    code = [value for name, value in given.items() if name in _CODE_ARGUMENTS]
+    if len(code) != 1 or any(name not in _CODE_ARGUMENTS | _OTHER_ARGUMENTS for name in given):
+        return None
+    return code[0].value if isinstance(code[0], ast.Constant) and isinstance(code[0].value, str) else None
