@@ -52,12 +52,12 @@ async def test_a_call_visits_a_thread_once_and_makes_nothing_it_does_not_need(
     tools: Path, rehearse: Any, ask: Any, visits: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolset = SkillToolset.from_dirs([tools], policy="trusted")
-    call = ("run_skill_script", {"skill_name": "tools", "file_path": "hello.py"})
+    calls = [("run_skill_script", {"skill_name": "tools", "file_path": "hello.py", "args": [word]}) for word in "ab"]
     made: list[Any] = []
     real = tempfile.mkdtemp
     monkeypatch.setattr(tempfile, "mkdtemp", lambda *args, **named: made.append(named) or real(*args, **named))
-    answered = await ask(agent_with(rehearse(many_calls(call), many_calls(call)), toolset), "go")
-    assert [result["stdout"] for _, result in answered.results] == ["hello\n", "hello\n"]
+    answered = await ask(agent_with(rehearse(many_calls(*calls)), toolset), "go")
+    assert [result["stdout"] for _, result in answered.results] == ["hello a\n", "hello b\n"]
     assert [visit for visit in visits if "Script" in visit or "Workspace" in visit] == ["RunSkillScriptTool._look"] * 2
     assert not [named for named in made if "spill" in str(named)]
 

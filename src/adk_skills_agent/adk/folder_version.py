@@ -30,14 +30,14 @@ class FolderVersion:
         self._lock = threading.Lock()
         self._known: tuple[Snapshot, str] | None = None
 
-    def stamp(self) -> Snapshot | None:
-        """The stamps of everything in the folder, or None while they may miss a change or cannot be had."""
+    def stamp(self) -> int | None:
+        """A short form of the stamps of everything in the folder; None while they may miss a change, or without any."""
         looked_at = time.time_ns()
         try:
             found = snapshot(self._folder)
         except (OSError, SandboxError):
             return None
-        return found if all(_is_settled(stamp, looked_at) for stamp in found) else None
+        return hash(found) if all(_is_settled(stamp, looked_at) for stamp in found) else None
 
     def now(self) -> str:
         """The sha256 of this moment, in hexadecimal.

@@ -191,7 +191,8 @@ class ExecutionRequest:
         cwd: Working directory, in the sandbox's view; under ``/work`` or ``/skill``.
         on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives, for streaming to a
             terminal. Gets at most the first ``output_bytes`` of each stream.
-        spill_dir: Host folder for the full text of a stream that outgrew ``output_bytes``; None keeps none.
+        spill_dir: Host folder for the full text of a stream that outgrew ``output_bytes``, made when it is missing and
+            there is such a stream; None keeps none.
         label: What this is, for logs; no secrets.
     """
 

@@ -188,13 +188,12 @@ class SessionWorkspaces:
         path = workspace.path
         if path is not None and (workspace.openers or path.is_dir()):
             return path, []
+        made = Path(tempfile.mkdtemp(dir=self._root_folder()))
         with self._mutex:
             if path is not None:
                 logger.warning("the workspace of %s was deleted by somebody else", workspace.key)
                 self._lost[workspace.key] = None
             doomed = self._evict(time.monotonic())
-        made = Path(tempfile.mkdtemp(dir=self._root_folder()))
-        with self._mutex:
             workspace.path = made
             if workspace.doomed and not workspace.users:  # the call was cancelled and the toolset closed meanwhile
                 doomed.append(made)
