@@ -19,7 +19,7 @@ test: setup  ## Run the tests
 	@$(PYTEST) -n auto -m "not slow"
 
 test-slow: setup  ## Run the slow tests: thousands of runs, killed and starved agents, other users, fuzzing, the wheel in an empty directory
-	@tools/setup --group slow
+	@tools/setup --group slow --extra eval
 	@$(PYTEST) -n auto -m slow
 	@$(BIN)/python tests/format/fuzz_parser_atheris.py 60
 

@@ -10,15 +10,42 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adk_skills_agent.adk import (
+        SkillDiscoveryMode,
+        SkillLifecycleConfig,
+        SkillLifecycleMode,
+        SkillLimits,
         SkillTools,
+        SkillToolset,
         create_read_reference_tool,
         create_run_script_tool,
         create_search_skills_tool,
         create_use_skill_tool,
         with_skills,
     )
+    from adk_skills_agent.adk.audit_log import AuditLog
+    from adk_skills_agent.adk.events import (
+        ApprovalDecided,
+        ApprovalRequested,
+        GuardTripped,
+        ResourceRead,
+        ScriptFinished,
+        ScriptStarted,
+        SkillActivated,
+        SkillDiscovered,
+        SkillDropped,
+        SkillEvent,
+    )
+    from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
-    from adk_skills_agent.errors import ErrorCode, SandboxError, SandboxUnavailable, SkillNotFound, SkillsError
+    from adk_skills_agent.errors import (
+        ConfigError,
+        ErrorCode,
+        SandboxError,
+        SandboxUnavailable,
+        SkillNotFound,
+        SkillsError,
+    )
     from adk_skills_agent.format import (
         Diagnostic,
         Severity,
@@ -47,15 +74,35 @@ __version__ = "0.1.0"
 
 _HOME = {
     "adk": (
+        "SkillDiscoveryMode",
+        "SkillLifecycleConfig",
+        "SkillLifecycleMode",
+        "SkillLimits",
         "SkillTools",
+        "SkillToolset",
         "create_read_reference_tool",
         "create_run_script_tool",
         "create_search_skills_tool",
         "create_use_skill_tool",
         "with_skills",
     ),
+    "adk.audit_log": ("AuditLog",),
+    "adk.events": (
+        "ApprovalDecided",
+        "ApprovalRequested",
+        "GuardTripped",
+        "ResourceRead",
+        "ScriptFinished",
+        "ScriptStarted",
+        "SkillActivated",
+        "SkillDiscovered",
+        "SkillDropped",
+        "SkillEvent",
+    ),
+    "adk.permissions": ("Permissions",),
+    "adk.plugins": ("CodeExecutionRecoveryPlugin",),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
-    "errors": ("ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
+    "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
     "format": (
         "Diagnostic",
         "Severity",
@@ -83,26 +130,45 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "ApprovalDecided",
+    "ApprovalRequested",
+    "AuditLog",
+    "CodeExecutionRecoveryPlugin",
+    "ConfigError",
     "Diagnostic",
     "EndEvent",
     "ErrorCode",
     "ExecutionRequest",
     "ExecutionResult",
+    "GuardTripped",
     "IsolationReport",
     "Network",
     "OutputEvent",
+    "Permissions",
     "RegistryConfig",
+    "ResourceRead",
     "ResourceSample",
     "Sandbox",
     "SandboxError",
     "SandboxPolicy",
     "SandboxUnavailable",
+    "ScriptFinished",
+    "ScriptStarted",
     "Secret",
     "Severity",
     "Skill",
+    "SkillActivated",
+    "SkillDiscovered",
+    "SkillDiscoveryMode",
+    "SkillDropped",
+    "SkillEvent",
+    "SkillLifecycleConfig",
+    "SkillLifecycleMode",
+    "SkillLimits",
     "SkillMetadata",
     "SkillNotFound",
     "SkillTools",
+    "SkillToolset",
     "SkillsError",
     "SkillsRegistry",
     "SkillsView",

@@ -6,6 +6,7 @@
     │   └── ValidationError      its values break the specification (``.errors`` lists them all)
     ├── CatalogError
     │   ├── SkillNotFound        no skill of that name (``.suggestions``)
+    │   ├── SkillNotActive       the skill must be loaded first, or is not loaded (any more)
     │   ├── ResourceNotFound     no such file in the skill (``.suggestions``)
     │   └── InvalidResourcePath  the path leaves the skill or is not a path
     ├── ScriptError
@@ -33,6 +34,7 @@ class ErrorCode(StrEnum):
 
     INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
     SKILL_NOT_FOUND = "SKILL_NOT_FOUND"
+    SKILL_NOT_ACTIVE = "SKILL_NOT_ACTIVE"
     SKILL_LOAD_ERROR = "SKILL_LOAD_ERROR"
     REGISTRY_ERROR = "REGISTRY_ERROR"
     INVALID_RESOURCE_PATH = "INVALID_RESOURCE_PATH"
@@ -40,6 +42,8 @@ class ErrorCode(StrEnum):
     SCRIPT_NOT_FOUND = "SCRIPT_NOT_FOUND"
     UNSUPPORTED_SCRIPT_TYPE = "UNSUPPORTED_SCRIPT_TYPE"
     NO_CODE_EXECUTOR = "NO_CODE_EXECUTOR"
+    APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
     EXECUTION_ERROR = "EXECUTION_ERROR"
     SANDBOX_ERROR = "SANDBOX_ERROR"
     SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
@@ -93,6 +97,12 @@ class SkillNotFound(CatalogError, _WithSuggestions):
     """No skill has that name; ``suggestions`` are the nearest names, best first."""
 
     code = ErrorCode.SKILL_NOT_FOUND
+
+
+class SkillNotActive(CatalogError):
+    """The skill must be loaded first, or is not loaded (any more)."""
+
+    code = ErrorCode.SKILL_NOT_ACTIVE
 
 
 class ResourceNotFound(CatalogError, _WithSuggestions):

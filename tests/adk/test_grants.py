@@ -64,6 +64,12 @@ def calls(*scripts: tuple[str, str]) -> str:
     return "\n".join(["turns:", *turns, "  - text: done"])
 
 
+@pytest.mark.behaviour(
+    "optional",
+    "`env=`, `grants=` and `Secret`",
+    google="what the agent's environment has",
+    ours="a value for one script; it reaches no request, log or artifact",
+)
 async def test_a_secret_is_in_no_request_event_log_record_or_artifact(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,7 +81,7 @@ turns:
   - when:
       last_tool: use_skill
       tool_result: {skill_name: reporter, base_directory: /skill, has_scripts: true, has_references: true}
-      tool_result_contains:
+      system_contains:
         - <skill_content name="reporter">
         - "Skill directory: /skill"
         - <file>templates/letter.txt</file>

@@ -28,6 +28,13 @@ def with_a_bad_one(make_skill: MakeSkill) -> Path:
     return root
 
 
+@pytest.mark.behaviour(
+    "better",
+    "One bad skill in a folder",
+    google="the whole folder is lost",
+    ours="loaded or left out, with a diagnostic",
+    readme=1,
+)
 def test_row_l8_one_bad_skill_does_not_lose_the_catalogue(with_a_bad_one: Path) -> None:
     with pytest.raises(ValueError, match=r"(?i)invalid|yaml|frontmatter"):
         load_skills_from_dir(with_a_bad_one)
@@ -36,12 +43,19 @@ def test_row_l8_one_bad_skill_does_not_lose_the_catalogue(with_a_bad_one: Path) 
     assert {diagnostic.file for diagnostic in registry.diagnostics} == {str(with_a_bad_one / "bad" / "SKILL.md")}
 
 
+@pytest.mark.behaviour("better", "`group/skill/SKILL.md`", google="not found", ours="found")
 def test_row_l9_nested_skills_are_found(make_skill: MakeSkill, tmp_path: Path) -> None:
     make_skill("inner", root=tmp_path / "skills" / "group" / "sub")
     assert list_skills_in_dir(tmp_path / "skills") == {}
     assert list(registry_of(tmp_path / "skills")) == ["inner"]
 
 
+@pytest.mark.behaviour(
+    "better",
+    "Two folders with a skill of one name",
+    google="`ValueError`",
+    ours="the nearer scope wins, with a diagnostic",
+)
 def test_row_l10_two_skills_of_one_name_are_settled_by_precedence(make_skill: MakeSkill, tmp_path: Path) -> None:
     for group in ("a", "b"):
         make_skill("twin", description=f"From {group}. Use it.", root=tmp_path / group)
@@ -50,6 +64,13 @@ def test_row_l10_two_skills_of_one_name_are_settled_by_precedence(make_skill: Ma
     assert any(str(tmp_path / "b") in diagnostic.message for diagnostic in registry.diagnostics)
 
 
+@pytest.mark.behaviour(
+    "better",
+    "A link to a file of the host in a skill",
+    google="its target is read into the skill",
+    ours="refused and reported",
+    readme=4,
+)
 def test_rows_l11_and_9_a_link_to_a_host_file_is_refused_and_reported(make_skill: MakeSkill, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("hunter2")
@@ -62,6 +83,13 @@ def test_rows_l11_and_9_a_link_to_a_host_file_is_refused_and_reported(make_skill
     assert any("leak.md" in str(diagnostic) for diagnostic in skill.file_diagnostics())
 
 
+@pytest.mark.behaviour(
+    "better",
+    "Files of skills",
+    google="all are in memory from the start",
+    ours="read when they are asked for",
+    readme=5,
+)
 def test_row_l12_files_are_read_only_when_asked_for(make_skill: MakeSkill) -> None:
     folder = make_skill("lazy", files={"assets/.secret": "s", "assets/sub/.git/config": "g", "assets/a.txt": "old"})
     assert load_skill_from_dir(folder).resources.get_asset("a.txt") == "old"
@@ -81,6 +109,7 @@ def test_row_l13_files_in_other_folders_can_be_reached(make_skill: MakeSkill) ->
     assert skill.read_text("templates/t.txt") == "t"
 
 
+@pytest.mark.behaviour("better", "`disable-model-invocation`", google="ignored", ours="hides the skill from models")
 def test_row_l14_unknown_fields_are_kept_and_the_opt_out_is_honoured(make_skill: MakeSkill) -> None:
     """C25: ``disable-model-invocation`` hides a skill from models."""
     folder = make_skill("quiet")
@@ -91,6 +120,12 @@ def test_row_l14_unknown_fields_are_kept_and_the_opt_out_is_honoured(make_skill:
     assert list(registry.view()) == []
 
 
+@pytest.mark.behaviour(
+    "better",
+    "A skill that cannot be loaded",
+    google="vanishes with a line in the log",
+    ours="a diagnostic with file and reason",
+)
 def test_row_14_nothing_vanishes_without_a_diagnostic(
     with_a_bad_one: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

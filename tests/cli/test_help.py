@@ -11,7 +11,20 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 PROGRAM = Path(sys.executable).parent / "adk-skills"
-COMMANDS = ("list", "info", "validate", "new", "search", "run", "trust", "doctor", "demo", "completion")
+COMMANDS = (
+    "list",
+    "info",
+    "validate",
+    "new",
+    "search",
+    "run",
+    "trust",
+    "approvals",
+    "usage",
+    "doctor",
+    "demo",
+    "completion",
+)
 
 
 def help_of(*command: str) -> str:

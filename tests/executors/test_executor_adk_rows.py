@@ -84,6 +84,9 @@ async def test_e2_the_executors_own_timeout_keeps_a_shell_scripts_output_too(cal
 # Ends
 
 
+@pytest.mark.behaviour(
+    "better", "A turn that is cancelled", google="its script goes on", ours="script and children are ended", readme=14
+)
 @pytest.mark.parametrize("kind", ["executor", "environment"])
 async def test_e3_and_18_cancelling_the_turn_ends_the_script_and_its_children(
     call: Any, skill_tools: Tools, environment: SandboxEnvironment, kind: str
@@ -109,6 +112,12 @@ async def test_e3_and_18_cancelling_the_turn_ends_the_script_and_its_children(
     await environment.close()
 
 
+@pytest.mark.behaviour(
+    "better",
+    "A child that a script leaves in the background",
+    google="holds the result back, or lives on",
+    ours="half a second, then it is ended",
+)
 async def test_5_and_20_a_background_child_neither_delays_the_result_nor_survives(
     call: Any, skill_tools: Tools, environment: SandboxEnvironment
 ) -> None:
@@ -224,6 +233,7 @@ async def test_e14_standard_input_is_closed(call: Any, skill_tools: Tools, envir
 # Memory, host files
 
 
+@pytest.mark.behaviour("better", "A script that allocates without end", google="no limit", ours="ends at its limit")
 async def test_3_a_large_allocation_is_a_failure(call: Any, skill_tools: Tools) -> None:
     code = "x = bytearray(2 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('got it')"
     answer = await run_script(call, skill_tools({"scripts/run.py": code}, code_executor=sandboxed()), "run.py")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from executing import run_command, run_script, sandboxed
 from google.adk.skills import load_skill_from_dir
 from google.adk.tools.skill_toolset import SkillToolset
@@ -89,6 +90,12 @@ async def test_e15_and_22_files_of_a_script_become_artifacts_large_ones_too(call
     assert await turn.artifact("zeros") == bytes(1_000_000)
 
 
+@pytest.mark.behaviour(
+    "optional",
+    "`on_output`: output while a script runs",
+    google="only when it has ended",
+    ours="followed as it is written",
+)
 async def test_e16_output_can_be_followed_while_it_is_written(call: Any, skill_tools: Tools) -> None:
     seen: list[bytes] = []
     executor = sandboxed(on_output=lambda _name, chunk: seen.append(chunk))
@@ -98,6 +105,9 @@ async def test_e16_output_can_be_followed_while_it_is_written(call: Any, skill_t
     assert len(seen) > 1
 
 
+@pytest.mark.behaviour(
+    "better", "Scripts that hang", google="take the threads that name look-ups need", ours="take none"
+)
 async def test_19_hanging_commands_do_not_take_the_threads_others_need(env_tools: Tools) -> None:
     environments = [SandboxEnvironment(min_isolation="process") for _ in range(12)]
     for environment in environments:
@@ -112,6 +122,7 @@ async def test_19_hanging_commands_do_not_take_the_threads_others_need(env_tools
         await environment.close()
 
 
+@pytest.mark.behaviour("better", "An asset of 10 MB", google="turned into source code for each run", ours="copied once")
 async def test_a_ten_megabyte_asset_is_no_problem(call: Any, skill_tools: Tools) -> None:
     files = {
         "scripts/run.py": "import os; print(os.path.getsize('assets/big.bin'))",

@@ -330,6 +330,13 @@ def test_notes_stay_short_however_much_was_refused() -> None:
     )
 
 
+@pytest.mark.behaviour(
+    "better",
+    "The network of a script",
+    google="open",
+    ours="none, or the hosts of a list, through a checking proxy",
+    readme=19,
+)
 @pytest.mark.usefixtures("namespaces", "nothing_left")
 @pytest.mark.parametrize(
     "network", [Network.allow("localhost", "*.wild.example"), Network.none()], ids=["allow", "none"]

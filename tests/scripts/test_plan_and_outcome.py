@@ -50,6 +50,20 @@ def test_a_kind_without_an_interpreter_is_refused(skill_with: Callable[..., Skil
         plan_script(skill_with({name: "x"}), name)
 
 
+@pytest.mark.parametrize("name", ["scripts/tool", "scripts/tool.rb"])
+def test_an_executable_file_with_a_shebang_line_starts_by_itself(skill_with: Callable[..., Skill], name: str) -> None:
+    """GOOGLE_ADK rows 10 and 15; never taken for Python (S0-8)."""
+    skill = skill_with({name: '#!/bin/sh\necho "$0" "$1"\n'})
+    with pytest.raises(UnsupportedScriptType):
+        plan_script(skill, name)
+    (skill.skill_dir / name).chmod(0o755)
+    outcome = run(skill, name, ["a b"])
+    assert (outcome.status, outcome.stdout) == ("success", f"/skill/{name} a b\n")
+    (skill.skill_dir / name).write_text("print('no line')")
+    with pytest.raises(UnsupportedScriptType):
+        plan_script(skill, name)
+
+
 def test_an_interpreter_of_the_owner_wins_and_gets_the_path_last(skill_with: Callable[..., Skill]) -> None:
     interpreters = Interpreters({".PY": ["python3", "-u"], ".js": ["node"]})
     plan = plan_script(

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.scripts.workspaces import SessionWorkspaces, private_folder
+from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 
 async def test_runs_of_one_session_take_turns_and_sessions_do_not_wait() -> None:
@@ -146,6 +146,105 @@ async def test_no_room_for_files_is_a_sandbox_error(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SandboxError, match="cannot be made"):
         async with SessionWorkspaces().use("a"):
             pass
-    with pytest.raises(SandboxError, match="no room"):
-        async with private_folder("x-"):
+
+
+async def test_a_claim_that_is_not_opened_leaves_nothing_on_the_disk(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    workspaces = SessionWorkspaces()
+    async with workspaces.claim("a"):
+        pass
+    assert not list(tmp_path.iterdir())
+    async with workspaces.claim("a") as claim:
+        opened = await asyncio.to_thread(claim.open)
+        assert claim.open() is opened
+        assert opened.note is None
+    workspaces.close()
+
+
+async def test_a_place_for_long_output_is_made_only_by_who_needs_it_and_goes_with_the_claim() -> None:
+    workspaces = SessionWorkspaces()
+    async with workspaces.use("a") as first:
+        assert not first.spill.exists()
+        first.spill.mkdir()
+        (first.spill / "stdout.txt").write_text("long")
+    assert not first.spill.exists()
+    assert first.path.is_dir()
+    async with workspaces.use("a") as second:
+        assert second.spill != first.spill
+    workspaces.close()
+
+
+async def test_nothing_runs_in_a_thread_for_a_claim_that_made_nothing(monkeypatch) -> None:
+    workspaces = SessionWorkspaces()
+    async with workspaces.use("a"):
+        pass
+    hops: list[object] = []
+    real = asyncio.to_thread
+
+    async def counted(function, *args, **named):
+        hops.append(function)
+        return await real(function, *args, **named)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+    async with workspaces.claim("a") as claim:
+        claim.open()
+        async with claim.turn():
             pass
+    assert hops == []
+    workspaces.close()
+
+
+async def test_a_call_that_is_cancelled_while_its_folder_is_made_leaves_no_claim_behind(monkeypatch) -> None:
+    workspaces = SessionWorkspaces()
+    making, go_on = threading.Event(), threading.Event()
+    real = tempfile.mkdtemp
+    made: list[str] = []
+
+    def slow(*args, **named):
+        making.set()
+        assert go_on.wait(10)
+        made.append(real(*args, **named))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", slow)
+
+    async def use() -> None:
+        async with workspaces.use("a"):
+            raise AssertionError("it was cancelled before")
+
+    call = asyncio.create_task(use())
+    await asyncio.to_thread(making.wait, 10)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    go_on.set()
+    async with workspaces.use("a") as folder:  # waits for the thread that makes it
+        assert folder.path.is_dir()
+    assert len(made) == 2  # the folder of all, and that of the session: once
+    workspaces.close()
+    assert not folder.path.exists()
+
+
+async def test_a_folder_made_after_its_call_was_cancelled_and_its_owner_closed_is_deleted(monkeypatch) -> None:
+    workspaces = SessionWorkspaces()
+    async with workspaces.use("other") as other:
+        pass
+    making, go_on = threading.Event(), threading.Event()
+    real = tempfile.mkdtemp
+
+    def slow(*args, **named):
+        making.set()
+        assert go_on.wait(10)
+        return real(*args, **named)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", slow)
+    owner = object()
+    async with workspaces.claim("a", owner) as claim:
+        thread = threading.Thread(target=claim.open)
+        thread.start()
+        await asyncio.to_thread(making.wait, 10)
+    workspaces.close(owner)
+    go_on.set()
+    thread.join()
+    assert list(other.path.parent.iterdir()) == [other.path]
+    workspaces.close()

@@ -1,19 +1,55 @@
-"""What google-adk sees: tools, and one line that gives an agent skills."""
+"""What google-adk sees: toolsets, and one line that gives an agent skills. Each name is imported on first use."""
 
-from adk_skills_agent.adk.attach import (
-    create_read_reference_tool,
-    create_run_script_tool,
-    create_search_skills_tool,
-    create_use_skill_tool,
-    with_skills,
-)
-from adk_skills_agent.adk.toolset import SkillTools
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adk_skills_agent.adk.attach import (
+        create_read_reference_tool,
+        create_run_script_tool,
+        create_search_skills_tool,
+        create_use_skill_tool,
+        with_skills,
+    )
+    from adk_skills_agent.adk.lifecycle import SkillDiscoveryMode, SkillLifecycleConfig, SkillLifecycleMode
+    from adk_skills_agent.adk.skill_limits import SkillLimits
+    from adk_skills_agent.adk.skill_toolset import SkillToolset
+    from adk_skills_agent.adk.toolset import SkillTools
 
 __all__ = [
+    "SkillDiscoveryMode",
+    "SkillLifecycleConfig",
+    "SkillLifecycleMode",
+    "SkillLimits",
     "SkillTools",
+    "SkillToolset",
     "create_read_reference_tool",
     "create_run_script_tool",
     "create_search_skills_tool",
     "create_use_skill_tool",
     "with_skills",
 ]
+
+_MODULE_OF = {
+    "SkillDiscoveryMode": "lifecycle",
+    "SkillLifecycleConfig": "lifecycle",
+    "SkillLifecycleMode": "lifecycle",
+    "SkillLimits": "skill_limits",
+    "SkillToolset": "skill_toolset",
+    "SkillTools": "toolset",
+    "create_read_reference_tool": "attach",
+    "create_run_script_tool": "attach",
+    "create_search_skills_tool": "attach",
+    "create_use_skill_tool": "attach",
+    "with_skills": "attach",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{module}"), name)

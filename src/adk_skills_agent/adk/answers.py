@@ -15,6 +15,9 @@ from adk_skills_agent.errors import (
 
 logger = logging.getLogger(__name__)
 
+MAX_ERROR_CHARS = 200
+"""Of a sentence for a model, which may quote what the model wrote, of any length."""
+
 
 def failure(error: SkillsError) -> dict[str, object]:
     """The tool response for an error of this package; it names no path of the host."""
@@ -23,6 +26,9 @@ def failure(error: SkillsError) -> dict[str, object]:
         # Its sentence is for the owner and names the file on the host.
         logger.warning("a skill cannot be read: %s", message)
         message = "The skill's instructions cannot be read right now. Go on without it and tell the user."
+    if len(message) > MAX_ERROR_CHARS:
+        logger.info("an error was shortened for the model: %s", message)
+        message = message[: MAX_ERROR_CHARS - 3] + "..."
     answer: dict[str, object] = {"error": message, "error_code": error.code.value}
     if isinstance(error, (SkillNotFound, ResourceNotFound, ScriptNotFound)) and error.suggestions:
         answer["suggestions"] = list(error.suggestions)
@@ -41,3 +47,20 @@ def required_text(args: dict[str, object], name: str) -> str:
     if not isinstance(value, str):
         raise InvalidArguments(f"Argument '{name}' must be a string, got {type(value).__name__}.")
     return value
+
+
+def required_texts(args: dict[str, object], *names: str) -> list[str]:
+    """Required string arguments, with one sentence for each that is missing.
+
+    Raises:
+        InvalidArguments: One is missing, empty or not a string.
+    """
+    problems = []
+    for name in names:
+        try:
+            required_text(args, name)
+        except InvalidArguments as error:
+            problems.append(error.message)
+    if problems:
+        raise InvalidArguments("\n".join(problems))
+    return [str(args[name]) for name in names]

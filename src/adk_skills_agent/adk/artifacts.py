@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from google.genai import types
@@ -32,11 +33,13 @@ class SavedOutputs:
     Attributes:
         files: Output path to artifact name.
         streams: ``stdout`` or ``stderr`` to artifact name.
+        beginnings: Of these, those whose artifact is not the whole stream, to the bytes it has.
         notes: A sentence for each thing that could not be saved.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, str] = field(default_factory=dict)
+    beginnings: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -63,29 +66,53 @@ async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFi
 async def save_outputs(tool_context: ToolContext, outcome: ScriptOutcome, stream_chars: int) -> SavedOutputs:
     """Keep what a script produced as artifacts of the session: its files, and each stream too long for a model.
 
+    Of a stream no more than the policy's ``max_file_bytes`` is read and kept, its beginning; the model is told so.
     A file that cannot be saved is said in ``notes``; the result of the script is never lost for it.
     """
+    result = outcome.result
+    long = [
+        (stream, kept, spill)
+        for stream, text, kept, spill in (
+            ("stdout", outcome.stdout, result.stdout, result.stdout_spill),
+            ("stderr", outcome.stderr, result.stderr, result.stderr_spill),
+        )
+        if len(text) > stream_chars or spill is not None
+    ]
+    if not long and not result.files:
+        return SavedOutputs()  # the usual case; asking google-adk for its service copies a whole model
     if tool_context.get_invocation_context().artifact_service is None:
         return SavedOutputs()
     files: dict[str, str] = {}
     streams: dict[str, str] = {}
+    beginnings: dict[str, int] = {}
     notes: list[str] = []
-    for file in outcome.result.files:
+    for file in result.files:
         name = await _save(tool_context, file.path, file.content, file.mime_type, notes)
         if name:
             files[file.path] = name
-    result = outcome.result
-    for stream, text, kept, spill in (
-        ("stdout", outcome.stdout, result.stdout, result.stdout_spill),
-        ("stderr", outcome.stderr, result.stderr, result.stderr_spill),
-    ):
-        if len(text) <= stream_chars and spill is None:
+    policy = outcome.plan.request.policy
+    for stream, kept, spill in long:
+        if not policy.max_file_bytes:
+            notes.append(f"The full text of {stream} is not kept: the policy allows no files.")
             continue
-        content = await asyncio.to_thread(spill.read_bytes) if spill is not None else kept
+        content, size = kept[: policy.max_file_bytes], len(kept)
+        if spill is not None:
+            content, size = await asyncio.to_thread(_beginning, spill, policy.max_file_bytes)
         name = await _save(tool_context, _stream_name(outcome, stream, files), content, "text/plain", notes)
-        if name:
-            streams[stream] = name
-    return SavedOutputs(files, streams, tuple(notes))
+        if not name:
+            continue
+        streams[stream] = name
+        ended = policy.output_flood_bytes is not None and size >= policy.output_flood_bytes  # the spill has no more
+        if len(content) < size or ended:
+            beginnings[stream] = len(content)
+            notes.append(f"The artifact '{name}' has only the first {len(content):,} bytes of {stream}.")
+    return SavedOutputs(files, streams, beginnings, tuple(notes))
+
+
+def _beginning(spill: Path, limit: int) -> tuple[bytes, int]:
+    """The first bytes of a file, and its size: a flood must not fill the agent's memory."""
+    with spill.open("rb", buffering=0) as file:
+        return file.read(limit), os.fstat(file.fileno()).st_size
 
 
 def _stream_name(outcome: ScriptOutcome, stream: str, taken: Mapping[str, str]) -> str:

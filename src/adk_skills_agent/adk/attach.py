@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.listing import SkillListing
 from adk_skills_agent.adk.tools.read_reference import ReadReferenceTool
 from adk_skills_agent.adk.tools.run_script import RunScriptTool
 from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.use_skill import UseSkillTool
-from adk_skills_agent.adk.toolset import SkillTools
+from adk_skills_agent.adk.toolset import SkillTools, short_named_runtime
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.presets import policy_of
-from adk_skills_agent.scripts import Grants, Interpreters, RunSettings
+from adk_skills_agent.scripts import Interpreters, RunSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +39,7 @@ def with_skills(
     deny: Sequence[str] = (),
     predicate: Callable[[SkillMetadata], bool] | None = None,
     budget_tokens: int | None = None,
+    **more: Any,
 ) -> LlmAgent:
     """A copy of ``agent`` that can find, load and use skills; the agent given is not changed.
 
@@ -55,6 +55,8 @@ def with_skills(
         deny: No skill whose name matches one of these patterns.
         predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
         budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
+        more: ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``additional_tools`` and
+            ``lifecycle_config``, as :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:
         ConfigError: ``policy``, ``interpreters``, ``env``, ``grants`` or ``skills`` is malformed.
@@ -69,12 +71,15 @@ def with_skills(
     model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
     tools = SkillTools(
         view,
+        user_skills=skills.view(allow, deny, predicate, include_disabled=True),
         sandbox=sandbox,
         settings=_settings(policy, interpreters),
+        prefers_sandbox=policy is not None,
         env=env,
         grants=grants,
         budget_tokens=budget_tokens,
         model=model,
+        **more,
     )
     return agent.clone(update={"tools": [*agent.tools, tools]})
 
@@ -83,7 +88,7 @@ def create_use_skill_tool(
     skills: CatalogReader, *, budget_tokens: int | None = None, model: str | None = None
 ) -> UseSkillTool:
     """The tool that activates a skill; the catalogue is in its description."""
-    return UseSkillTool(SkillListing(skills.view(), budget_tokens=budget_tokens, model=model))
+    return UseSkillTool(short_named_runtime(skills.view(), budget_tokens=budget_tokens, model=model), alone=True)
 
 
 def create_run_script_tool(
@@ -97,23 +102,27 @@ def create_run_script_tool(
 ) -> RunScriptTool:
     """The tool that runs a skill's scripts."""
     return RunScriptTool(
-        SkillListing(skills.view()),
-        sandbox or local_sandbox(),
-        settings=_settings(policy, interpreters),
-        grants=Grants(env, grants),
+        short_named_runtime(
+            skills.view(),
+            sandbox=sandbox or local_sandbox(),
+            prefers_sandbox=sandbox is not None or policy is not None,
+            settings=_settings(policy, interpreters),
+            env=env,
+            grants=grants,
+        )
     )
 
 
 def create_read_reference_tool(skills: CatalogReader) -> ReadReferenceTool:
     """The tool that reads a skill's files."""
-    return ReadReferenceTool(SkillListing(skills.view()))
+    return ReadReferenceTool(short_named_runtime(skills.view()))
 
 
 def create_search_skills_tool(
     skills: CatalogReader, *, budget_tokens: int | None = None, model: str | None = None
 ) -> SearchSkillsTool:
     """The tool that finds skills the catalogue has no room for; give it the budget of the ``use_skill`` tool."""
-    return SearchSkillsTool(SkillListing(skills.view(), budget_tokens=budget_tokens, model=model))
+    return SearchSkillsTool(short_named_runtime(skills.view(), budget_tokens=budget_tokens, model=model))
 
 
 def _settings(policy: SandboxPolicy | str | None, interpreters: Mapping[str, Sequence[str]] | None) -> RunSettings:

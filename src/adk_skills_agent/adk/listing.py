@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from adk_skills_agent.catalog.budget import CatalogText, catalog_budget_tokens, fit_catalog
-from adk_skills_agent.catalog.filters import SkillsView
 from adk_skills_agent.catalog.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    from adk_skills_agent.adk.skill_source import SkillSource
 
 SEARCH_TOOL = "search_skills"
 ENUM_SHARE = 0.25
@@ -15,7 +19,7 @@ class SkillListing:
     """The catalogue as one agent's tools show it; rendered again only when the catalogue changed.
 
     Args:
-        skills: The agent's view of the registry.
+        skills: The agent's skills.
         budget_tokens: Most tokens of the catalogue, names in enums included; None takes 2 % of the model's context.
         model: The agent's model, for the default budget.
         search_hint: Name of the search tool, when the agent has it.
@@ -23,7 +27,7 @@ class SkillListing:
 
     def __init__(
         self,
-        skills: SkillsView,
+        skills: SkillSource,
         *,
         budget_tokens: int | None = None,
         model: str | None = None,
@@ -33,6 +37,10 @@ class SkillListing:
         self.budget_tokens = budget_tokens if budget_tokens is not None else catalog_budget_tokens(model)
         self._search_hint = search_hint
         self._rendered: tuple[int, CatalogText, tuple[str, ...] | None] | None = None
+
+    def for_skills(self, skills: SkillSource) -> SkillListing:
+        """The same budget for other skills."""
+        return SkillListing(skills, budget_tokens=self.budget_tokens, search_hint=self._search_hint)
 
     @property
     def empty(self) -> bool:

@@ -1,123 +1,152 @@
-"""All skill tools of one agent, behind google-adk's toolset interface."""
+"""``SkillTools``: the toolset behind ``with_skills``; the same machinery as ``SkillToolset`` under shorter names."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from google.adk.tools.base_toolset import BaseToolset
-
+from adk_skills_agent.adk.active_skills import ActiveSkills
+from adk_skills_agent.adk.additional_tools import AdditionalTools
+from adk_skills_agent.adk.lifecycle import lifecycle_of
+from adk_skills_agent.adk.listeners import events_for
 from adk_skills_agent.adk.listing import SEARCH_TOOL, SkillListing
+from adk_skills_agent.adk.permissions import Permissions, permissions_of
+from adk_skills_agent.adk.retry_guard import RetryGuard
+from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
+from adk_skills_agent.adk.skill_limits import SkillLimits, limits_of
+from adk_skills_agent.adk.skill_runtime import SkillRuntime
+from adk_skills_agent.adk.skill_source import SkillSource
 from adk_skills_agent.adk.tools.read_reference import ReadReferenceTool
 from adk_skills_agent.adk.tools.run_script import RunScriptTool
 from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
+from adk_skills_agent.adk.tools.unload_skill import UnloadSkillTool
 from adk_skills_agent.adk.tools.use_skill import UseSkillTool
-from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import IsolationLevel, Sandbox
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.scripts import Grants, RunSettings
-from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
-    from google.adk.tools.base_tool import BaseTool
+    from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.base_toolset import ToolPredicate
+    from google.adk.tools.tool_context import ToolContext
 
-    from adk_skills_agent.catalog import SkillsView
+    from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+    from adk_skills_agent.catalog import CatalogReader
+    from adk_skills_agent.sandbox.contract import Sandbox
     from adk_skills_agent.sandbox.secrets import EnvValue
 
-logger = logging.getLogger(__name__)
+NAMES = {"load_skill": "use_skill", "load_skill_resource": "read_reference", "run_skill_script": "run_script"}
+"""How the tools are called here."""
 
 
-class SkillTools(BaseToolset):
+def short_named_runtime(
+    skills: CatalogReader,
+    *,
+    user_skills: CatalogReader | None = None,
+    sandbox: Sandbox | None = None,
+    prefers_sandbox: bool = False,
+    settings: RunSettings | None = None,
+    env: Mapping[str, EnvValue] | None = None,
+    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+    permissions: Permissions | Mapping[str, object] | str | Path | None = None,
+    on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
+    audit_log: Path | str | None = None,
+    limits: SkillLimits | None = None,
+    require_activation: bool = False,
+    additional_tools: Sequence[Any] | None = None,
+    lifecycle_config: Any = None,
+    budget_tokens: int | None = None,
+    model: str | None = None,
+    prefix: str = "",
+    owner: object = None,
+) -> SkillRuntime:
+    """What the tools share that ``with_skills`` gives an agent; the arguments are those of :class:`SkillTools`."""
+    limits = limits_of(limits)
+    rules = permissions_of(permissions)
+    granted = Grants(env, grants)
+    events = events_for(on_event, audit_log, granted.forms)
+    source = SkillSource(skills, user_catalog=user_skills, hides=rules.hides, cache_turns=limits.cache_turns)
+    listing = SkillListing(source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}{SEARCH_TOOL}")
+    return SkillRuntime(
+        source=source,
+        listing=listing,
+        active=ActiveSkills(lifecycle_of(lifecycle_config), limits.active_tokens, f"{prefix}{NAMES['load_skill']}"),
+        guard=RetryGuard(limits, events),
+        permissions=rules,
+        events=events,
+        additional=AdditionalTools(additional_tools),
+        limits=limits,
+        settings=settings or RunSettings(),
+        grants=granted,
+        sandbox=sandbox,
+        prefers_sandbox=prefers_sandbox,
+        require_activation=require_activation,
+        prefix=prefix,
+        names=NAMES,
+        owner=owner,
+    )
+
+
+class SkillTools(RuntimeToolset):
     """``use_skill``, ``read_reference``, ``run_script`` and, when the catalogue is cut, ``search_skills``.
 
     Args:
         skills: The skills this agent may see.
         sandbox: Where scripts run; None takes this machine.
         settings: Limits and interpreters.
-        env: Variables granted to every script of this agent; a :class:`Secret` is shown to nobody else.
-        grants: Variables granted to one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
-        budget_tokens: Most tokens of the catalogue; None takes 2 % of the model's context.
-        model: The agent's model, for the default budget.
+        prefers_sandbox: Whether it comes before the agent's own executor; a sandbox that is given does.
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
+        more: ``user_skills`` (those that a user may ask for by name), and ``env``, ``grants``, ``permissions``,
+            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``additional_tools``,
+            ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
     """
 
     def __init__(
         self,
-        skills: SkillsView,
+        skills: CatalogReader,
         *,
         sandbox: Sandbox | None = None,
         settings: RunSettings | None = None,
-        env: Mapping[str, EnvValue] | None = None,
-        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
-        budget_tokens: int | None = None,
-        model: str | None = None,
+        prefers_sandbox: bool = False,
         tool_filter: ToolPredicate | list[str] | None = None,
         tool_name_prefix: str | None = None,
+        **more: Any,
     ) -> None:
-        super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
-        prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
-        self.listing = SkillListing(
-            skills, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}{SEARCH_TOOL}"
+        runtime = short_named_runtime(
+            skills,
+            sandbox=local_sandbox() if sandbox is None else sandbox,
+            prefers_sandbox=prefers_sandbox or sandbox is not None,
+            settings=settings,
+            prefix=f"{tool_name_prefix}_" if tool_name_prefix else "",
+            owner=self,
+            **more,
         )
-        self._settings = settings or RunSettings()
-        self._owns_sandbox = sandbox is None
-        self._sandbox = local_sandbox() if sandbox is None else sandbox
-        self._warned = False
-        self._grants = Grants(env, grants)
-        self._grants_checked = False
-        self._use = UseSkillTool(self.listing)
-        self._read = ReadReferenceTool(self.listing)
-        self._search = SearchSkillsTool(self.listing)
-        self._run = RunScriptTool(self.listing, self._sandbox, settings=self._settings, owner=self, grants=self._grants)
-
-    def __deepcopy__(self, memo: dict[int, object]) -> SkillTools:
-        """A copy of an agent shares its skills: they hold no state of the agent."""
-        return self
-
-    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """The tools that can work now: none without skills (C27), no ``run_script`` where nothing may run (S0-14)."""
-        await self.listing.skills.refresh_if_due()
-        if self.listing.empty:
-            return []
-        if not self._grants_checked:
-            self._grants_checked = True
-            for sentence in self._grants.unknown(item.name for item in self.listing.skills.list_metadata()):
-                logger.warning("%s", sentence)
-        tools: list[BaseTool] = [self._use, self._read]
-        if await self._scripts_can_run():
-            tools.append(self._run)
-        tools.append(self._search)  # declares itself only when the catalogue is cut, which may change between requests
-        return [tool for tool in tools if self._is_tool_selected(tool, readonly_context)]
-
-    async def close(self) -> None:
-        """Delete the sessions' workspaces and release the sandbox, unless it is the caller's."""
-        await asyncio.to_thread(SHARED_WORKSPACES.close, self)
-        if self._owns_sandbox:
-            await self._sandbox.close()
-
-    async def _scripts_can_run(self) -> bool:
-        wanted = IsolationLevel(self._settings.policy.min_isolation)
-        try:
-            report = await self._sandbox.probe()
-        except SandboxError as error:  # the other tools still work; the next request asks again
-            self._warn("run_script is not offered: %s", error.message)
-            return False
-        if report.level.strength >= wanted.strength:
-            return True
-        self._warn(
-            "run_script is not offered: this machine isolates scripts at level '%s', the policy asks for '%s'. %s",
-            report.level.value,
-            wanted.value,
-            " ".join(report.reasons),
+        super().__init__(
+            runtime, owns_sandbox=sandbox is None, tool_filter=tool_filter, tool_name_prefix=tool_name_prefix
         )
-        return False
+        self._tools = (
+            UseSkillTool(runtime),
+            ReadReferenceTool(runtime),
+            RunScriptTool(runtime),
+            SearchSkillsTool(runtime),
+        )
+        self._unload = UnloadSkillTool(runtime)
 
-    def _warn(self, message: str, *values: str) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning(message, *values)
+    @property
+    def listing(self) -> SkillListing:
+        """What the model is told of the skills."""
+        return self.runtime.listing
+
+    def core_tools(self, readonly_context: ReadonlyContext | None) -> Sequence[ToolsetTool]:
+        """All of them; the search declares itself only when the catalogue is cut, which may change at any time."""
+        return self._tools
+
+    def unload_tool(self) -> ToolsetTool:
+        """``unload_skill``."""
+        return self._unload
+
+    async def introduce(self, llm_request: LlmRequest, tool_context: ToolContext, offered: set[str]) -> list[str]:
+        """Nothing: the catalogue is in the description of ``use_skill`` (S4-4)."""
+        return []

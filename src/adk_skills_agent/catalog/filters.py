@@ -16,6 +16,7 @@ from adk_skills_agent.format.diagnostic import Diagnostic
 from adk_skills_agent.format.models import SkillMetadata
 
 if TYPE_CHECKING:
+    from adk_skills_agent.catalog.scopes import Scope
     from adk_skills_agent.catalog.search import SearchIndex
     from adk_skills_agent.catalog.skill import Skill
 
@@ -58,6 +59,14 @@ class SkillsView(CatalogReader):
     async def refresh_if_due(self) -> bool:
         """Look at the disk when the last look is old enough; return whether anything changed."""
         return await self._source.refresh_if_due()
+
+    def scope_of(self, name: str) -> Scope:
+        """Who put a skill that this view shows where it was found.
+
+        Raises:
+            SkillNotFound: There is none, or it is hidden here.
+        """
+        return self._source.scope_of(self._require(name).name)
 
     def _snapshot(self) -> CatalogSnapshot:
         return self._current()[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.catalog.indexed import IndexedSkill
 from adk_skills_agent.errors import SkillNotFound
@@ -16,6 +16,7 @@ from adk_skills_agent.format.models import SkillMetadata
 if TYPE_CHECKING:
     from adk_skills_agent.catalog.budget import CatalogText
     from adk_skills_agent.catalog.filters import SkillsView
+    from adk_skills_agent.catalog.scopes import Scope
     from adk_skills_agent.catalog.search import SearchHit, SearchIndex
     from adk_skills_agent.catalog.skill import Skill
 
@@ -61,6 +62,14 @@ class CatalogReader(ABC):
     @abstractmethod
     async def refresh_if_due(self) -> bool:
         """Look at the disk when the last look is old enough, off the event loop; return whether anything changed."""
+
+    @abstractmethod
+    def scope_of(self, name: str) -> Scope:
+        """Who put a skill where it was found.
+
+        Raises:
+            SkillNotFound: There is no such skill.
+        """
 
     @property
     def version(self) -> int:
@@ -163,6 +172,17 @@ class CatalogReader(ABC):
         from adk_skills_agent.catalog.filters import SkillsView
 
         return SkillsView(self, allow, deny, predicate, include_disabled=include_disabled)
+
+    def toolset(self, **settings: Any) -> Any:
+        """A :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` with these skills, lazily.
+
+        Args:
+            settings: As its constructor.
+        """
+        # By name and only now: the catalog is below what google-adk sees, and is used without google-adk too.
+        from importlib import import_module
+
+        return import_module("adk_skills_agent.adk").SkillToolset(self, **settings)
 
     def _require(self, name: str) -> IndexedSkill:
         snapshot = self._snapshot()

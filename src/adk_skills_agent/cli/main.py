@@ -24,7 +24,20 @@ from adk_skills_agent.errors import (
 
 FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
 
-COMMANDS = ("list", "info", "validate", "new", "search", "run", "trust", "doctor", "demo", "completion")
+COMMANDS = (
+    "list",
+    "info",
+    "validate",
+    "new",
+    "search",
+    "run",
+    "trust",
+    "approvals",
+    "usage",
+    "doctor",
+    "demo",
+    "completion",
+)
 """Each is a module of this package with a click command called ``command``."""
 
 _CALLER_IS_WRONG = (CatalogError, ConfigError, InvalidArguments, ScriptNotFound, UnsupportedScriptType, ValidationError)

@@ -65,7 +65,7 @@ class SandboxEnvironment(BaseEnvironment):
         sandbox: Where commands run; None takes this machine.
 
     Raises:
-        ConfigError: The policy has impossible values, two skills have the same folder name, or a folder has no SKILL.md.
+        ConfigError: The policy has impossible values, two skills have the same folder name, or one has no SKILL.md.
     """
 
     def __init__(

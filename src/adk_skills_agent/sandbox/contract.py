@@ -202,7 +202,8 @@ class ExecutionRequest:
             terminal. Gets at most the first ``output_bytes`` of each stream.
         on_sample: Called in the event loop with what the run uses, about ten times a second and never after ``run`` has
             returned. A backend that cannot tell never calls it.
-        spill_dir: Host folder for the full text of a stream that outgrew ``output_bytes``; None keeps none.
+        spill_dir: Host folder for the full text of a stream that outgrew ``output_bytes``, made when it is missing and
+            there is such a stream; None keeps none.
         label: What this is, for logs; no secrets.
     """
 

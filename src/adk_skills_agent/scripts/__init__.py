@@ -4,7 +4,7 @@ from adk_skills_agent.scripts.arguments import ScriptArguments, build_argv
 from adk_skills_agent.scripts.execution_id import execution_id, workspace_key
 from adk_skills_agent.scripts.grants import Grants
 from adk_skills_agent.scripts.interpreters import Interpreters
-from adk_skills_agent.scripts.location import ScriptLocation, list_scripts, locate_script
+from adk_skills_agent.scripts.location import ScriptLocation, list_scripts, locate_script, script_path
 from adk_skills_agent.scripts.outcome import ScriptOutcome, script_outcome
 from adk_skills_agent.scripts.plan import RunSettings, ScriptPlan, plan_script
 
@@ -22,5 +22,6 @@ __all__ = [
     "locate_script",
     "plan_script",
     "script_outcome",
+    "script_path",
     "workspace_key",
 ]

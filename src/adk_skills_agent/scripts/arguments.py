@@ -47,7 +47,7 @@ def build_argv(arguments: ScriptArguments) -> tuple[str, ...]:
         InvalidArguments: The form, a key, a value or the size cannot be passed; the sentence names which.
     """
     args = arguments.args
-    _expect_types(arguments)
+    check_types(arguments)
     if isinstance(args, str):
         argv = _split(args)
     elif isinstance(args, Sequence):
@@ -85,7 +85,12 @@ def check_text(value: str, what: str) -> str:
     return value
 
 
-def _expect_types(arguments: ScriptArguments) -> None:
+def check_types(arguments: ScriptArguments) -> None:
+    """Check the types of a call's arguments, not yet their values.
+
+    Raises:
+        InvalidArguments: One is wrong; the sentence names all that are.
+    """
     args, short, positional = arguments.args, arguments.short_options, arguments.positional_args
     problems = []
     if args is not None and not isinstance(args, (str, list, tuple, Mapping)):

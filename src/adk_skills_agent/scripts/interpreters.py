@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -51,7 +53,7 @@ class Interpreters:
         return tuple(dict.fromkeys([*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *self._extra]))
 
     def command(
-        self, script: PurePosixPath, source: Path, *, python: str | None = None
+        self, script: PurePosixPath, source: Path, *, python: str | None = None, by_itself: bool = True
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The command that runs a script, without its arguments, and notes on what had to be adapted.
 
@@ -59,9 +61,11 @@ class Interpreters:
             script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
             source: The same file on the host, for what depends on its bytes.
             python: The Python to use for ``.py``; None takes the one that runs the agent.
+            by_itself: Whether an executable file of another kind may be started by its ``#!`` line; False where the
+                executable bit is lost on the way.
 
         Raises:
-            UnsupportedScriptType: Nothing runs that suffix, or it has none.
+            UnsupportedScriptType: Nothing runs that suffix, or it has none, and the file does not start by itself.
         """
         suffix = script.suffix.lower()
         if suffix in self._extra:
@@ -70,11 +74,22 @@ class Interpreters:
             return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
         if suffix in SHELL_SUFFIXES:
             return _shell_command(script, source)
+        if by_itself and _starts_by_itself(source):
+            return (str(script),), ()
         kind = f"'{suffix}'" if suffix else "(no extension)"
         raise UnsupportedScriptType(
             f"Scripts of type {kind} cannot be run. Supported types: {', '.join(self.suffixes)}. "
             "Read the script and do the work another way, or ask the owner to configure an interpreter for it."
         )
+
+
+def _starts_by_itself(source: Path) -> bool:
+    """Whether the file is executable and names its interpreter in its first line (GOOGLE_ADK rows 10 and 15)."""
+    try:
+        with source.open("rb") as stream:
+            return bool(os.fstat(stream.fileno()).st_mode & stat.S_IXUSR) and stream.read(2) == b"#!"
+    except OSError:
+        return False
 
 
 def _shell_command(script: PurePosixPath, source: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

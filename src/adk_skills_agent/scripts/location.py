@@ -37,7 +37,7 @@ def locate_script(skill: Skill, path: object) -> ScriptLocation:
         InvalidArguments: ``path`` is no path inside the skill's scripts folder (absolute, ``..``, NUL, backslash…).
         ScriptNotFound: There is no such script; the nearest ones are in ``suggestions``.
     """
-    relative = _clean(path)
+    relative = script_path(path)
     try:
         return ScriptLocation(relative, skill.resolve(relative))
     except ResourceNotFound:
@@ -51,7 +51,12 @@ def list_scripts(skill: Skill) -> tuple[str, ...]:
     return tuple(file.path for file in skill.files() if file.path.startswith(f"{SCRIPTS_FOLDER}/"))
 
 
-def _clean(path: object) -> str:
+def script_path(path: object) -> str:
+    """The path of a script in its full form, ``scripts/...``; ``setup.py`` and ``scripts/setup.py`` are the same.
+
+    Raises:
+        InvalidArguments: It is no path inside the skill's scripts folder.
+    """
     if not isinstance(path, str):
         raise InvalidArguments(f"The script path must be a string, got {type(path).__name__}.")
     check_text(path, "The script path")

@@ -71,6 +71,7 @@ class ScriptOutcome:
         *,
         artifacts: Mapping[str, str] | None = None,
         streams: Mapping[str, str] | None = None,
+        beginnings: Mapping[str, int] | None = None,
         notes: Sequence[str] = (),
         stream_chars: int = MODEL_STREAM_CHARS,
     ) -> dict[str, object]:
@@ -78,11 +79,12 @@ class ScriptOutcome:
 
         Args:
             artifacts: Output path to the name of the artifact that holds it.
-            streams: ``stdout`` or ``stderr`` to the name of the artifact that holds it in full.
+            streams: ``stdout`` or ``stderr`` to the name of the artifact that holds it.
+            beginnings: Of these, those whose artifact does not hold all of it, to the bytes it holds.
             notes: More sentences for the model.
             stream_chars: Most characters of each stream.
         """
-        artifacts, streams = artifacts or {}, streams or {}
+        artifacts, streams, beginnings = artifacts or {}, streams or {}, beginnings or {}
         result = self.result
         answer: dict[str, object] = {
             "skill_name": self.plan.skill_name,
@@ -100,6 +102,7 @@ class ScriptOutcome:
                 missing_bytes=result.stdout_total - len(result.stdout) if result.stdout_truncated else 0,
                 cut_at=_characters(result.stdout, result.stdout_cut_at),
                 artifact=streams.get("stdout"),
+                artifact_bytes=beginnings.get("stdout"),
             ),
             "stderr": cut(
                 self.stderr,
@@ -107,6 +110,7 @@ class ScriptOutcome:
                 missing_bytes=result.stderr_total - len(result.stderr) if result.stderr_truncated else 0,
                 cut_at=self.stderr_cut_at,
                 artifact=streams.get("stderr"),
+                artifact_bytes=beginnings.get("stderr"),
             ),
         }
         if result.files:
@@ -154,7 +158,13 @@ def script_outcome(
 
 
 def cut(
-    text: str, limit: int, *, missing_bytes: int = 0, cut_at: int | None = None, artifact: str | None = None
+    text: str,
+    limit: int,
+    *,
+    missing_bytes: int = 0,
+    cut_at: int | None = None,
+    artifact: str | None = None,
+    artifact_bytes: int | None = None,
 ) -> str:
     """Keep the start and the end of a long text and say between them what is missing and where it is.
 
@@ -164,6 +174,7 @@ def cut(
         missing_bytes: Bytes the sandbox has already left out.
         cut_at: Where in ``text`` they are missing, in characters; None when unknown.
         artifact: Name of the artifact that holds all of it, if any.
+        artifact_bytes: How many bytes from the start the artifact holds, when it does not hold all of it.
     """
     if len(text) <= limit:
         if missing_bytes <= 0:
@@ -173,7 +184,8 @@ def cut(
         head_to = int(limit * HEAD_SHARE)
         tail_from = len(text) - (limit - head_to)
     left_out = max(missing_bytes, 0) + len(text[head_to:tail_from].encode("utf-8", "replace"))
-    where = f"; the full text is the artifact '{artifact}'" if artifact else ""
+    held = "full text is" if artifact_bytes is None else f"first {artifact_bytes:,} bytes are"
+    where = f"; the {held} the artifact '{artifact}'" if artifact else ""
     return f"{text[:head_to]}\n[... {left_out:,} bytes left out{where} ...]\n{text[tail_from:]}"
 
 

@@ -12,7 +12,7 @@ from adk_skills_agent.sandbox.secrets import EnvValue
 from adk_skills_agent.scripts.arguments import ScriptArguments, build_argv
 from adk_skills_agent.scripts.grants import Grants
 from adk_skills_agent.scripts.interpreters import Interpreters
-from adk_skills_agent.scripts.location import locate_script
+from adk_skills_agent.scripts.location import ScriptLocation, locate_script
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
@@ -66,7 +66,8 @@ def plan_script(
 
     Args:
         skill: The skill that owns the script.
-        script_path: As the caller wrote it; ``run.py`` and ``scripts/run.py`` are the same.
+        script_path: As the caller wrote it; ``run.py`` and ``scripts/run.py`` are the same. Or where it is, when the
+            caller has just looked.
         arguments: See :class:`ScriptArguments`.
         settings: The owner's decisions.
         env: Variables granted to this call, over ``grants``.
@@ -84,7 +85,7 @@ def plan_script(
     """
     settings = settings or RunSettings()
     grants = grants or Grants()
-    script = locate_script(skill, script_path)
+    script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
     command, notes = settings.interpreters.command(SKILL_DIR / script.path, script.file, python=settings.policy.python)
     request = ExecutionRequest(

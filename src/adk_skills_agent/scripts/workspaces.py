@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import tempfile
 import threading
@@ -33,12 +34,15 @@ _REMEMBERED_LOSSES = 10_000  # sessions that came and went; only to tell a model
 
 @dataclass(slots=True)
 class _Workspace:
-    path: Path
+    key: str
     used: float
+    path: Path | None = None
     users: int = 0
+    openers: int = 0
     turn: Turns = field(default_factory=lambda: Turns(1))
     owners: set[int] = field(default_factory=set)
     doomed: bool = False
+    making: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,35 @@ class SessionWorkspace:
 
     Attributes:
         path: The folder on the host.
+        spill: Where the full text of long output goes. It is not made: most runs need none. Deleted with the claim.
         note: A sentence for the model when files of earlier runs are gone; else None.
     """
 
     path: Path
+    spill: Path
     note: str | None = None
+
+
+class WorkspaceClaim:
+    """A run's claim to the workspace of its session. Nothing of it is on the disk before :meth:`open`."""
+
+    def __init__(self, workspaces: SessionWorkspaces, workspace: _Workspace) -> None:
+        self._workspaces = workspaces
+        self._workspace = workspace
+        self._opened: SessionWorkspace | None = None
+        self._ended = False
+
+    def open(self) -> SessionWorkspace:
+        """The folder, made when it is missing; the same one however often it is asked for. May block.
+
+        Raises:
+            SandboxError: The folder cannot be made.
+        """
+        return self._opened or self._workspaces._open_folder(self)
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Have the folder alone; waits while another run of the session has it."""
+        return self._workspace.turn.place()
 
 
 class SessionWorkspaces:
@@ -68,127 +96,155 @@ class SessionWorkspaces:
         self._reset()
 
     @contextlib.asynccontextmanager
-    async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
-        """The folder of ``key``, for the length of one run; waits while another run of the same key has it.
+    async def claim(self, key: str, owner: object = None) -> AsyncIterator[WorkspaceClaim]:
+        """The right to the folder of ``key``, for the length of one call; nothing blocks but deleting what was made.
 
         Args:
             key: See :func:`~adk_skills_agent.scripts.execution_id.workspace_key`.
             owner: Who must be closed before the folder is deleted.
+        """
+        claim = WorkspaceClaim(self, self._claimed(key, id(owner)))
+        try:
+            yield claim
+        finally:
+            over = self._put_back(claim)
+            if over:
+                await asyncio.to_thread(_delete, *over)
+
+    @contextlib.asynccontextmanager
+    async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
+        """Claim the folder of ``key``, open it and wait for its turn.
+
+        Args:
+            key: As :meth:`claim`.
+            owner: As :meth:`claim`.
 
         Raises:
             SandboxError: The folder cannot be made.
         """
-        workspace, note = await asyncio.to_thread(self._take, key, id(owner))
-        try:
-            async with workspace.turn.place():
-                yield SessionWorkspace(workspace.path, note)
-        finally:
-            if self._put_back(workspace):
-                await asyncio.to_thread(_delete, workspace.path)
+        async with self.claim(key, owner) as claim:
+            opened = await asyncio.to_thread(claim.open)
+            async with claim.turn():
+                yield opened
 
     def close(self, owner: object = None) -> None:
         """Delete the workspaces that only ``owner`` used, those in use as soon as their run has ended."""
         with self._mutex:
             mine = [(key, found) for key, found in self._open.items() if id(owner) in found.owners]
-            over = []
+            over: list[Path] = []
             for key, workspace in mine:
                 workspace.owners.discard(id(owner))
                 if workspace.owners:
                     continue
                 del self._open[key]
                 workspace.doomed = True
-                if not workspace.users:
+                if not workspace.users and workspace.path is not None:
                     over.append(workspace.path)
-        for path in over:
-            _delete(path)
+        _delete(*over)
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        self._mutex = threading.Lock()
+        self._mutex = threading.Lock()  # for what is in memory: event loops wait for it
+        self._making_root = threading.Lock()
         self._open: dict[str, _Workspace] = {}
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._root: Path | None = None
 
-    def _take(self, key: str, owner: int) -> tuple[_Workspace, str | None]:
+    def _claimed(self, key: str, owner: int) -> _Workspace:
+        """Only memory is touched, so that this may be done on an event loop."""
         if self._pid != os.getpid():
             self._reset()  # a forked child: the folders are its parent's
+        now = time.monotonic()
+        with self._mutex:
+            workspace = self._open.get(key)
+            if workspace is None:
+                workspace = self._open[key] = _Workspace(key, now)
+            workspace.users += 1
+            workspace.owners.add(owner)
+            workspace.used = now
+        return workspace
+
+    def _open_folder(self, claim: WorkspaceClaim) -> SessionWorkspace:
+        workspace = claim._workspace
         try:
-            with self._mutex:
-                workspace, doomed = self._found_or_made(key)
-                workspace.users += 1
-                workspace.owners.add(owner)
-                workspace.used = time.monotonic()
-                lost = self._lost.pop(key, self) is None
+            with workspace.making:
+                path, doomed = self._found_or_made(workspace)
         except OSError as error:
             raise SandboxError(f"The workspace of the session cannot be made: {error.strerror or error}.") from error
-        for path in doomed:
-            _delete(path)
+        _delete(*doomed)
         note = "The files that earlier scripts of this session left are gone; the working directory started empty."
-        return workspace, note if lost else None
+        # Beside the workspaces, in a folder that only the owner may enter: nobody else can be there first.
+        spill = path.parent / f"spill-{secrets.token_hex(8)}"
+        with self._mutex:
+            lost = self._lost.pop(workspace.key, self) is None
+            opened = SessionWorkspace(path, spill, note if lost else None)
+            if not claim._ended:  # its call may have been cancelled meanwhile
+                workspace.openers += 1
+                claim._opened = opened
+        return opened
 
-    def _found_or_made(self, key: str) -> tuple[_Workspace, list[Path]]:
-        now = time.monotonic()
-        workspace = self._open.get(key)
-        if workspace is not None and (workspace.users or workspace.path.is_dir()):
-            return workspace, []
-        if workspace is not None:
-            logger.warning("the workspace of %s was deleted by somebody else", key)
-            self._lost[key] = None
-        doomed = self._evict(now)
-        workspace = self._open[key] = _Workspace(Path(tempfile.mkdtemp(dir=self._root_folder())), now)
-        return workspace, doomed
+    def _found_or_made(self, workspace: _Workspace) -> tuple[Path, list[Path]]:
+        """The folder, and folders that are to be deleted. One thread at a time for each workspace."""
+        path = workspace.path
+        if path is not None and (workspace.openers or path.is_dir()):
+            return path, []
+        made = Path(tempfile.mkdtemp(dir=self._root_folder()))
+        with self._mutex:
+            if path is not None:
+                logger.warning("the workspace of %s was deleted by somebody else", workspace.key)
+                self._lost[workspace.key] = None
+            doomed = self._evict(time.monotonic())
+            workspace.path = made
+            if workspace.doomed and not workspace.users:  # the call was cancelled and the toolset closed meanwhile
+                doomed.append(made)
+        return made, doomed
 
     def _root_folder(self) -> Path:
-        if self._root is None or not self._root.is_dir():
-            self._root = Path(tempfile.mkdtemp(prefix="adk-skills-sessions-"))
-            weakref.finalize(self, _delete_own, self._root, os.getpid())
-        return self._root
+        with self._making_root:
+            if self._root is None or not self._root.is_dir():
+                self._root = Path(tempfile.mkdtemp(prefix="adk-skills-sessions-"))
+                weakref.finalize(self, _delete_own, self._root, os.getpid())
+            return self._root
 
     def _evict(self, now: float) -> list[Path]:
         """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""
         idle = sorted((item for item in self._open.items() if not item[1].users), key=lambda item: item[1].used)
-        surplus = len(self._open) + 1 - self._max
+        surplus = len(self._open) - self._max
         doomed = []
         for position, (key, workspace) in enumerate(idle):
             if position < surplus or now - workspace.used > self._idle:
                 logger.info("the workspace of %s was idle and is deleted", key)
-                doomed.append(self._open.pop(key).path)
-                self._lost[key] = None
+                del self._open[key]
+                workspace.doomed = True
+                if workspace.path is not None:
+                    doomed.append(workspace.path)
+                    self._lost[key] = None
         while len(self._lost) > _REMEMBERED_LOSSES:
             self._lost.popitem(last=False)
         return doomed
 
-    def _put_back(self, workspace: _Workspace) -> bool:
-        """End a use; whether the folder is to be deleted now."""
+    def _put_back(self, claim: WorkspaceClaim) -> list[Path]:
+        """End a claim; the folders that are to be deleted now."""
+        workspace = claim._workspace
         with self._mutex:
+            claim._ended = True
+            opened = claim._opened
             workspace.users -= 1
+            workspace.openers -= opened is not None
             workspace.used = time.monotonic()
-            return workspace.doomed and not workspace.users
+            ended = workspace.doomed and not workspace.users and workspace.path is not None
+        over = [workspace.path] if ended and workspace.path is not None else []
+        # One look at a folder in memory or in the page cache is cheaper than a thread that finds nothing to delete.
+        return [*over, opened.spill] if opened is not None and os.path.lexists(opened.spill) else over
 
 
 SHARED_WORKSPACES = SessionWorkspaces()
 """Those of this process: several agents of one session must see the same files."""
 
 
-@contextlib.asynccontextmanager
-async def private_folder(prefix: str) -> AsyncIterator[Path]:
-    """A folder on the host for the length of one call.
-
-    Raises:
-        SandboxError: It cannot be made.
-    """
-    try:
-        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix=prefix)
-    except OSError as error:
-        raise SandboxError(f"There is no room for temporary files: {error.strerror or error}.") from error
-    try:
-        yield Path(folder)
-    finally:
-        await asyncio.to_thread(_delete, Path(folder))
-
-
-def _delete(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _delete(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _delete_own(folder: Path, owner: int) -> None:

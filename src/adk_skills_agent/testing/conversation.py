@@ -7,7 +7,7 @@ model has already answered), so that concurrent sessions and repeated requests g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -67,6 +67,8 @@ class Answer:
         text: The text; it may hold templates.
         calls: The tool calls, after the text.
         finish_reason: Why it ended, e.g. ``STOP`` or ``MAX_TOKENS``.
+        finish_message: What the service says about a reason that is an error.
+        thought: What the model thought first; sent as a signed thought.
         usage: Token counts.
         stream_chunks: The text as it arrives when streamed: pieces (their join is the text), or how many equal ones.
     """
@@ -76,6 +78,8 @@ class Answer:
     finish_reason: str = "STOP"
     usage: Usage = field(default_factory=Usage)
     stream_chunks: tuple[str, ...] | int = 3
+    finish_message: str = ""
+    thought: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +206,7 @@ class Conversation:
             text = fill_text(turn.answer.text, request)
         except TemplateError as error:
             raise Mismatch(f"{place} uses {error}") from error
-        return Answer(text, calls, turn.answer.finish_reason, turn.answer.usage, chunks)
+        return replace(turn.answer, text=text, calls=calls, stream_chunks=chunks)
 
     def _at(self, turn: Turn | None) -> str:
         if not self.source:

@@ -12,6 +12,8 @@ turns:
     stream_chunks: 4                    # a number of equal pieces, or the pieces
     usage: {prompt: 100, output: 5, cached: 0}
     finish_reason: STOP
+    finish_message: What the service says about it.
+    thought: What the model thought first; sent as a signed thought.
 """
 
 from __future__ import annotations
@@ -144,8 +146,12 @@ class _Reader:
 
     def turn(self, node: yaml.Node) -> Turn:
         fields = self.fields(
-            node, "a turn", ("when", "text", "call", "error", "finish_reason", "usage", "stream_chunks")
+            node,
+            "a turn",
+            ("when", "text", "call", "error", "finish_reason", "finish_message", "thought", "usage", "stream_chunks"),
         )
+        said = self.optional(fields, "finish_message", self.text, "")
+        thought = self.optional(fields, "thought", self.text, "")
         chunks = self.optional(fields, "stream_chunks", self.chunks, 3)
         pieces = "".join(chunks) if isinstance(chunks, tuple) else None
         text = self.optional(fields, "text", self.text, pieces or "")
@@ -165,7 +171,7 @@ class _Reader:
         refusal = self.refusal(fields["error"], answers=answers) if "error" in fields else None
         return Turn(
             when=self.optional(fields, "when", self.when, When()),
-            answer=Answer(text, calls, reason, usage, chunks) if answers else None,
+            answer=Answer(text, calls, reason, usage, chunks, said, thought) if answers else None,
             refusal=refusal,
             line=node.start_mark.line + 1,
         )

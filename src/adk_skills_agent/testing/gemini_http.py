@@ -33,7 +33,10 @@ MAX_BODY_BYTES = 20 << 20  # Gemini's own limit for a request
 _TOO_LARGE = f"Request payload size exceeds the limit: {MAX_BODY_BYTES} bytes."
 _LINE_BYTES = 1 << 10  # of the lines between chunks
 _IDLE_SECONDS = 30.0  # a connection that sends nothing for so long is dropped
-_PATH = re.compile(r"/v\d\w*/models/(?P<model>[A-Za-z0-9._-]+)(?::(?P<method>\w+))?")
+_PATH = re.compile(
+    r"/v\d\w*/(?:(?:projects/[\w.:-]+/locations/[\w-]+/)?publishers/google/)?"  # what Vertex AI puts before it
+    r"models/(?P<model>[A-Za-z0-9._-]+)(?::(?P<method>\w+))?"
+)
 _METHODS = ("generateContent", "streamGenerateContent", "countTokens")
 
 

@@ -6,6 +6,7 @@ works against this also works against the service.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -129,24 +130,24 @@ def _check_part(part: object, where: str) -> None:
 
 def answer_body(answer: Answer, request: ModelRequest, response_id: str) -> JsonObject:
     """The JSON of ``generateContent``."""
-    parts = [*([{"text": answer.text}] if answer.text else []), *_call_parts(answer, response_id)]
-    return _body(request, response_id, parts, answer.finish_reason, _usage(answer, request))
+    parts = [*_thoughts(answer), *([{"text": answer.text}] if answer.text else []), *_call_parts(answer, response_id)]
+    return _body(request, response_id, parts, answer, _usage(answer, request))
 
 
 def stream_bodies(answer: Answer, request: ModelRequest, response_id: str) -> Iterator[JsonObject]:
     """The JSON of each chunk of ``streamGenerateContent``: text in pieces, each tool call whole, the reason last."""
-    parts: list[JsonObject] = [{"text": piece} for piece in _pieces(answer)]
+    parts: list[JsonObject] = [*_thoughts(answer), *({"text": piece} for piece in _pieces(answer))]
     parts.extend(_call_parts(answer, response_id))
     usage = _usage(answer, request)
     if not parts:
-        yield _body(request, response_id, [], answer.finish_reason, usage)
+        yield _body(request, response_id, [], answer, usage)
     for index, part in enumerate(parts):
         last = index == len(parts) - 1
         yield _body(
             request,
             response_id,
             [part],
-            answer.finish_reason if last else None,
+            answer if last else None,
             usage if last else {k: v for k, v in usage.items() if k in {"promptTokenCount", "cachedContentTokenCount"}},
         )
 
@@ -174,17 +175,26 @@ def error_body(code: int, status: str, message: str) -> JsonObject:
 
 
 def _body(
-    request: ModelRequest, response_id: str, parts: list[JsonObject], reason: str | None, usage: JsonObject
+    request: ModelRequest, response_id: str, parts: list[JsonObject], ended: Answer | None, usage: JsonObject
 ) -> JsonObject:
     candidate: JsonObject = {"content": {"role": "model", **({"parts": parts} if parts else {})}, "index": 0}
-    if reason is not None:
-        candidate["finishReason"] = reason
+    if ended is not None:
+        candidate["finishReason"] = ended.finish_reason
+        if ended.finish_message:
+            candidate["finishMessage"] = ended.finish_message
     return {
         "candidates": [candidate],
         "usageMetadata": usage,
         "modelVersion": request.model,
         "responseId": response_id,
     }
+
+
+def _thoughts(answer: Answer) -> list[JsonObject]:
+    if not answer.thought:
+        return []
+    signature = base64.b64encode(b"signed: " + answer.thought.encode()).decode()
+    return [{"text": answer.thought, "thought": True, "thoughtSignature": signature}]
 
 
 def _call_parts(answer: Answer, response_id: str) -> list[JsonObject]:

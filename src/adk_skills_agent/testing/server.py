@@ -136,11 +136,17 @@ class GeminiServer:
         name = str(host)
         return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
-    def model(self, name: str = "gemini-2.5-flash") -> BaseLlm:
-        """google-adk's own Gemini model, pointed at this server whatever the environment says. It does not retry."""
+    def model(self, name: str = "gemini-2.5-flash", *, vertexai: bool = False) -> BaseLlm:
+        """google-adk's own Gemini model, pointed at this server whatever the environment says. It does not retry.
+
+        Args:
+            name: The model's.
+            vertexai: Talk as to Vertex AI; google-genai keeps ``finish_message`` only there.
+        """
         from google.adk.models import Gemini
 
-        return Gemini(model=name, base_url=self.base_url, client_kwargs=self._client_arguments())
+        arguments = {**self._client_arguments(), "vertexai": vertexai}
+        return Gemini(model=name, base_url=self.base_url, client_kwargs=arguments)
 
     def client(self) -> Client:
         """A google-genai client, pointed at this server whatever the environment says. Close it after use."""

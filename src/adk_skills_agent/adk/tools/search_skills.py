@@ -2,47 +2,69 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.answers import required_text
+from adk_skills_agent.adk.events import SkillDiscovered, origin_of
 from adk_skills_agent.adk.listing import SEARCH_TOOL
-from adk_skills_agent.adk.tools.skill_tool import SkillTool
+from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+from adk_skills_agent.errors import CatalogError
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
-    from adk_skills_agent.adk.listing import SkillListing
+    from adk_skills_agent.adk.skill_runtime import SkillRuntime
 
 NAME = SEARCH_TOOL
 RESULTS = 10
 DESCRIPTION_CHARS = 300
+_DESCRIPTION = "Search all skills by what they are for. Use it when no listed skill fits the task."
+
+logger = logging.getLogger(__name__)
 
 
-class SearchSkillsTool(SkillTool):
-    """Searches names, descriptions and headings. Declared only when the catalogue was cut."""
+class SearchSkillsTool(ToolsetTool):
+    """Searches the local skills that are not all listed, and the registry. Absent when it could find nothing new."""
 
     required = ("query",)
 
-    def __init__(self, listing: SkillListing) -> None:
-        super().__init__(
-            NAME,
-            "Search all skills by what they are for. Use it when no listed skill fits the task; "
-            "then call use_skill with a name it returns.",
-            listing,
-        )
+    def __init__(self, runtime: SkillRuntime, description: str = "") -> None:
+        registry = runtime.source.registry
+        own = registry.search_tool_description() if registry is not None else None
+        super().__init__(runtime, NAME, own or description or _DESCRIPTION)
 
     def properties(self) -> dict[str, dict[str, object]]:
         """The words to look for."""
         return {"query": {"type": "string", "description": "A few words that describe the task."}}
 
-    def offered(self) -> bool:
-        """Only when the catalogue does not say everything."""
-        return super().offered() and not self.listing.complete
+    def offered(self, tool_context: ToolContext) -> bool:
+        """With a registry, or when the catalogue does not say everything."""
+        return self.runtime.source.registry is not None or self.runtime.searches_local
 
-    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """The best matches, best first."""
-        hits = await asyncio.to_thread(self.listing.skills.search, required_text(args, "query"), RESULTS)
-        if not hits:
+        query = required_text(args, "query")
+        runtime = self.runtime
+        found: list[dict[str, Any]] = []
+        if runtime.searches_local:
+            hits = await runtime.source.search(query, runtime.limits.search_results)
+            found = [{"name": hit.name, "description": hit.description[:DESCRIPTION_CHARS]} for hit in hits]
+        registry = runtime.source.registry
+        if registry is not None:
+            try:
+                remote = await registry.search_skills(query=query)
+            except Exception as error:  # each registry has its own exceptions
+                if not found:
+                    raise CatalogError(f"Failed to search skills from registry: {str(error)[:150]}") from error
+                logger.warning("the registry could not be searched: %s", error)
+                remote = []
+            # A local skill of the same name wins, so the registry's cannot be loaded.
+            found += [item.model_dump() for item in remote if runtime.source.local(item.name) is None]
+        names = [str(item.get("name")) for item in found]
+        runtime.events.emit(SkillDiscovered.of(origin_of(tool_context), "search", names, query))
+        if registry is not None:
+            return found
+        if not found:
             return {"skills": [], "note": "No skill matches. Try other words, or do the task without a skill."}
-        return {"skills": [{"name": hit.name, "description": hit.description[:DESCRIPTION_CHARS]} for hit in hits]}
+        return {"skills": found}

@@ -181,8 +181,8 @@ def _step_aside(folder: str) -> list[int]:
     present = cgroup_files.processes(folder)
     if strangers := [pid for pid in present if not _descends(pid, os.getpid())]:
         raise NoControlGroups(
-            f"the agent's group has {len(strangers)} other processes, so its controllers cannot be handed on; it needs a "
-            "group of its own",
+            f"the agent's group has {len(strangers)} other processes, so its controllers cannot be handed on; it needs "
+            "a group of its own",
             _FIX,
         )
     leaf = f"{folder}/{AGENT_GROUP}"

@@ -89,6 +89,6 @@ def _advice(policy: SandboxPolicy, best: IsolationLevel | None) -> str:
         return f"The strongest level that works here and fits is {best.value!r}: isolation='auto' takes it."
     unprotected = "" if best is not IsolationLevel.PROCESS else ", which does not protect the host's files and network"
     return (
-        f"The strongest level that works here and fits is {best.value!r}{unprotected}. When you trust the skills you can "
-        f"choose min_isolation={best.value!r}."
+        f"The strongest level that works here and fits is {best.value!r}{unprotected}. When you trust the skills you "
+        f"can choose min_isolation={best.value!r}."
     )

@@ -1,0 +1,83 @@
+"""A user who writes ``$skill-name`` or ``/skill-name`` activates that skill (C30).
+
+It happens while the first request of the turn is prepared, so that its instructions are in force before the model says
+anything; the activation is kept by an event of its own (see ``committing``). In ``run_live`` only what was written
+before the stream began is seen: its request is prepared once.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.adk.active_skills import skill_key, state_key
+from adk_skills_agent.adk.committing import commit
+from adk_skills_agent.adk.permissions import Verdict
+from adk_skills_agent.adk.tools.load_skill import tell_of_activation, version_of
+from adk_skills_agent.adk.user_mentions import mentioned_skills
+from adk_skills_agent.errors import SkillsError
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.skill_runtime import SkillRuntime
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user's message led to.
+
+    Attributes:
+        text: What the model is told of it in this request; empty when nothing was named.
+        activated: The skills that became active just now.
+    """
+
+    text: str = ""
+    activated: tuple[str, ...] = ()
+
+
+async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -> Asked:
+    """Activate what the user's message names, once for each message.
+
+    Args:
+        runtime: The toolset.
+        tool_context: Of the request's preparation.
+    """
+    source = runtime.source
+    names = mentioned_skills(tool_context.user_content, lambda name: source.for_user(name) is not None)
+    if not names:
+        return Asked()
+    agent, invocation = tool_context.agent_name, tool_context.invocation_id
+    handled = f"adk_skills_asked:{agent}"
+    before = runtime.active.active(tool_context)
+    waiting: list[str] = []
+    if tool_context.state.get(handled) != invocation:
+        waiting = [name for name in names if not await _activated(runtime, tool_context, name)]
+        tool_context.state[handled] = invocation
+        await commit(tool_context, (handled, state_key(agent), skill_key(agent, "")))
+    active = runtime.active.active(tool_context)
+    told = [f"The user asked for the skill {name} by name; it is loaded. Use it." for name in names if name in active]
+    load = runtime.tool_name("load_skill")
+    told += [f"The user asked for the skill {name} by name. Call {load} with it." for name in waiting]
+    return Asked("\n".join(told), tuple(name for name in active if name not in before))
+
+
+async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str) -> bool:
+    """Whether a skill is active now; not when the user must be asked first, which only a tool call can do."""
+    try:
+        skill = runtime.source.for_user(name)
+        if skill is None:
+            return False
+        if runtime.permissions.decide(skill, "activate").verdict is not Verdict.ALLOW:
+            return False
+        text = await runtime.text(skill, tool_context)
+        version = await version_of(skill)
+    except SkillsError as error:
+        logger.warning("the skill %s that the user asked for cannot be read: %s", name, error.message)
+        return False
+    activation = runtime.active.activate(tool_context, skill.name, tokens=text.tokens, digest=text.digest)
+    tell_of_activation(runtime, tool_context, skill, text, activation, version, how="user")
+    return True

@@ -1,0 +1,174 @@
+"""A ``google.adk.skills.Skill``, as the tools see it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, not_found, wanted_tools
+from adk_skills_agent.adk.memory_folders import MemoryFolders
+from adk_skills_agent.catalog.paths import clean_path, is_readable_name
+from adk_skills_agent.errors import CatalogError
+from adk_skills_agent.format.models import SkillMetadata
+
+if TYPE_CHECKING:
+    import google.adk.skills
+
+    from adk_skills_agent.catalog import Skill
+
+
+class MemorySkill(KnownSkill):
+    """Reads nothing of the object but its name, description, instructions, frontmatter and ``resources.get_*/list_*``.
+
+    Args:
+        skill: google-adk's object; a subclass or a double may answer lazily.
+        folders: Where it is written when something must run or mount it.
+    """
+
+    def __init__(self, skill: google.adk.skills.Skill, folders: MemoryFolders) -> None:
+        self.object = skill
+        self._folders = folders
+
+    def __repr__(self) -> str:
+        return f"MemorySkill({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Of the frontmatter."""
+        return self.object.name
+
+    @property
+    def description(self) -> str:
+        """Of the frontmatter."""
+        return self.object.description
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Of the frontmatter."""
+        own = getattr(self.object.frontmatter, "metadata", None)
+        return own if isinstance(own, Mapping) else {}
+
+    @property
+    def allowed_tools(self) -> tuple[str, ...]:
+        """The entries of the field."""
+        text = getattr(self.object.frontmatter, "allowed_tools", None)
+        return wanted_tools(text) if isinstance(text, str) else ()
+
+    @property
+    def compatibility(self) -> str | None:
+        """Of the frontmatter."""
+        text = getattr(self.object.frontmatter, "compatibility", None)
+        return text if isinstance(text, str) else None
+
+    @property
+    def in_memory(self) -> bool:
+        """Always."""
+        return True
+
+    def frontmatter(self) -> dict[str, Any]:
+        """What the object says of itself."""
+        return self.object.frontmatter.model_dump()
+
+    def instructions(self) -> str:
+        """The object's."""
+        return self.object.instructions
+
+    def version(self) -> str:
+        """Over frontmatter, instructions and every resource; computed each time, as the object may be changed."""
+        level1 = json.dumps(self.frontmatter(), sort_keys=True, default=str)
+        digest = hashlib.sha256()
+        for path, content in {"": level1.encode(), SKILL_FILE: self.instructions().encode(), **self._content()}.items():
+            digest.update(f"{path}\0{len(content)}\0".encode("utf-8", "surrogatepass"))
+            digest.update(content)
+        return digest.hexdigest()
+
+    def files(self) -> tuple[str, ...]:
+        """The paths of its resources that name a file inside a folder."""
+        resources = self.object.resources
+        listed = [
+            f"{folder}/{name}"
+            for folder, names in (
+                ("references", resources.list_references()),
+                ("assets", resources.list_assets()),
+                ("scripts", resources.list_scripts()),
+            )
+            for name in _texts(names)
+        ]
+        return tuple(sorted(path for path in listed if is_readable_name(path)))
+
+    def find(self, path: str, prefixes: Sequence[str] = RESOURCE_FOLDERS) -> str:
+        """As the contract says."""
+        cleaned = clean_path(path)
+        for candidate in (cleaned, *(f"{prefix}/{cleaned}" for prefix in prefixes)):
+            if self._content_of(candidate) is not None:
+                return candidate
+        files = self.files()
+        same_name = [file for file in files if file.rpartition("/")[2] == cleaned] if prefixes else []
+        if len(same_name) == 1:
+            return same_name[0]
+        raise not_found(self.name, path, files, prefixes)
+
+    def read_bytes(self, path: str, limit: int | None = None) -> bytes:
+        """From the object; text as UTF-8."""
+        content = self._content_of(path)
+        if content is None:
+            raise not_found(self.name, path, self.files(), ())
+        return content if limit is None else content[:limit]
+
+    def size(self, path: str) -> int:
+        """Of the content."""
+        return len(self.read_bytes(path))
+
+    def local(self) -> Skill:
+        """Written to a private folder, once for each version; google-adk has no exec bits, so none is set."""
+        from adk_skills_agent.catalog import Skill
+
+        if "/" in self.name or not is_readable_name(self.name):
+            raise CatalogError(f"The name {self.name[:80]!r} cannot be the name of a folder.")
+        files = self._content()
+        files[SKILL_FILE] = self._skill_file()
+        folder = self._folders.folder(self.name, self.version(), files)
+        # Not read back from the file: the catalog would repair a name that google-adk accepts.
+        return Skill(SkillMetadata(self.name, self.description, str(folder / SKILL_FILE)))
+
+    def _content(self) -> dict[str, bytes]:
+        found = {path: self._content_of(path) for path in self.files()}
+        return {path: content for path, content in found.items() if content is not None}
+
+    def _content_of(self, path: str) -> bytes | None:
+        if path == SKILL_FILE:
+            return self._skill_file()
+        folder, _, name = path.partition("/")
+        resources = self.object.resources
+        content: object = None
+        if not name:
+            return None
+        if folder == "references":
+            content = resources.get_reference(name)
+        elif folder == "assets":
+            content = resources.get_asset(name)
+        elif folder == "scripts":
+            script = resources.get_script(name)
+            content = None if script is None else script.src
+        if isinstance(content, str):
+            return content.encode("utf-8", "surrogateescape")
+        return content if isinstance(content, bytes) else None
+
+    def _skill_file(self) -> bytes:
+        level1 = {
+            ("allowed-tools" if key == "allowed_tools" else key): value
+            for key, value in self.frontmatter().items()
+            if value not in (None, {}, [])
+        }
+        # Through JSON: an object's metadata may hold values that YAML would write as Python tags.
+        plain = json.loads(json.dumps(level1, default=str))
+        head = yaml.safe_dump(plain, allow_unicode=True, sort_keys=False)
+        return f"---\n{head}---\n\n{self.instructions()}".encode("utf-8", "surrogateescape")
+
+
+def _texts(names: Iterable[object]) -> list[str]:
+    return [name for name in names if isinstance(name, str)]

@@ -1,0 +1,214 @@
+"""Ending a model's loop of misses: a mild answer, a fatal one, then no work and the end of the turn (S2, S2-12).
+
+google-adk counts wrong paths and tells the model to stop; nothing stops a model that goes on. Here the call after the
+fatal answer is refused: nothing is looked up or run, and ``skip_summarization`` ends the turn, because the result of a
+hidden or failing tool would only be read as advice to try again. Counts are kept for one invocation, under google-adk's
+``temp:`` keys, so they are in no stored session and the next question starts anew; in ``run_live``, which is one
+invocation for a whole stream, so does every question in it.
+
+Calls that one answer of the model makes in parallel were made before it could read any of the results. They are
+counted one by one, as google-adk does, but none of them is refused for what its siblings did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from adk_skills_agent.adk.active_skills import turn_of
+from adk_skills_agent.adk.events import GuardTripped, origin_of
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.events import Events
+    from adk_skills_agent.adk.skill_limits import SkillLimits
+
+Kind = Literal["script", "resource", "skill", "executor", "run", "repeat"]
+"""A wrong script path, a wrong path of a file, an unknown skill, no way to run scripts, a run that fails again and
+again in the same way, a call whose answer the model already has."""
+
+USER_TEXT = "final_text"
+"""The key of a refusal with the sentence for the user."""
+
+_KEYS: Mapping[str, str] = {
+    "script": "temp:_adk_skill_script_not_found_count_",  # google-adk's own
+    "resource": "temp:_adk_skill_resource_not_found_count_",  # google-adk's own
+    "skill": "temp:_adk_skill_skill_not_found_count_",
+    "executor": "temp:_adk_skill_no_code_executor_count_",
+    "run": "temp:_adk_skill_same_failure_count_",
+    "repeat": "temp:_adk_skill_repeated_call_count_",
+}
+_FATAL = "temp:_adk_skill_fatal_"
+_CALLS = "temp:_adk_skill_calls_"
+_REPEATED = "You have the answer to this call already."
+_WHAT: Mapping[str, str] = {
+    "script": "script lookup failure #{count} this invocation. Do not retry any script path",
+    "resource": "resource lookup failure #{count} this invocation. Do not retry any path",
+    "skill": "skill lookup failure #{count} this invocation. Do not retry any skill name",
+    "executor": "failure #{count} this invocation. Do not retry; no script can run here",
+    "run": "failure #{count} of this very call. Do not retry it",
+    "repeat": "call #{count} for the same answer. Do not retry it; use what you have",
+}
+_FOR_THE_USER: Mapping[str, str] = {
+    "script": "I could not find a script that I needed, so I stopped here.",
+    "resource": "I could not find a file that I needed, so I stopped here.",
+    "skill": "I could not find a skill that I needed, so I stopped here.",
+    "executor": "I cannot run scripts here, so I stopped.",
+    "run": "A script kept failing in the same way, so I stopped here.",
+    "repeat": "I made no progress with this task, so I stopped here.",
+}
+_MAX_ERROR_CHARS = 200
+_LEAST_SHOWN = 40
+_PER_CALL = frozenset({"run", "repeat"})
+"""Kinds that are counted for each call by itself; the others for all of their kind together."""
+
+
+class RetryGuard:
+    """Counts misses in the session's state; holds none itself, so one object serves all sessions.
+
+    Args:
+        limits: ``misses`` and ``identical_failures``.
+        events: Who is told of every counted miss.
+    """
+
+    def __init__(self, limits: SkillLimits, events: Events | None = None) -> None:
+        self._limits = limits
+        self._events = events
+
+    def refused(self, tool_context: ToolContext, kind: Kind, key: str | None = None) -> dict[str, Any] | None:
+        """The answer for a call after a fatal one, and the end of the turn; None when the call may go on.
+
+        Args:
+            tool_context: The call.
+            kind: What it may miss.
+            key: Which call it is, for ``run``; see :func:`call_key`.
+        """
+        fatal = tool_context.state.get(self._fatal_key(tool_context, kind, key))
+        if not isinstance(fatal, Mapping):
+            return None
+        turn = _model_answer(tool_context)
+        if turn is not None and turn == fatal.get("turn"):
+            return None  # made together with the call that was answered fatally
+        code = str(fatal.get("code") or "")
+        text = _FOR_THE_USER[kind]
+        tool_context.actions.skip_summarization = True
+        return {
+            "error": "Refused: an earlier answer said to stop. Nothing was done, and the turn ends here.",
+            "error_code": code,
+            USER_TEXT: text,
+        }
+
+    def miss(
+        self, tool_context: ToolContext, kind: Kind, error: Mapping[str, Any], key: str | None = None
+    ) -> dict[str, Any]:
+        """Count a miss; the answer is the error itself, or the fatal form of it once there were too many.
+
+        Args:
+            tool_context: The call.
+            kind: What it missed.
+            error: The answer as it would be without the guard.
+            key: What was asked for; for ``run`` and ``repeat`` the call (:func:`call_key`).
+        """
+        counter = self._counter_key(tool_context, kind, key)
+        before = tool_context.state.get(counter)
+        count = (before if isinstance(before, int) and not isinstance(before, bool) else 0) + 1
+        tool_context.state[counter] = count
+        allowed = self._limits.identical_failures if kind == "run" else self._limits.misses
+        fatal = count > allowed
+        answer = dict(error)
+        if fatal:
+            code = str(error.get("error_code") or "EXECUTION_ERROR")
+            answer["error_code"] = code if code.endswith("_FATAL") else f"{code}_FATAL"
+            answer["error"] = _fatal_sentence(kind, str(error.get("error") or ""), count)
+            known = tool_context.state.get(self._fatal_key(tool_context, kind, key))
+            if not isinstance(known, Mapping):  # the first one counts: its siblings are excused, later turns are not
+                mark = {"code": answer["error_code"], "turn": _model_answer(tool_context)}
+                tool_context.state[self._fatal_key(tool_context, kind, key)] = mark
+        if self._events is not None:
+            event = GuardTripped(
+                origin=origin_of(tool_context),
+                kind=kind,
+                error_code=str(answer.get("error_code") or ""),
+                count=count,
+                fatal=fatal,
+                target=key or "",
+            )
+            self._events.emit(event)
+        return answer
+
+    def repeated(self, tool_context: ToolContext, key: str, answer: Mapping[str, Any], free: int = 0) -> dict[str, Any]:
+        """Count a call whose answer the model has already: the answer, then the fatal one, then the end of the turn.
+
+        One fatal answer holds for all such calls, because a model without a next step alternates between them (#6280).
+
+        Args:
+            tool_context: The call.
+            key: Which call it is.
+            answer: What it gets while it is not too often.
+            free: How many calls are not counted: 1 where the first one tells something new.
+        """
+        refused = self.refused(tool_context, "repeat")
+        calls = f"{_CALLS}{turn_of(tool_context)}_{key}"
+        before = tool_context.state.get(calls)
+        count = (before if isinstance(before, int) and not isinstance(before, bool) else 0) + 1
+        tool_context.state[calls] = count
+        if count <= free:
+            return dict(answer)
+        if refused is not None:
+            return refused
+        counted = self.miss(tool_context, "repeat", {"error": _REPEATED, "error_code": "REPEATED_CALL"}, key)
+        return counted if counted["error_code"].endswith("_FATAL") else dict(answer)
+
+    def success(self, tool_context: ToolContext, kind: Kind, key: str | None = None) -> None:
+        """A call that worked. Only what is counted for a call by itself is forgotten.
+
+        The other counts stay, as with google-adk: a model that alternates a good path and a wrong one does not stop.
+
+        Args:
+            tool_context: The call.
+            kind: What it could have missed.
+            key: As :meth:`miss`.
+        """
+        if kind in _PER_CALL and key is not None:
+            counter = self._counter_key(tool_context, kind, key)
+            if isinstance(tool_context.state.get(counter), int):
+                tool_context.state[counter] = 0
+
+    def _counter_key(self, tool_context: ToolContext, kind: Kind, key: str | None) -> str:
+        return f"{_KEYS[kind]}{turn_of(tool_context)}{_suffix(kind, key)}"
+
+    def _fatal_key(self, tool_context: ToolContext, kind: Kind, key: str | None) -> str:
+        own = key if kind == "run" else None
+        return f"{_FATAL}{kind}_{turn_of(tool_context)}{_suffix(kind, own)}"
+
+
+def call_key(*parts: object) -> str:
+    """A short name for one call: the same arguments give the same one."""
+    text = json.dumps(parts, sort_keys=True, default=str, ensure_ascii=True)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _suffix(kind: Kind, key: str | None) -> str:
+    return f"_{key}" if kind in _PER_CALL and key is not None else ""
+
+
+def _fatal_sentence(kind: Kind, error: str, count: int) -> str:
+    """google-adk's words behind what happened, which is shortened when both do not fit."""
+    tail = f" This is {_WHAT[kind].format(count=count)} — report the error to the user and stop."
+    room = max(_MAX_ERROR_CHARS - len(tail), _LEAST_SHOWN)
+    head = error if len(error) <= room else error[: room - 3] + "..."
+    return head + tail
+
+
+def _model_answer(tool_context: ToolContext) -> str | None:
+    """The id of the model's answer that made this call; None when that cannot be told."""
+    call = tool_context.function_call_id
+    if not isinstance(call, str) or not call:
+        return None
+    for event in reversed(tool_context.session.events):
+        if any(one.id == call for one in event.get_function_calls()):
+            return str(event.id)
+    return None

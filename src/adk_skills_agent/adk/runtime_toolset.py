@@ -1,0 +1,247 @@
+"""What every toolset for skills does: activation state, instructions in force, tools that skills bring, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from google.adk.tools.base_toolset import BaseToolset
+
+from adk_skills_agent.adk.events import SkillDropped, origin_of
+from adk_skills_agent.adk.explicit_activation import activate_mentioned
+from adk_skills_agent.adk.instructions_in_force import put_in_force
+from adk_skills_agent.adk.permitted_tools import permitted_tools
+from adk_skills_agent.adk.script_readiness import ScriptReadiness
+from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
+
+if TYPE_CHECKING:
+    from google.adk.agents.readonly_context import ReadonlyContext
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.base_toolset import ToolPredicate
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.known_skill import KnownSkill
+    from adk_skills_agent.adk.skill_runtime import SkillRuntime
+    from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+
+logger = logging.getLogger(__name__)
+
+
+class RuntimeToolset(BaseToolset):
+    """The part of a toolset that does not depend on how its tools are called.
+
+    Args:
+        runtime: What its tools share.
+        owns_sandbox: Whether ``close`` releases the sandbox.
+        tool_filter: As for every google-adk toolset.
+        tool_name_prefix: As for every google-adk toolset.
+    """
+
+    def __init__(
+        self,
+        runtime: SkillRuntime,
+        *,
+        owns_sandbox: bool,
+        tool_filter: ToolPredicate | list[str] | None,
+        tool_name_prefix: str | None,
+    ) -> None:
+        super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
+        # google-adk keeps a toolset's tools for an invocation unless this is off; a skill loaded in the middle of one
+        # brings tools, so they are asked for anew. It has no public name.
+        self._use_invocation_cache = False
+        self.runtime = runtime
+        self._owns_sandbox = owns_sandbox
+        sandbox = runtime.sandbox
+        self._scripts_ready = (
+            ScriptReadiness(sandbox, runtime.settings.policy, runtime.tool_name("run_skill_script"))
+            if sandbox is not None
+            else None
+        )
+        self._grants_checked = False
+
+    def __deepcopy__(self, memo: dict[int, object]) -> RuntimeToolset:
+        """A copy of an agent shares its skills: they hold no state of the agent."""
+        return self
+
+    @abstractmethod
+    def core_tools(self, readonly_context: ReadonlyContext | None) -> Sequence[ToolsetTool]:
+        """The toolset's own tools, in the order in which they are declared."""
+
+    @abstractmethod
+    async def introduce(self, llm_request: LlmRequest, tool_context: ToolContext, offered: set[str]) -> list[str]:
+        """What the system instruction says of skills before those that are active.
+
+        Args:
+            llm_request: The request.
+            tool_context: Of its preparation.
+            offered: Own names of the tools that this request declares.
+        """
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        """The tools that can work now: none without skills (C27), those that active skills bring at the end."""
+        runtime = self.runtime
+        await runtime.source.refresh_if_due()
+        if runtime.empty:
+            return []
+        if not self._grants_checked:
+            self._grants_checked = True
+            unknown = runtime.grants.unknown(runtime.source.names())
+            if runtime.source.registry is None:  # which skills a registry has is not known
+                unknown += runtime.permissions.unknown(runtime.source.all_names())
+            for sentence in unknown:
+                logger.warning("%s", sentence)
+        tools: list[BaseTool] = list(await self._working_tools(readonly_context))
+        if readonly_context is not None:
+            names = runtime.active.active(readonly_context)
+            tools += await self._brought_by(names, [tool.name for tool in tools], readonly_context)
+        return [tool for tool in tools if self._is_tool_selected(tool, readonly_context)]
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+        """Say which skills there are and put the active ones in force."""
+        runtime = self.runtime
+        await runtime.source.refresh_if_due()
+        environment = runtime.environment
+        if environment is not None and not environment.is_initialized:
+            await environment.initialize()
+        if runtime.empty:
+            return
+        working = await self._working_tools(tool_context)
+        selected = [tool for tool in working if self._is_tool_selected(tool, tool_context)]
+        offered = {tool.base_name for tool in selected if tool.offered(tool_context)}
+        self._answer_for_absent(working, tool_context, llm_request)
+        told = await self.introduce(llm_request, tool_context, offered)
+        asked = await activate_mentioned(runtime, tool_context)
+        if asked.text:
+            told.append(asked.text)
+        if told:
+            llm_request.append_instructions(told)
+        if asked.activated:
+            llm_request.append_tools(await self._brought_now(asked.activated, tool_context))
+        unloadable = self._offer_unload(tool_context, llm_request)
+        await put_in_force(runtime, tool_context, llm_request, unloadable=unloadable)
+
+    def _answer_for_absent(
+        self, working: Sequence[ToolsetTool], tool_context: ToolContext, llm_request: LlmRequest
+    ) -> None:
+        """Answer a call of a tool that cannot work here, without declaring it: see :class:`ToolsetTool`."""
+        for tool in self.core_tools(tool_context):
+            if tool not in working and self._is_tool_selected(tool, tool_context):
+                named = copy.copy(tool)
+                named.name = self.runtime.tool_name(tool.base_name)
+                llm_request.tools_dict.setdefault(named.name, named)
+
+    async def _working_tools(self, context: ReadonlyContext | None) -> list[ToolsetTool]:
+        """The toolset's own tools without the one for scripts where nothing may run."""
+        runtime = self.runtime
+        tools = list(self.core_tools(context))
+        ours = self._scripts_ready is not None and runtime.code_executor is None and runtime.environment is None
+        if ours and self._scripts_ready is not None and not await self._scripts_ready():
+            tools = [tool for tool in tools if tool.base_name != "run_skill_script"]
+        return tools
+
+    async def _brought_by(self, names: Sequence[str], taken: Sequence[str], context: ReadonlyContext) -> list[BaseTool]:
+        """The tools that active skills bring, as far as the owner's rules let them."""
+        active: list[KnownSkill] = []
+        for name in names:
+            try:
+                active.append(await self.runtime.skill(context, name))
+            except SkillsError as error:
+                logger.warning("the tools of the active skill %s are not available: %s", name, error.message)
+        wanted = [tool for skill in active for tool in skill.additional_tools]
+        return permitted_tools(self.runtime, await self.runtime.additional.resolve(wanted, taken, context), active)
+
+    async def _brought_now(self, activated: Sequence[str], tool_context: ToolContext) -> list[BaseTool]:
+        """The tools that skills bring which became active after this request's tools were resolved."""
+        names = self.runtime.active.active(tool_context)
+        core = [tool.base_name for tool in self.core_tools(tool_context)]
+        before = await self._brought_by([name for name in names if name not in activated], core, tool_context)
+        known = {tool.name for tool in before}
+        brought = await self._brought_by(activated, core, tool_context)
+        wanted = {f"{self.runtime.prefix}{tool.name}" for tool in brought if tool.name not in known}
+        return [tool for tool in await self.get_tools_with_prefix(tool_context) if tool.name in wanted]
+
+    @abstractmethod
+    def unload_tool(self) -> ToolsetTool | None:
+        """The tool that releases a skill, if the toolset has one."""
+
+    def _offer_unload(self, tool_context: ToolContext, llm_request: LlmRequest) -> bool:
+        """Declare the tool that releases a skill where it can be of use; whether it is declared.
+
+        That is with an active skill, and in ``run_live``, whose tools are declared once for the whole stream. It is
+        decided here and not in ``get_tools``, which knows neither what the user's message activates nor the stream.
+        """
+        tool = self.unload_tool()
+        if tool is None or not self._is_tool_selected(tool, tool_context):
+            return False
+        live = tool_context.get_invocation_context().live_request_queue is not None
+        if not live and not self.runtime.active.active(tool_context):
+            return False
+        named = copy.copy(tool)
+        named.name = self.runtime.tool_name(tool.base_name)
+        llm_request.append_tools([named])
+        return True
+
+    def skill_names(self) -> list[str]:
+        """The names a user can complete after ``$`` or ``/`` (C31)."""
+        return self.runtime.source.names_for_user()
+
+    def list_active_skills(self, ctx: ReadonlyContext) -> list[str]:
+        """The skills that are active for the agent of a context, least recently loaded first."""
+        return self.runtime.active.active(ctx)
+
+    async def load_skill(self, ctx: ToolContext, skill_name: str) -> bool:
+        """Activate a skill without the model; its instructions are in the next request.
+
+        Args:
+            ctx: Of a tool call or callback, whose state is committed.
+            skill_name: The skill.
+
+        Returns:
+            False when it was active already.
+
+        Raises:
+            ValueError: There is no such skill.
+            Exception: Whatever the registry raises.
+        """
+        runtime = self.runtime
+        if skill_name in runtime.active.active(ctx):
+            runtime.active.activate(ctx, skill_name)
+            return False
+        skill = await runtime.source.get(skill_name, ctx.invocation_id)
+        if skill is None:
+            raise ValueError(f"Skill '{skill_name}' not found.")
+        text = await runtime.text(skill, ctx)
+        return not runtime.active.activate(ctx, skill.name, tokens=text.tokens, digest=text.digest).already
+
+    def unload_skill(self, ctx: ToolContext, skill_name: str) -> bool:
+        """Release a skill without the model.
+
+        Returns:
+            Whether it was active.
+        """
+        was_active = self.runtime.active.deactivate(ctx, skill_name)
+        if was_active:
+            self.runtime.events.emit(SkillDropped(origin=origin_of(ctx), skill=skill_name, reason="unloaded"))
+        return was_active
+
+    async def close(self) -> None:
+        """Delete the sessions' workspaces, flush the events and release what is not the caller's."""
+        runtime = self.runtime
+        await asyncio.to_thread(SHARED_WORKSPACES.close, runtime.owner)
+        await asyncio.to_thread(runtime.source.close)
+        if runtime.shared:
+            return
+        environment = runtime.environment
+        if environment is not None and environment.is_initialized:
+            await environment.close()
+        await self.runtime.additional.close()
+        if self._owns_sandbox and runtime.sandbox is not None:
+            await runtime.sandbox.close()
+        await runtime.events.close()
+        await super().close()

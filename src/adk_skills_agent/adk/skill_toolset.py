@@ -1,0 +1,312 @@
+"""``SkillToolset``: google-adk's toolset for skills, with the same arguments, tools, answers and state."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.active_skills import ActiveSkills
+from adk_skills_agent.adk.additional_tools import AdditionalTools
+from adk_skills_agent.adk.events import SkillDiscovered, origin_of
+from adk_skills_agent.adk.google_classes import stand_in_for_theirs
+from adk_skills_agent.adk.google_objects import as_object
+from adk_skills_agent.adk.lifecycle import SkillDiscoveryMode, discovery_of, lifecycle_of
+from adk_skills_agent.adk.listeners import events_for
+from adk_skills_agent.adk.listing import SkillListing
+from adk_skills_agent.adk.permissions import Permissions, permissions_of
+from adk_skills_agent.adk.retry_guard import RetryGuard
+from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
+from adk_skills_agent.adk.skill_limits import SkillLimits, limits_of
+from adk_skills_agent.adk.skill_runtime import SkillRuntime
+from adk_skills_agent.adk.skill_source import SkillSource
+from adk_skills_agent.adk.tools.list_skills import ListSkillsTool
+from adk_skills_agent.adk.tools.load_skill import LoadSkillTool
+from adk_skills_agent.adk.tools.load_skill_resource import LoadSkillResourceTool
+from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
+from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
+from adk_skills_agent.adk.tools.unload_skill import UnloadSkillTool
+from adk_skills_agent.adk.toolset_instruction import toolset_instruction
+from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.presets import policy_of
+from adk_skills_agent.scripts import Grants, Interpreters, RunSettings
+
+if TYPE_CHECKING:
+    import google.adk.skills
+    from google.adk.agents.readonly_context import ReadonlyContext
+    from google.adk.code_executors import BaseCodeExecutor
+    from google.adk.environment import BaseEnvironment
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.tools.base_toolset import ToolPredicate
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.audit_log import AuditLog
+    from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+    from adk_skills_agent.sandbox.contract import Sandbox, SandboxPolicy
+    from adk_skills_agent.sandbox.secrets import EnvValue
+
+
+class SkillToolset(RuntimeToolset):
+    """Discovering, loading and running skills; put in the place of ``google.adk.tools.skill_toolset.SkillToolset``.
+
+    What google-adk's arguments mean is unchanged. Ours come after them.
+
+    Args:
+        skills: google-adk's objects, or a catalog (:class:`~adk_skills_agent.SkillsRegistry`, or a view of one).
+        registry: A google-adk registry, for skills that are fetched by name.
+        code_executor: Runs the scripts; None takes the agent's own.
+        environment: Runs the scripts instead.
+        skills_folder: Absolute folder in the environment where skills are put.
+        script_timeout: Seconds for a script; None is 300 for executors of others and the policy's for our sandbox.
+        save_output_artifacts: Whether files that a script leaves in an executor of others become artifacts.
+        additional_tools: Functions, tools, toolsets and nodes that skills ask for with ``adk_additional_tools``.
+        tool_name_prefix: As for every google-adk toolset.
+        tool_filter: As for every google-adk toolset.
+        discovery_mode: LAZY, EAGER or SEARCH; google-adk's enum is taken too.
+        lifecycle_config: How long skills stay active; google-adk's class is taken too.
+        sandbox: Where scripts run when there is neither executor nor environment here; the agent's own executor comes
+            after it.
+        policy: Limits of those scripts: a policy, or the name of a preset; scripts then run in our sandbox, too.
+        interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
+        env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.
+        grants: Variables granted to one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
+        permissions: What may be done without asking; an object, its arguments, or a file.
+        on_event: Who is told what happens.
+        audit_log: A file that gets a line for each event.
+        limits: Token budgets, misses and the like.
+        require_activation: Whether files and scripts need their skill to be loaded first.
+        script_tool_name: ``execute_skill_script`` gives the tool its old name (S0-2).
+        budget_tokens: Most tokens of the catalogue in a request; None takes 2 % of the model's context.
+        model: The agent's model, for that default.
+        file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
+
+    Raises:
+        ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
+        ConfigError: A setting of ours cannot be used.
+    """
+
+    def __init__(
+        self,
+        skills: Sequence[google.adk.skills.Skill] | CatalogReader | None = None,
+        *,
+        registry: google.adk.skills.SkillRegistry | None = None,
+        code_executor: BaseCodeExecutor | None = None,
+        environment: BaseEnvironment | None = None,
+        skills_folder: Path | str | None = None,
+        script_timeout: float | None = None,
+        save_output_artifacts: bool = False,
+        additional_tools: Sequence[Any] | None = None,
+        tool_name_prefix: str | None = None,
+        tool_filter: ToolPredicate | list[str] | None = None,
+        discovery_mode: Any = SkillDiscoveryMode.LAZY,
+        lifecycle_config: Any = None,
+        sandbox: Sandbox | None = None,
+        policy: SandboxPolicy | str | None = None,
+        interpreters: Mapping[str, Sequence[str]] | None = None,
+        env: Mapping[str, EnvValue] | None = None,
+        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+        permissions: Permissions | Mapping[str, object] | str | Path | None = None,
+        on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
+        audit_log: Path | str | AuditLog | None = None,
+        limits: SkillLimits | None = None,
+        require_activation: bool = False,
+        script_tool_name: str = "run_skill_script",
+        budget_tokens: int | None = None,
+        model: str | None = None,
+        file_list: bool = True,
+    ) -> None:
+        _check(code_executor, environment, skills_folder, save_output_artifacts)
+        self.discovery_mode = discovery_of(discovery_mode)
+        limits = limits_of(limits)
+        lifecycle = lifecycle_of(lifecycle_config)
+        rules = permissions_of(permissions)
+        granted = Grants(env, grants)
+        catalog = skills if isinstance(skills, CatalogReader) else None
+        source = SkillSource(
+            catalog.view() if catalog is not None else None,
+            () if isinstance(skills, CatalogReader) else skills or (),
+            registry,
+            user_catalog=catalog.view(include_disabled=True) if catalog is not None else None,
+            hides=rules.hides,
+            cache_turns=limits.cache_turns,
+        )
+        prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
+        # Our sandbox is the default only where google-adk's own way of giving skills was not used.
+        wants_sandbox = catalog is not None or policy is not None or sandbox is not None
+        own_sandbox = sandbox is None and wants_sandbox and code_executor is None and environment is None
+        names = {} if script_tool_name == "run_skill_script" else {"run_skill_script": script_tool_name}
+        events = events_for(on_event, audit_log, granted.forms)
+        runtime = SkillRuntime(
+            source=source,
+            listing=SkillListing(
+                source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}search_skills"
+            ),
+            active=ActiveSkills(lifecycle, limits.active_tokens, f"{prefix}load_skill"),
+            guard=RetryGuard(limits, events),
+            permissions=rules,
+            events=events,
+            additional=AdditionalTools(additional_tools),
+            limits=limits,
+            settings=RunSettings(policy_of(policy), Interpreters(interpreters)),
+            grants=granted,
+            sandbox=local_sandbox() if own_sandbox else sandbox,
+            prefers_sandbox=policy is not None or sandbox is not None,
+            code_executor=code_executor,
+            environment=environment,
+            skills_folder=Path(skills_folder) if skills_folder is not None else None,
+            script_timeout=script_timeout,
+            save_output_artifacts=save_output_artifacts,
+            require_activation=require_activation,
+            file_list=file_list,
+            lists=self.discovery_mode is not SkillDiscoveryMode.SEARCH,
+            prefix=prefix,
+            names=names,
+            owner=self,
+        )
+        super().__init__(
+            runtime,
+            owns_sandbox=own_sandbox,
+            tool_filter=tool_filter,
+            tool_name_prefix=tool_name_prefix,
+        )
+        self._core = _core_tools(runtime)
+        self._unload = UnloadSkillTool(runtime)
+        self._warned_of_filter = False
+        self._told_version = -1
+
+    @classmethod
+    def from_dirs(cls, dirs: Iterable[str | Path], **settings: Any) -> SkillToolset:
+        """The lazy way: the skills of some folders, nothing read but what is asked for, scripts in our sandbox.
+
+        Args:
+            dirs: Folders of skills, folders of one skill, or SKILL.md files.
+            settings: As the constructor.
+
+        Raises:
+            ConfigError: ``dirs`` is one string.
+        """
+        if isinstance(dirs, str):
+            raise ConfigError(f"from_dirs takes a list of folders; write [{dirs!r}].")
+        registry = SkillsRegistry()
+        registry.discover(dirs)
+        return cls(registry, **settings)
+
+    @property
+    def skills(self) -> list[google.adk.skills.Skill]:
+        """The local skills as google-adk's objects; the files of those on disk are read when they are asked for."""
+        return [as_object(skill) for skill in self.runtime.source.listed()]
+
+    def clone_with_updated_skills(self, skills: Sequence[google.adk.skills.Skill]) -> SkillToolset:
+        """The same settings with other skills; what ``skills`` gave keeps its files when only its body changed."""
+        old = self.runtime
+        source = SkillSource(
+            objects=skills,
+            registry=old.source.registry,
+            hides=old.permissions.hides,
+            cache_turns=old.limits.cache_turns,
+        )
+        clone = copy.copy(self)
+        clone.runtime = dataclasses.replace(
+            old, source=source, listing=old.listing.for_skills(source), owner=clone, shared=True
+        )
+        clone._core = _core_tools(clone.runtime)
+        clone._unload = UnloadSkillTool(clone.runtime)
+        clone._told_version = -1
+        return clone
+
+    def core_tools(self, readonly_context: ReadonlyContext | None) -> Sequence[ToolsetTool]:
+        """In google-adk's order."""
+        runtime = self.runtime
+        left_out: set[str] = set()
+        if self.discovery_mode is not SkillDiscoveryMode.LAZY:
+            left_out.add("list_skills")
+        if runtime.source.registry is None and not runtime.searches_local:
+            left_out.add("search_skills")
+        return [tool for tool in self._core if tool.base_name not in left_out]
+
+    async def introduce(self, llm_request: LlmRequest, tool_context: ToolContext, offered: set[str]) -> list[str]:
+        """How skills are used and, in EAGER mode, which there are."""
+        runtime = self.runtime
+        filtered = {
+            tool.base_name
+            for tool in (*self.core_tools(tool_context), self._unload)
+            if not self._is_tool_selected(tool, tool_context)
+        }
+        told = [toolset_instruction(runtime.tool_name, offered, filtered)]
+        if self._shows_catalogue("list_skills" in offered):
+            told.append(runtime.listing.text.text)
+            if self._told_version != runtime.source.version:
+                self._told_version = runtime.source.version
+                shown = runtime.listing.text.shown
+                runtime.events.emit(SkillDiscovered.of(origin_of(tool_context), "catalogue", shown))
+        search = f"`{runtime.tool_name('search_skills')}`"
+        if "search_skills" in offered and self.discovery_mode is SkillDiscoveryMode.SEARCH:
+            told.append(f"{search} finds skills; search before you do a task without one.")
+        elif "search_skills" in offered and runtime.source.registry is not None:
+            told.append(f"When no skill listed fits, {search} finds more in the registry.")
+        return told
+
+    def unload_tool(self) -> ToolsetTool:
+        """As google-adk's."""
+        return self._unload
+
+    def _shows_catalogue(self, lists: bool) -> bool:
+        if self.discovery_mode is not SkillDiscoveryMode.LAZY:
+            return self.discovery_mode is SkillDiscoveryMode.EAGER
+        if not lists and not self._warned_of_filter:
+            self._warned_of_filter = True
+            warnings.warn(
+                "Filtering out `list_skills` puts the catalogue into the system instruction, as google-adk does; pass "
+                "discovery_mode=SkillDiscoveryMode.EAGER instead.",
+                FutureWarning,
+                stacklevel=2,
+            )
+        return not lists
+
+
+def _core_tools(runtime: SkillRuntime) -> list[ToolsetTool]:
+    return [
+        ListSkillsTool(runtime),
+        LoadSkillTool(runtime),
+        LoadSkillResourceTool(runtime),
+        RunSkillScriptTool(runtime),
+        SearchSkillsTool(runtime),
+    ]
+
+
+def _check(
+    code_executor: object, environment: object, skills_folder: Path | str | None, save_output_artifacts: bool
+) -> None:
+    """google-adk's own checks of its arguments.
+
+    Raises:
+        ValueError: As there.
+    """
+    if code_executor and environment:
+        raise ValueError("Cannot have both code_executor and environment")
+    if environment and save_output_artifacts:
+        raise ValueError("`save_output_artifacts` is only supported with code_executor, not environment.")
+    if skills_folder is None:
+        return
+    if environment is None:
+        raise ValueError("Cannot specify skills_folder without an environment")
+    if not (PurePosixPath(skills_folder).is_absolute() or PureWindowsPath(skills_folder).is_absolute()):
+        raise ValueError(f"`skills_folder` must be an absolute path: '{skills_folder}'")
+
+
+stand_in_for_theirs(
+    (
+        SkillToolset,
+        ListSkillsTool,
+        LoadSkillResourceTool,
+        LoadSkillTool,
+        RunSkillScriptTool,
+        SearchSkillsTool,
+        UnloadSkillTool,
+    )
+)

@@ -1,0 +1,153 @@
+"""``load_skill``: activate a skill and get its instructions (S0-157, C28, C29, C33 to C35, C38)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.answers import failure, required_text
+from adk_skills_agent.adk.approvals import may_stay_in_force, permit
+from adk_skills_agent.adk.declarations import skill_name_schema
+from adk_skills_agent.adk.events import SkillActivated, SkillDropped, origin_of
+from adk_skills_agent.adk.lifecycle import SkillLifecycleMode
+from adk_skills_agent.adk.retry_guard import call_key
+from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+from adk_skills_agent.errors import SkillNotActive, SkillNotFound, SkillsError
+from adk_skills_agent.sandbox.contract import SKILL_DIR
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.active_skills import Activation
+    from adk_skills_agent.adk.known_skill import KnownSkill
+    from adk_skills_agent.adk.skill_runtime import SkillRuntime
+    from adk_skills_agent.adk.skill_text import SkillText
+
+logger = logging.getLogger(__name__)
+
+NAME = "load_skill"
+
+
+class LoadSkillTool(ToolsetTool):
+    """Activates a skill: its instructions are in the answer and then in the system instruction of every request."""
+
+    argument = "skill_name"
+    required = ("skill_name",)
+
+    def __init__(self, runtime: SkillRuntime, description: str = "") -> None:
+        super().__init__(runtime, NAME, description or "Loads the SKILL.md instructions for a given skill.")
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """One argument: the name, an enum of the valid ones while it fits (C29)."""
+        return {self.argument: skill_name_schema(self.runtime.listing.names)}
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
+        """The instructions, the files, and what had to make room."""
+        runtime = self.runtime
+        refused = runtime.guard.refused(tool_context, "skill")
+        if refused is not None:
+            return refused
+        name = required_text(args, self.argument)
+        origin = origin_of(tool_context)
+        try:
+            skill = await runtime.skill(tool_context, name)
+            pending = await permit(runtime, tool_context, skill, "activate")
+            if pending is not None:
+                return pending
+            text = await runtime.text(skill, tool_context)
+            if not await may_stay_in_force(runtime, tool_context, skill):
+                raise SkillNotActive(f"Skill '{skill.name}' changed since the user approved it. Load it again to ask.")
+        except SkillNotFound as error:
+            runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
+            return runtime.guard.miss(tool_context, "skill", failure(error), name)
+        except SkillsError as error:
+            runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
+            raise
+        earlier = next((one for one in runtime.active.records(tool_context) if one.name == skill.name), None)
+        version = await version_of(skill)
+        activation = runtime.active.activate(tool_context, skill.name, tokens=text.tokens, digest=text.digest)
+        runtime.guard.success(tool_context, "skill")
+        tell_of_activation(runtime, tool_context, skill, text, activation, version)
+        said = self._displaced(skill, activation)
+        missing = await runtime.missing_tools(skill, tool_context)
+        if missing:
+            # Else a model asks for the skill and its list again and again, to find the tool (google-adk issue 6280).
+            said["missing_tools"] = missing
+            said["missing_tools_note"] = "These tools do not exist here. Do without them; do not look for them."
+        if earlier is None or earlier.digest != text.digest:
+            return await self.loaded(skill, text) | said
+        return runtime.guard.repeated(tool_context, call_key(NAME, skill.name), _already(skill) | said)
+
+    async def loaded(self, skill: KnownSkill, text: SkillText) -> dict[str, object]:
+        """The answer to a first load."""
+        body = text.body
+        if text.whole_chars is not None:
+            body = f"{body}\n{text.cut_note(self.runtime.tool_name('load_skill_resource'))}"
+        answer: dict[str, object] = {"skill_name": skill.name, "instructions": body, "frontmatter": skill.frontmatter()}
+        if self.runtime.file_list:
+            answer["base_directory"] = str(SKILL_DIR)
+            answer["files"] = list(text.files)
+            if text.more_files:
+                answer["more_files"] = text.more_files
+        return answer
+
+    def _displaced(self, skill: KnownSkill, activation: Activation) -> dict[str, object]:
+        said: dict[str, object] = {}
+        if activation.released:
+            said["unloaded_skills"] = list(activation.released)
+        if activation.dropped:
+            said["dropped_skills"] = list(activation.dropped)
+            said["note"] = "The dropped skills had no room any more; their instructions no longer apply."
+        if self.runtime.active.lifecycle.mode_of(skill.name) is SkillLifecycleMode.EPHEMERAL:
+            said["lifecycle_notice"] = (
+                "This skill is released at the end of the current turn. Do what it is needed for now; "
+                "in a later turn, load it again."
+            )
+        return said
+
+
+def _already(skill: KnownSkill) -> dict[str, object]:
+    """The text is in the request already, once."""
+    return {
+        "skill_name": skill.name,
+        "status": "active",
+        "detail": "The skill was loaded before and its instructions are in force. Follow them; do not load it again.",
+    }
+
+
+async def version_of(skill: KnownSkill) -> str:
+    """The version for the owner's log; empty when a file cannot be read, which is no reason not to load the skill."""
+    try:
+        return await asyncio.to_thread(skill.version)
+    except SkillsError as error:
+        logger.warning("the version of skill %s is not known: %s", skill.name, error.message)
+        return ""
+
+
+def tell_of_activation(
+    runtime: SkillRuntime,
+    tool_context: ToolContext,
+    skill: KnownSkill,
+    text: SkillText,
+    activation: Activation,
+    version: str,
+    how: str = "tool",
+) -> None:
+    """The events of an activation: the skill itself and those that made room for it."""
+    origin = origin_of(tool_context)
+    runtime.events.emit(
+        SkillActivated(
+            origin=origin,
+            skill=skill.name,
+            version=version,
+            tokens=text.tokens,
+            how=how,
+            again=activation.already,
+        )
+    )
+    for name in activation.dropped:
+        runtime.events.emit(SkillDropped(origin=origin, skill=name, reason="budget"))
+    for name in activation.released:
+        bounded = runtime.active.lifecycle.mode_of(name) is SkillLifecycleMode.BOUNDED
+        runtime.events.emit(SkillDropped(origin=origin, skill=name, reason="bounded" if bounded else "expired"))

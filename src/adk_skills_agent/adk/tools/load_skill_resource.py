@@ -1,0 +1,235 @@
+"""``load_skill_resource``: read any file of a skill (S0-157, S0-161, C36, issue item 4).
+
+Text comes in pages. A picture, a PDF, sound or film is put into the next request as it is, the way google-adk does it:
+the answer says so, and the request gets the bytes. Any other binary file becomes an artifact of the session, because a
+model's service refuses types it does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from google.genai import types
+
+from adk_skills_agent.adk.answers import failure, required_texts
+from adk_skills_agent.adk.approvals import permit
+from adk_skills_agent.adk.arguments import whole_number
+from adk_skills_agent.adk.declarations import skill_name_schema
+from adk_skills_agent.adk.events import ResourceRead, origin_of
+from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill
+from adk_skills_agent.adk.resource_content import FileContent, is_for_a_model, mime_type_of, read_content
+from adk_skills_agent.adk.retry_guard import call_key
+from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+from adk_skills_agent.errors import (
+    InvalidArguments,
+    InvalidResourcePath,
+    ResourceNotFound,
+    ScriptNotFound,
+    SkillNotFound,
+    SkillsError,
+)
+from adk_skills_agent.sandbox.contract import SKILL_DIR
+
+if TYPE_CHECKING:
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.skill_runtime import SkillRuntime
+
+logger = logging.getLogger(__name__)
+
+NAME = "load_skill_resource"
+PAGE_CHARS = 20_000
+"""Characters returned at once (C45); ``offset`` pages on."""
+MAX_INLINE_BYTES = 14 << 20
+"""Of a file that is put into a request: a request has at most 20 MB, and bytes become a third longer on the way."""
+MAX_ARTIFACT_BYTES = 64 << 20
+BINARY_FILE_STATUS = (
+    "Binary file detected. The content has been injected into the conversation history for you to analyze."
+)
+"""google-adk's sentence; the request's preparation recognises it."""
+_SHOWN_CHARS = 80
+
+
+class LoadSkillResourceTool(ToolsetTool):
+    """Reads a file of a skill."""
+
+    skill_argument = "skill_name"
+    path_argument = "file_path"
+    required: tuple[str, ...] = ("skill_name", "file_path")
+
+    def __init__(self, runtime: SkillRuntime, name: str = NAME, description: str = "") -> None:
+        text = "Loads a file of a skill: a reference, an asset, a template or the source of a script."
+        super().__init__(runtime, name, description or text)
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """Skill, path, and the page."""
+        return {
+            self.skill_argument: skill_name_schema(self.runtime.listing.names),
+            self.path_argument: {
+                "type": "string",
+                "description": "The path relative to the skill, such as 'references/guide.md' or 'SKILL.md'.",
+            },
+            "offset": {
+                "type": "integer",
+                "description": "Character to start at, for the next page of a long file. Default 0.",
+            },
+            "limit": {"type": "integer", "description": f"Most characters to return. Default and most {PAGE_CHARS}."},
+        }
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """The file, or why it cannot be read."""
+        guard = self.runtime.guard
+        key = call_key(NAME, args)
+        refused = guard.refused(tool_context, "resource") or guard.refused(tool_context, "run", key)
+        if refused is not None:
+            return refused
+        began = time.monotonic()
+        try:
+            return await self._answer(args, tool_context, began)
+        except SkillsError as error:
+            answer = failure(error)
+            asked = str(args.get(self.path_argument) or "")
+            self._tell(tool_context, str(args.get(self.skill_argument) or ""), asked, 0, began, error.code.value)
+            if isinstance(error, SkillNotFound):
+                return guard.miss(tool_context, "skill", answer, str(args.get(self.skill_argument))[:_SHOWN_CHARS])
+            if isinstance(error, ResourceNotFound):
+                return guard.miss(tool_context, "resource", answer, asked[:_SHOWN_CHARS])
+            return guard.miss(tool_context, "run", answer, key)
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+        """Declare the tool, and put the binary files that the last turn asked for into the request."""
+        await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
+        if not llm_request.contents:
+            return
+        for part in list(llm_request.contents[-1].parts or ()):
+            response = part.function_response
+            if response is None or response.name != self.name or not isinstance(response.response, dict):
+                continue
+            told = response.response
+            if told.get("status") == BINARY_FILE_STATUS:
+                content = await self._injected(tool_context, told)
+                if content is not None:
+                    llm_request.contents.append(content)
+
+    def shown(self, skill: KnownSkill, path: str) -> dict[str, object]:
+        """What an answer begins with."""
+        return {"skill_name": skill.name, "file_path": path}
+
+    async def _answer(self, args: dict[str, Any], tool_context: ToolContext, began: float) -> dict[str, object]:
+        runtime = self.runtime
+        name, asked = required_texts(args, self.skill_argument, self.path_argument)
+        offset, limit = whole_number(args, "offset"), whole_number(args, "limit", PAGE_CHARS)
+        if not limit:
+            raise InvalidArguments("'limit' must be at least 1.")
+        if runtime.source.local(name) is None:
+            refused = runtime.guard.refused(tool_context, "skill")
+            if refused is not None:
+                return refused
+        skill = await runtime.skill(tool_context, name)
+        path = await asyncio.to_thread(_find, skill, asked)
+        runtime.check_active(tool_context, skill)
+        pending = await permit(runtime, tool_context, skill, "read", path)
+        if pending is not None:
+            return pending
+        content = await asyncio.to_thread(read_content, skill, path)
+        if content.text is None:
+            answer, size = await self._binary(tool_context, skill, content), content.size
+        else:
+            answer, size = self._page(skill, content, offset, min(limit, PAGE_CHARS))
+        self._tell(tool_context, skill.name, path, size, began)
+        return answer
+
+    def _page(self, skill: KnownSkill, content: FileContent, offset: int, limit: int) -> tuple[dict[str, object], int]:
+        text = content.text or ""
+        page = text[offset : offset + limit]
+        if offset and not page:
+            raise InvalidArguments(f"'offset' {offset} is past the end; the file has {len(text)} characters.")
+        answer = self.shown(skill, content.path) | {"content": page}
+        if offset or len(page) < len(text):
+            answer |= {"offset": offset, "total_chars": len(text)}
+            if offset + len(page) < len(text):
+                answer["next_offset"] = offset + len(page)
+        if len(content.data) < content.size:
+            answer["note"] = f"Only the first {len(content.data):,} of {content.size:,} bytes can be read here."
+        return answer, len(page.encode("utf-8", "replace"))
+
+    async def _binary(self, tool_context: ToolContext, skill: KnownSkill, content: FileContent) -> dict[str, object]:
+        answer = self.shown(skill, content.path)
+        if is_for_a_model(content.mime_type) and content.size <= MAX_INLINE_BYTES:
+            return answer | {"status": BINARY_FILE_STATUS}
+        answer |= {"mime_type": content.mime_type, "size": content.size}
+        artifact = await self._as_artifact(tool_context, skill, content)
+        if artifact is not None:
+            answer["artifact"] = artifact
+        where = f"its path there is {SKILL_DIR / content.path}"
+        has_scripts = bool(await asyncio.to_thread(lambda: skill.scripts))
+        wish = f"A script of the skill can read it; {where}" if has_scripts else f"For a script {where}"
+        saved = f" It is the artifact '{artifact}'." if artifact is not None else ""
+        return answer | {"note": f"This file is not text, and too large or of no type you can read.{saved} {wish}."}
+
+    async def _as_artifact(self, tool_context: ToolContext, skill: KnownSkill, content: FileContent) -> str | None:
+        invocation = tool_context.get_invocation_context()
+        if invocation.artifact_service is None or content.size > MAX_ARTIFACT_BYTES:
+            return None
+        name = f"{skill.name}/{content.path}".replace(":", "_")  # "user:" would share it with other sessions
+        try:
+            data = await asyncio.to_thread(skill.read_bytes, content.path)
+            await tool_context.save_artifact(name, types.Part.from_bytes(data=data, mime_type=content.mime_type))
+        except Exception:  # each artifact service has its own exceptions; the answer is of use without it
+            logger.exception("artifact %r was not saved", name)
+            return None
+        return name
+
+    async def _injected(self, tool_context: ToolContext, told: dict[str, Any]) -> types.Content | None:
+        name, asked = told.get("skill_name") or told.get("skill"), told.get("file_path") or told.get("reference")
+        if not isinstance(name, str) or not isinstance(asked, str):
+            return None
+        try:
+            skill = await self.runtime.skill(tool_context, name)
+            path = await asyncio.to_thread(_find, skill, asked)
+            data = await asyncio.to_thread(skill.read_bytes, path, MAX_INLINE_BYTES)
+        except SkillsError as error:
+            logger.warning("a binary file could not be put into the request: %s", error.message)
+            return None
+        blob = types.Blob(data=data, mime_type=mime_type_of(path, data))
+        text = types.Part.from_text(text=f"The content of binary file '{asked}' is:")
+        return types.Content(role="user", parts=[text, types.Part(inline_data=blob)])
+
+    def _tell(
+        self, tool_context: ToolContext, skill: str, path: str, size: int, began: float, error_code: str = ""
+    ) -> None:
+        event = ResourceRead(
+            origin=origin_of(tool_context),
+            skill=skill,
+            path=path,
+            bytes=size,
+            error_code=error_code,
+            seconds=time.monotonic() - began,
+        )
+        self.runtime.events.emit(event)
+
+
+def _find(skill: KnownSkill, asked: str) -> str:
+    """The path of a file; in google-adk's words when there is none.
+
+    Raises:
+        InvalidResourcePath: It is no path inside the skill, or outside of the three folders of a skill in memory.
+        ResourceNotFound: There is none.
+    """
+    if asked == SKILL_FILE:
+        return asked
+    if skill.in_memory and PurePosixPath(asked).parts[:1] not in {(folder,) for folder in RESOURCE_FOLDERS}:
+        raise InvalidResourcePath("Path must start with 'references/', 'assets/', or 'scripts/'.")
+    try:
+        return skill.find(asked)
+    except (ScriptNotFound, ResourceNotFound) as error:
+        shown = asked if len(asked) <= _SHOWN_CHARS else asked[: _SHOWN_CHARS - 3] + "..."
+        message = f"Resource '{shown}' not found in skill '{skill.name}'."
+        if isinstance(error, ResourceNotFound) and "folder" in error.message:
+            message = error.message  # it is a folder; the suggestions are its files
+        raise ResourceNotFound(message, error.suggestions) from None

@@ -1,0 +1,353 @@
+"""``run_skill_script``: run a file of a skill's ``scripts`` folder (S0-1 to S0-11, S0-26 to S0-34, S0-157)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.active_skills import turn_of
+from adk_skills_agent.adk.answers import failure, required_texts
+from adk_skills_agent.adk.approvals import approve
+from adk_skills_agent.adk.artifacts import load_inputs
+from adk_skills_agent.adk.declarations import skill_name_schema
+from adk_skills_agent.adk.events import ScriptFinished, ScriptStarted, origin_of
+from adk_skills_agent.adk.foreign_environment import EnvironmentRunner
+from adk_skills_agent.adk.permissions import Decision, Verdict
+from adk_skills_agent.adk.retry_guard import call_key
+from adk_skills_agent.adk.script_call import Prepared, ScriptCall, ScriptRun
+from adk_skills_agent.adk.script_runner import Way, agent_executor, way_of
+from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+from adk_skills_agent.errors import (
+    ErrorCode,
+    InvalidArguments,
+    ResourceNotFound,
+    SandboxError,
+    SandboxUnavailable,
+    ScriptNotFound,
+    SkillNotFound,
+    SkillsError,
+)
+from adk_skills_agent.sandbox.redaction import redact_error
+from adk_skills_agent.scripts import ScriptArguments, script_path
+from adk_skills_agent.scripts.arguments import check_types
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.known_skill import KnownSkill
+    from adk_skills_agent.adk.skill_runtime import SkillRuntime
+
+logger = logging.getLogger(__name__)
+
+NAME = "run_skill_script"
+_SHOWN_CHARS = 80
+_LISTED_SCRIPTS = 10
+_NO_EXECUTOR = (
+    "Neither Environment nor CodeExecutor is configured. An environment or code executor is required to run scripts."
+)
+_ARGS = (
+    "Arguments. An object becomes long options, an array is the complete argument list; with an array, give no "
+    "'short_options' and no 'positional_args'."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one visit to a thread found out about a call.
+
+    Attributes:
+        path: The script's path in its skill.
+        decision: What the owner's rules say.
+        version: Of the skill, for the events; empty when nobody wants to know.
+        prepared: For our sandbox, when nobody has to be asked first.
+    """
+
+    path: str
+    decision: Decision
+    version: str = ""
+    prepared: Prepared | SkillsError | None = None
+
+
+class RunSkillScriptTool(ToolsetTool):
+    """Runs one script. A failing script is an answer with ``status: error``, never an exception."""
+
+    skill_argument = "skill_name"
+    path_argument = "file_path"
+    required: tuple[str, ...] = ("skill_name", "file_path")
+
+    def __init__(self, runtime: SkillRuntime, name: str = NAME, description: str = "") -> None:
+        super().__init__(runtime, name, description or "Executes a script from a skill's scripts/ directory.")
+        self._environments = EnvironmentRunner()
+        self._scripts_seen: tuple[int, bool] | None = None
+        self._told_of_executor = False
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """Skill, script, its arguments, and artifacts it should find."""
+        args: list[dict[str, object]] = [{"type": "object"}, {"type": "array", "items": {"type": "string"}}]
+        if self.runtime.sandbox is not None:
+            args.append({"type": "string"})
+        properties: dict[str, dict[str, object]] = {
+            self.skill_argument: skill_name_schema(self.runtime.listing.names),
+            self.path_argument: {"type": "string", "description": "The script's path, such as 'scripts/setup.py'."},
+            "args": {"anyOf": args, "description": _ARGS},
+            "short_options": {"type": "object", "description": "Options with a single hyphen, as name and value."},
+            "positional_args": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Arguments that come after all options.",
+            },
+            "files": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Names of artifacts of this session to put into the working directory first.",
+            },
+        }
+        return properties
+
+    def offered(self, tool_context: ToolContext) -> bool:
+        """With a way to run scripts and a script to run; what a registry has is not known (S0-14)."""
+        runtime = self.runtime
+        can_run = runtime.code_executor is not None or runtime.environment is not None or runtime.sandbox is not None
+        if not can_run and agent_executor(tool_context) is None:
+            return False
+        return runtime.source.registry is not None or self._any_script()
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """What the script did, or why it was not run."""
+        runtime = self.runtime
+        key = call_key(NAME, args)
+        guard = runtime.guard
+        refused = (
+            guard.refused(tool_context, "script")
+            or guard.refused(tool_context, "executor")
+            or guard.refused(tool_context, "run", key)
+        )
+        if refused is not None:
+            return refused
+        began = time.monotonic()
+        started: list[str] = []
+        try:
+            return await self._answer(args, tool_context, key, started)
+        except SkillsError as error:
+            redact_error(error, runtime.grants.forms)
+            if isinstance(error, SandboxError):
+                logger.exception("the sandbox failed for %s", self.name)
+            answer = failure(error)
+            if not started:
+                self._tell_unstarted(args, tool_context, answer, time.monotonic() - began)
+            if isinstance(error, SkillNotFound):
+                return guard.miss(tool_context, "skill", answer, str(args.get(self.skill_argument))[:_SHOWN_CHARS])
+            if isinstance(error, ScriptNotFound):
+                skill = runtime.source.local(str(args.get(self.skill_argument)))
+                answer |= _listed(await asyncio.to_thread(_scripts_of, skill)) if skill is not None else {}
+                return guard.miss(tool_context, "script", answer, str(args.get(self.path_argument))[:_SHOWN_CHARS])
+            if isinstance(error, SandboxUnavailable):
+                return guard.miss(tool_context, "executor", answer, str(args.get(self.path_argument))[:_SHOWN_CHARS])
+            return guard.miss(tool_context, "run", answer, key)
+
+    async def _answer(self, args: dict[str, Any], tool_context: ToolContext, key: str, started: list[str]) -> Any:
+        runtime = self.runtime
+        name, asked = required_texts(args, self.skill_argument, self.path_argument)
+        arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
+        way = way_of(runtime, tool_context, self._environments)
+        _check_types(arguments, takes_text=way is None or way.takes_text)
+        if runtime.source.local(name) is None:
+            refused = runtime.guard.refused(tool_context, "skill")
+            if refused is not None:
+                return refused
+        skill = await runtime.skill(tool_context, name)
+        if way is None:
+            path = await asyncio.to_thread(_find, skill, asked)
+            answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
+            self._tell_unstarted(args, tool_context, answer, 0.0)
+            return runtime.guard.miss(tool_context, "executor", answer, path)
+        async with way.claim(runtime, tool_context) as claim:
+            call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
+            found = await asyncio.to_thread(self._look, call, way, wants_version=runtime.events.heard)
+            runtime.check_active(tool_context, skill)
+            pending = await approve(tool_context, skill, found.decision, runtime)
+            if pending is not None:
+                return pending
+            inputs = await load_inputs(tool_context, args.get("files"))
+            self._tell_of_executor(way)
+            call = replace(call, path=found.path, inputs=inputs, prepared=found.prepared)
+            started.append(uuid.uuid4().hex)
+            run = await self._run(call, way, tool_context, started[0], found.version)
+        if run.status == "error":
+            return self._failed(tool_context, run, key)
+        runtime.guard.success(tool_context, "run", key)
+        return run.answer
+
+    def _look(self, call: ScriptCall, way: Way, *, wants_version: bool) -> _Found:
+        """Everything about a call that is on the disk, at once: each visit to a thread costs as much as all of this.
+
+        Raises:
+            SkillsError: There is no such script.
+        """
+        path = _find(call.skill, call.asked)
+        version = _version_of(call.skill) if wants_version else ""
+        decision = self.runtime.permissions.decide(call.skill, "run", path)
+        if way.own is None or call.claim is None or decision.verdict is not Verdict.ALLOW:
+            return _Found(path, decision, version)
+        return _Found(path, decision, version, way.own.prepare(self.runtime, replace(call, path=path), call.claim))
+
+    def _tell_of_executor(self, way: Way) -> None:
+        """Tell the owner once that the toolset's sandbox is not what runs the scripts."""
+        if self.runtime.sandbox is not None and way.name != "sandbox" and not self._told_of_executor:
+            self._told_of_executor = True
+            logger.warning(
+                "Scripts run in the agent's own code_executor (%s), which comes before the toolset's sandbox: the "
+                "sandbox's policy does not hold there. Pass code_executor= to the toolset to choose.",
+                way.name,
+            )
+
+    async def _run(self, call: ScriptCall, way: Way, tool_context: ToolContext, run_id: str, version: str) -> ScriptRun:
+        runtime, origin = self.runtime, origin_of(tool_context)
+        runtime.events.emit(
+            ScriptStarted(
+                origin=origin,
+                skill=call.skill.name,
+                script=call.path,
+                version=version,
+                run=run_id,
+                executor=way.name,
+            )
+        )
+        began = time.monotonic()
+        status, reason, code, run = "error", "cancelled", "", ScriptRun({})
+        try:
+            run = await way.run(runtime, tool_context, call)
+            status, reason, code = run.status, run.reason, str(run.answer.get("error_code") or "")
+        except SkillsError as error:
+            reason, code = "sandbox_error" if isinstance(error, SandboxError) else "not_started", error.code.value
+            raise
+        finally:
+            runtime.events.emit(
+                ScriptFinished(
+                    origin=origin,
+                    skill=call.skill.name,
+                    script=call.path,
+                    run=run_id,
+                    status=status,
+                    reason=reason,
+                    error_code=code,
+                    exit_code=run.exit_code,
+                    seconds=time.monotonic() - began,
+                    stdout_bytes=run.stdout_bytes,
+                    stderr_bytes=run.stderr_bytes,
+                    files=run.files,
+                    level=run.level,
+                    executor=way.name,
+                )
+            )
+        return run
+
+    def _failed(self, tool_context: ToolContext, run: ScriptRun, key: str) -> dict[str, Any]:
+        """Count the run when it failed as the last one of this very call did."""
+        guard, last = self.runtime.guard, f"temp:_adk_skill_last_failure_{turn_of(tool_context)}_{key}"
+        told = str(run.answer.get("error") or run.answer.get("stderr") or "").strip()
+        # Numbers are left out: a process id or a time does not make it another failure.
+        failure_key = call_key(run.reason, run.exit_code, re.sub(r"0x[0-9a-f]+|\d+", "0", told))
+        if tool_context.state.get(last) != failure_key:
+            tool_context.state[last] = failure_key
+            guard.success(tool_context, "run", key)
+        counted = guard.miss(tool_context, "run", run.answer | {"error": told or "The script failed."}, key)
+        if not str(counted.get("error_code", "")).endswith("_FATAL"):
+            return dict(run.answer)
+        return counted
+
+    def _tell_unstarted(
+        self, args: dict[str, Any], tool_context: ToolContext, answer: dict[str, Any], seconds: float
+    ) -> None:
+        self.runtime.events.emit(
+            ScriptFinished(
+                origin=origin_of(tool_context),
+                skill=str(args.get(self.skill_argument) or ""),
+                script=str(args.get(self.path_argument) or ""),
+                status="error",
+                reason="not_started",
+                error_code=str(answer.get("error_code") or ""),
+                seconds=seconds,
+                executor="",
+            )
+        )
+
+    def _any_script(self) -> bool:
+        version = self.runtime.source.version
+        if self._scripts_seen is None or self._scripts_seen[0] != version:
+            found = any(map(_has_scripts, self.runtime.source.listed()))
+            self._scripts_seen = (version, found)
+        return self._scripts_seen[1]
+
+    def _detect_error_in_response(self, response: Any) -> str | None:
+        """As every tool's, and for a script that failed."""
+        found = super()._detect_error_in_response(response)
+        if found is None and isinstance(response, dict) and response.get("status") == "error":
+            return "SKILL_SCRIPT_EXECUTION_ERROR"
+        return found
+
+
+def _check_types(arguments: ScriptArguments, *, takes_text: bool) -> None:
+    """What google-adk refuses before it looks for the skill; values are checked where they are used.
+
+    Raises:
+        InvalidArguments: A type is wrong.
+    """
+    if isinstance(arguments.args, str) and not takes_text:
+        raise InvalidArguments("'args' must be a JSON object (dict) or a list of strings, got str.")
+    check_types(arguments)
+
+
+def _find(skill: KnownSkill, asked: str) -> str:
+    """The path of a script.
+
+    Raises:
+        InvalidArguments: It is no path of a script.
+        ScriptNotFound: There is none, in google-adk's words.
+        SkillsError: As :meth:`KnownSkill.find`.
+    """
+    path = script_path(asked)
+    try:
+        return skill.find(path, ())
+    except (ScriptNotFound, ResourceNotFound) as error:
+        shown = asked if len(asked) <= _SHOWN_CHARS else asked[: _SHOWN_CHARS - 3] + "..."
+        close = [one for one in error.suggestions if one.startswith("scripts/")]
+        if not close and not skill.scripts:
+            sentence = (
+                f"Script '{shown}' not found: skill '{skill.name}' has no scripts. Follow its instructions instead."
+            )
+        else:
+            sentence = f"Script '{shown}' not found in skill '{skill.name}'."
+        raise ScriptNotFound(sentence, close) from None
+
+
+def _version_of(skill: KnownSkill) -> str:
+    """For the events; a skill that cannot be read as a whole may still have a script that runs."""
+    try:
+        return skill.version()
+    except Exception:  # an object in memory is the application's, and may raise anything
+        logger.warning("the version of skill %s is not known", skill.name, exc_info=True)
+        return ""
+
+
+def _scripts_of(skill: KnownSkill) -> tuple[str, ...]:
+    try:
+        return skill.scripts
+    except SkillsError:
+        return ()  # the sentence about the script says enough
+
+
+def _listed(scripts: tuple[str, ...]) -> dict[str, Any]:
+    listed: dict[str, Any] = {"scripts": list(scripts[:_LISTED_SCRIPTS])} if scripts else {}
+    if len(scripts) > _LISTED_SCRIPTS:
+        listed["more_scripts"] = len(scripts) - _LISTED_SCRIPTS
+    return listed
+
+
+def _has_scripts(skill: KnownSkill) -> bool:
+    return bool(skill.scripts) if skill.in_memory else skill.local().has_scripts

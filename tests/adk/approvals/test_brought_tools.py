@@ -1,0 +1,110 @@
+"""Tools that skills bring: asked for, left out, or covered by allowed-tools (S4-21)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from approval_chat import agent_with, calls
+
+from adk_skills_agent.adk.skill_toolset import SkillToolset
+
+
+def send_mail(to: str) -> dict[str, str]:
+    """Send a mail."""
+    return {"sent": to}
+
+
+def delete_mail(number: int) -> dict[str, int]:
+    """Delete a mail."""
+    return {"deleted": number}
+
+
+@pytest.fixture
+def mailer(make_skill: Callable[..., Path]) -> Path:
+    folder = make_skill("mailer", body="Send mails.")
+    text = (folder / "SKILL.md").read_text()
+    head = "allowed-tools: send_mail\nmetadata:\n  adk_additional_tools: [send_mail, delete_mail]\ndescription:"
+    (folder / "SKILL.md").write_text(text.replace("description:", head, 1))
+    return folder.parent
+
+
+MAIL = ("send_mail", {"to": "bob"})
+
+
+DELETE = ("delete_mail", {"number": 7})
+
+
+@pytest.mark.behaviour(
+    "better",
+    "`allowed-tools` of a skill",
+    google="ignored",
+    ours="a request, which counts once this version is approved",
+)
+async def test_allowed_tools_count_once_this_version_was_approved_and_other_tools_still_ask(
+    mailer: Path, rehearse: Any, chat: Any
+) -> None:
+    server = rehearse(calls(("load_skill", {"skill_name": "mailer"}), MAIL, DELETE, "Done."))
+    toolset = SkillToolset.from_dirs(
+        [mailer], permissions={"skills": {"mailer": "ask"}}, additional_tools=[send_mail, delete_mail]
+    )
+    talk = await chat(agent_with(server, toolset))
+    await talk.say("Mail Bob")
+    assert "It also asks to use without asking: send_mail." in talk.question["hint"]
+    await talk.answer(True)
+    assert talk.results[2] == {"sent": "bob"}
+    assert talk.question["payload"]["skill_approval"]["approves"] == ["tool:delete_mail"]
+    await talk.answer(True)
+    assert talk.results[-1] == {"deleted": 7}
+    server.assert_finished()
+
+
+async def test_allowed_tools_never_override_ask_or_deny(mailer: Path, rehearse: Any, chat: Any) -> None:
+    server = rehearse(calls(("load_skill", {"skill_name": "mailer"}), MAIL, "Done."))
+    toolset = SkillToolset.from_dirs(
+        [mailer],
+        permissions={"skills": {"mailer": "ask"}, "tools": {"send_mail": "ask", "delete_*": "deny"}},
+        additional_tools=[send_mail, delete_mail],
+    )
+    talk = await chat(agent_with(server, toolset))
+    await talk.say("Mail Bob")
+    await talk.answer(True)
+    assert talk.question["payload"]["skill_approval"]["approves"] == ["tool:send_mail"]
+    assert "delete_mail" not in server.requests[-1].tool_names
+    assert "send_mail" in server.requests[-1].tool_names
+    await talk.answer(False)
+    assert talk.results[-1]["error_code"] == "PERMISSION_DENIED"
+    server.assert_finished()
+
+
+async def test_tools_with_a_prefix_are_asked_for_by_their_own_names(mailer: Path, rehearse: Any, chat: Any) -> None:
+    server = rehearse(calls(("my_load_skill", {"skill_name": "mailer"}), ("my_send_mail", {"to": "bob"}), "Done."))
+    toolset = SkillToolset.from_dirs(
+        [mailer], permissions={"tools": {"send_mail": "ask"}}, additional_tools=[send_mail], tool_name_prefix="my"
+    )
+    talk = await chat(agent_with(server, toolset))
+    await talk.say("Mail Bob")
+    assert talk.question["hint"].startswith("Call the tool 'send_mail' that the skill 'mailer' brings?")
+    await talk.answer(True)
+    assert talk.results[-1] == {"sent": "bob"}
+    server.assert_finished()
+
+
+async def test_a_tool_that_streams_cannot_be_asked_for_and_is_left_out(
+    mailer: Path, rehearse: Any, chat: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def send_mail(to: str) -> AsyncIterator[str]:
+        """Send a mail."""
+        yield to
+
+    server = rehearse(calls(("load_skill", {"skill_name": "mailer"}), "Done."))
+    toolset = SkillToolset.from_dirs(
+        [mailer], permissions={"tools": {"send_mail": "ask"}}, additional_tools=[send_mail, delete_mail]
+    )
+    talk = await chat(agent_with(server, toolset))
+    await talk.say("Mail Bob")
+    assert "send_mail" not in server.requests[-1].tool_names
+    assert "delete_mail" in server.requests[-1].tool_names
+    assert "the streaming tool send_mail needs an approval" in caplog.text

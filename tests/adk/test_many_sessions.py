@@ -1,0 +1,89 @@
+"""Many sessions on one toolset at once: no session sees another's files, counts or skills, and nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.code_executors import UnsafeLocalCodeExecutor as GoogleExecutor
+from tool_calls import agent_with
+
+from adk_skills_agent.adk.skill_toolset import SkillToolset
+
+SEES = (
+    "import pathlib\n"
+    "me = pathlib.Path('me.txt').read_text()\n"
+    "print(me, sorted(path.name for path in pathlib.Path('.').glob('mine-*')))\n"
+    "pathlib.Path('mine-' + me).touch()\n"
+)
+TURNS = """
+turns:
+  - call: {name: load_skill, args: {skill_name: worker}}
+  - call: {name: run_skill_script, args: {skill_name: worker, file_path: sees.py, files: [me.txt]}}
+  - call: {name: run_skill_script, args: {skill_name: worker, file_path: wrong.py}}
+  - call: {name: run_skill_script, args: {skill_name: worker, file_path: sees.py, files: [me.txt]}}
+  - text: done
+"""
+
+
+@pytest.fixture
+def worker(make_skill: Callable[..., Path]) -> Path:
+    return make_skill("worker", files={"scripts/sees.py": SEES}).parent
+
+
+@pytest.mark.parametrize("sessions", [20, pytest.param(200, marks=pytest.mark.slow)])
+async def test_sessions_on_one_toolset_share_nothing(worker: Path, rehearse: Any, ask: Any, sessions: int) -> None:
+    """S0-52, S0-123: a workspace, activations and counts of its own for each."""
+    toolset = SkillToolset.from_dirs([worker])
+    agent = agent_with(rehearse(TURNS), toolset)
+    names = [f"session{number}" for number in range(sessions)]
+    answers = await asyncio.gather(*(ask(agent, "go", artifacts={"me.txt": name.encode()}) for name in names))
+    for name, answered in zip(names, answers, strict=True):
+        loaded, first, missed, second = (result for _, result in answered.results)
+        assert loaded["skill_name"] == "worker"
+        assert "instructions" in loaded  # not "loaded before": that was another session
+        assert first["stdout"] == f"{name} []\n"
+        assert missed["error_code"] == "SCRIPT_NOT_FOUND"
+        assert second["stdout"] == f"{name} ['mine-{name}']\n"
+    await toolset.close()
+
+
+async def test_the_memory_of_a_toolset_does_not_grow_with_its_sessions(worker: Path, rehearse: Any, ask: Any) -> None:
+    """Objects are counted, not bytes: the allocator keeps what it likes."""
+    toolset = SkillToolset.from_dirs([worker])
+    agent = agent_with(rehearse(TURNS), toolset)
+
+    async def talk(count: int) -> int:
+        for _ in range(count):
+            await ask(agent, "go", artifacts={"me.txt": b"x"})
+        gc.collect()
+        ours = [one for one in gc.get_objects() if str(type(one).__module__).startswith("adk_skills_agent.adk")]
+        return len(ours)
+
+    before = await talk(4)
+    assert await talk(8) <= before + 8  # a workspace's entry each, at most
+    await toolset.close()
+
+
+@pytest.mark.slow
+async def test_scripts_that_hang_leave_the_loops_threads_free(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any
+) -> None:
+    """Rows 19, (iii): there six hung scripts keep the agent's own name look-ups waiting."""
+    folder = make_skill("worker", files={"scripts/slow.py": "import time; time.sleep(6)"}).parent
+    call = "call: {name: run_skill_script, args: {skill_name: worker, file_path: slow.py}}"
+    for settings in ({"policy": "trusted"}, {"code_executor": GoogleExecutor(timeout_seconds=60)}):
+        toolset = SkillToolset.from_dirs([folder], **settings)  # type: ignore[arg-type]
+        agent = agent_with(rehearse(f"turns:\n  - {call}\n  - text: done\n"), toolset)
+        # More than the loop's pool has threads: were they used for scripts, this thread's work would wait for one.
+        running = [asyncio.create_task(ask(agent, "go")) for _ in range((os.cpu_count() or 1) + 5)]
+        await asyncio.sleep(2)
+        await asyncio.to_thread(threading.get_ident)
+        assert not any(task.done() for task in running)
+        await asyncio.gather(*running)

@@ -1,0 +1,84 @@
+"""A run ends although its event loop cannot end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import level_table
+from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, SandboxPolicy, Status
+from adk_skills_agent.sandbox.local import local_sandbox
+
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc"),
+    pytest.mark.filterwarnings("ignore::adk_skills_agent.errors.SecurityWarning"),
+]
+LEVELS = ["cgroup", "namespaces", "landlock", "seccomp", "process"]
+SECONDS = 30.0
+
+
+def alive(mark: str) -> list[str]:
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.isdigit() and mark.encode() in Path(f"/proc/{entry}/cmdline").read_bytes():
+                found.append(entry)
+    return found
+
+
+def wait_until(ended: bool, mark: str) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while bool(alive(mark)) is ended and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(alive(mark)) is not ended
+
+
+def request(level: str, mark: str, wall_seconds: float) -> ExecutionRequest:
+    level_table.require(level)
+    policy = SandboxPolicy(
+        isolation=level, min_isolation="process", wall_seconds=wall_seconds, term_grace_seconds=0.1, warm_slots=0
+    )
+    return ExecutionRequest(("sh", "-c", "sleep 200; echo $0", mark), policy)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("moment", ["at once", "later"])
+def test_a_loop_that_is_closed_without_cancelling_ends_its_runs(level, moment):
+    """Also while somebody still holds the task, so that nothing is collected as garbage."""
+    mark = f"closed-{level}-{time.monotonic_ns()}"
+    asked = request(level, mark, 100)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(local_sandbox().run(asked))
+
+    async def begun() -> None:
+        while not alive(mark):
+            await asyncio.sleep(0.005)
+        if moment == "later":
+            await asyncio.sleep(0.5)
+
+    loop.run_until_complete(asyncio.wait_for(begun(), SECONDS))
+    loop.close()
+    assert wait_until(True, mark)
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's complaint is what this test provokes
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_blocked_loop_does_not_prolong_a_run_beyond_its_deadline(level):
+    mark = f"blocked-{level}-{time.monotonic_ns()}"
+    asked = request(level, mark, 0.5)
+
+    async def main() -> ExecutionResult:
+        task = asyncio.ensure_future(local_sandbox().run(asked))
+        while not alive(mark):
+            await asyncio.sleep(0.005)
+        assert wait_until(True, mark)  # blocks the loop
+        return await task
+
+    result = asyncio.run(main())
+    assert (result.status, result.timed_out) == (Status.TIMEOUT, True)
