@@ -23,6 +23,7 @@ from opponents import machine
 from script_rows import asset_rows, burst_rows, cold_rows, plain_user_rows, pydantic_ai_rows, tool_rows
 from subjects import Effort, SideFailed
 from table import Row, not_measured, print_table, say
+from toolset_rows import session_rows, token_rows
 
 Measure = Callable[[], list[Row]]
 
@@ -42,6 +43,8 @@ def groups(options: argparse.Namespace) -> dict[str, Measure]:
         "script-pydantic-ai": partial(pydantic_ai_rows, runs),
         "script-parallel": partial(parallel_rows, runs),
         "script-flood": partial(flood_rows, runs),
+        "toolset-tokens": partial(token_rows, runs),
+        "toolset-sessions": partial(session_rows, runs),
     }
 
 
