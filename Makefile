@@ -12,7 +12,7 @@ help:  ## Show this list
 setup:  ## Make .venv with the locked dependencies
 	@tools/setup
 
-demo: setup  ## Show the whole job: discover, activate, read, run a script, get the file (rehearsed model, no key)
+demo: setup  ## Show the whole job: discover, activate, read, run a script, get the file, then contain a hostile skill (rehearsed model, no key)
 	@$(BIN)/adk-skills demo
 
 test: setup  ## Run the tests

@@ -277,6 +277,7 @@ def test_the_demo_as_json_lists_its_steps(tmp_path: Path) -> None:
         "use_skill", "read_reference", "run_script",
     ]  # fmt: skip
     assert data["catalog_tokens"] > 0
+    assert [attempt for attempt in data["attempts"] if not attempt["contained"]] == []
 
 
 def test_a_question_needs_a_real_model(tmp_path: Path) -> None:
@@ -418,3 +419,29 @@ def test_odd_terminals_and_names_end_nothing(skills: Path, make_skill: Callable[
     assert json.loads(run.stdout)["skills"] == []
     closed = subprocess.run(["bash", "-c", f"{PROGRAM} list {skills} >&-"], capture_output=True, check=False)
     assert b"Traceback" not in closed.stderr
+
+
+def test_a_folder_as_input_is_said_to_be_one(tmp_path: Path, make_skill: Callable[..., Path]) -> None:
+    skill = make_skill("one", files={"scripts/r.sh": "echo x\n"})
+    run = adk_skills("run", skill, "r.sh", "-i", "/etc", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "/etc is a folder" in run.stderr
+
+
+def test_a_reader_that_has_read_enough_ends_a_run_quietly(tmp_path: Path, make_skill: Callable[..., Path]) -> None:
+    skill = make_skill("one", files={"scripts/r.sh": "while :; do echo more; done\n"})
+    command = [PROGRAM, "run", skill, "r.sh", "-q", "--min-isolation", "process"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stdout.readline() == b"more\n"
+        program.stdout.close()
+        said = program.stderr.read().decode()
+    assert program.returncode == 1
+    assert [line for line in said.splitlines() if "SecurityWarning" not in line] == []
+
+
+def test_a_run_as_json_has_its_duration(tmp_path: Path, make_skill: Callable[..., Path]) -> None:
+    skill = make_skill("one", files={"scripts/r.sh": "sleep 0.05\n"})
+    data = json.loads(adk_skills("run", skill, "r.sh", "--json", "--min-isolation", "process", cwd=tmp_path).stdout)
+    assert 40 <= data["duration_ms"] < 60_000

@@ -86,3 +86,27 @@ def test_a_secret_is_named_not_written_and_is_not_in_the_output(
     assert "hunter2" not in written.stderr
     assert "not set" in run("--secret", "NO_SUCH_KEY").stderr
     assert "LD_PRELOAD" in run("--env", "LD_PRELOAD=x").stderr
+
+
+def test_what_cannot_be_expressed_is_one_sentence(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "notes").write_text("x")
+    for options, said in (("--env", "PATH=rel"), "'rel'"), (("-i", "notes", "-i", "notes"), "given twice"):
+        done = run(*options)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_long_output_says_what_is_left_out_and_shows_its_end(make_skill: Callable[..., Path], tmp_path: Path) -> None:
+    source = "import os\nos.write(1, b'x' * 400_000 + b'the end')\n[open(f'{n}.txt', 'w') for n in range(23)]\n"
+    skill = make_skill("long", files={"scripts/long.py": source})
+    done = subprocess.run(
+        [PROGRAM, "run", skill, "long.py"], capture_output=True, check=False, cwd=tmp_path, timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stdout == b"x" * ((256 + 64 << 10) - 7) + b"the end"
+    said = done.stderr.decode()
+    assert f"... {400_007 - (320 << 10):,} bytes of stdout not shown ..." in said
+    assert (said.count("wrote "), said.count("and 3 more files")) == (20, 1)

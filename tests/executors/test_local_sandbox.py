@@ -222,9 +222,23 @@ def test_the_hosts_environment_is_not_seen_but_what_is_allowed_and_given_is(monk
 
 
 def test_a_variable_that_looks_secret_is_refused_before_anything_runs() -> None:
-    executor = LocalSandboxCodeExecutor(min_isolation="process", allowed_env_vars=["GOOGLE_API_KEY"])
-    with pytest.raises(ConfigError, match="looks like a secret"):
-        run(executor, "print(1)")
+    with pytest.raises(ConfigError, match=r"^allowed_env_vars .*looks like a secret"):
+        LocalSandboxCodeExecutor(min_isolation="process", allowed_env_vars=["GOOGLE_API_KEY"])
+    assert LocalSandboxCodeExecutor(policy=SandboxPolicy(allow_secrets=True), allowed_env_vars=["GOOGLE_API_KEY"])
+
+
+def test_a_variable_that_cannot_be_granted_is_refused_when_it_is_made() -> None:
+    for env, said in ({"LD_PRELOAD": "x"}, "LD_PRELOAD"), ({"A": 1}, "'A'"), ({"PATH": "rel"}, "'rel'"):
+        with pytest.raises(ConfigError, match=said):
+            LocalSandboxCodeExecutor(env=env)
+    with pytest.raises(ConfigError, match="allowed_env_vars: 'A B'"):
+        LocalSandboxCodeExecutor(allowed_env_vars=["A B"])
+
+
+def test_a_setting_that_does_not_exist_is_refused_and_google_adks_own_are_taken() -> None:
+    with pytest.raises(ValueError, match="min_isolation_level"):
+        LocalSandboxCodeExecutor(min_isolation_level="namespaces")
+    assert LocalSandboxCodeExecutor(error_retry_attempts=5, execution_result_delimiters=("a", "b"))
 
 
 def test_impossible_limits_are_refused_when_it_is_made() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
@@ -15,7 +16,7 @@ from google.adk.tools.environment import EnvironmentToolset
 
 from adk_skills_agent import SandboxPolicy
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors import SandboxEnvironment
+from adk_skills_agent.executors import SandboxEnvironment, workspace_files
 
 
 @pytest.fixture
@@ -196,3 +197,28 @@ async def test_google_adks_environment_toolset_works_over_it(call: Any, environm
     turn = await call([tools], "ReadFile", path="/etc/passwd")
     assert turn.response["status"] == "error"
     assert "Your environment is at /work/" in turn.server.requests[0].system_text
+
+
+def test_a_skill_that_is_none_is_refused_when_it_is_made(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ConfigError, match=r"there is no SKILL\.md in it"):
+            SandboxEnvironment(skills=[folder])
+
+
+def test_a_folder_of_a_skill_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system is made to refuse, because root reads everything."""
+    skill = tmp_path / "s"
+    (skill / "closed").mkdir(parents=True)
+    (skill / "a.txt").write_text("a")
+    scan = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert workspace_files.copy_tree(skill, tmp_path / "copy") == ["closed"]
+    assert (tmp_path / "copy" / "a.txt").read_text() == "a"
+    with pytest.raises(PermissionError):
+        workspace_files.copy_tree(skill / "closed", tmp_path / "other")

@@ -18,8 +18,8 @@ from executing import run
 from google.adk.code_executors import UnsafeLocalCodeExecutor as GoogleExecutor
 
 from adk_skills_agent import SandboxPolicy
-from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.executors import File, UnsafeLocalCodeExecutor
+from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.executors import CodeExecutionInput, File, UnsafeLocalCodeExecutor
 
 
 @pytest.fixture
@@ -249,3 +249,29 @@ def test_a_deep_copy_has_an_interpreter_of_its_own(debugging: UnsafeLocalCodeExe
     with warnings.catch_warnings():
         copy = debugging.model_copy(deep=True)
     assert run(copy, "print(1)").stdout == "1\n"
+
+
+def test_in_process_an_impossible_timeout_is_refused_and_none_at_all_is_already_over() -> None:
+    executor = UnsafeLocalCodeExecutor(in_process=True)
+    with pytest.raises(ConfigError, match="wall_seconds"):
+        executor.execute_code(None, CodeExecutionInput(code="1", timeout_seconds=-1))  # type: ignore[arg-type]
+    none = executor.execute_code(None, CodeExecutionInput(code="print(1)", timeout_seconds=0))  # type: ignore[arg-type]
+    assert (none.stdout, none.stderr, none.exit_code) == ("", "timed out after 0 s", -1)
+    assert executor.healthy
+
+
+@pytest.mark.parametrize(
+    "setting", [{"env": {"A": "b"}}, {"max_memory_mb": 10}, {"max_cpu_seconds": 1}, {"allowed_env_vars": ["HOME"]}]
+)
+def test_in_process_a_setting_without_effect_is_refused(setting: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(setting))):
+        UnsafeLocalCodeExecutor(in_process=True, **setting)
+
+
+def test_in_process_a_refused_builtin_shows_no_file_of_this_package() -> None:
+    executor = UnsafeLocalCodeExecutor(in_process=True, restrict_builtins=True)
+    for code in ("open('x')", "import os"):
+        said = executor.execute_code(None, CodeExecutionInput(code=f"def f():\n  {code}\nf()")).stderr  # type: ignore[arg-type]
+        assert "not allowed" in said
+        assert 'File "<code>", line 2, in f' in said
+        assert "adk_skills_agent" not in said

@@ -15,7 +15,7 @@ import pytest
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import landlock, local_sandbox
-from adk_skills_agent.sandbox.local.confined_report import landlock_report, refusal
+from adk_skills_agent.sandbox.local.confined_report import landlock_report, refusal, seccomp_report
 from adk_skills_agent.sandbox.local.confined_run import read_report
 from adk_skills_agent.sandbox.local.landlock_level import LandlockLevel
 from adk_skills_agent.sandbox.local.seccomp_level import SeccompLevel
@@ -212,6 +212,15 @@ def test_the_rules_and_the_report_fit_every_version_of_landlock(version, tmp_pat
     assert ("truncate()" in said) == (version < 3)
     assert ("within one folder" in said) == (version < 2)
     assert ("signalled" in said) == (version < 6)
+    assert "where a link leads can be seen" in said
+
+
+def test_the_report_of_the_seccomp_level_promises_nothing_about_the_agents_memory(monkeypatch):
+    for user, words in {0: "other runs of user 65534", 1000: "the agent's memory and environment are files"}.items():
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        said = " ".join(seccomp_report(policy(min_isolation="seccomp")).degraded)
+        assert words in said
+        assert ("threads it starts later" in said) == (user != 0)
 
 
 def test_the_systems_folders_are_readable_but_not_what_may_be_an_application():

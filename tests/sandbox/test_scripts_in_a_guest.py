@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
@@ -109,3 +110,12 @@ async def test_a_script_ends_as_with_an_interpreter_of_its_own(name: str, tmp_pa
     cold = await run(folder, "namespaces", warm_slots=0)
     assert facts(cold) == facts(plain)
     assert facts(await warm(folder)) == facts(plain)
+
+
+async def test_a_script_too_large_for_its_own_limit_of_memory_is_an_error_of_the_sandbox_with_the_reason(tmp_path):
+    """Its standard input is in place by then: what failed is still told to the host, and is no exit code."""
+    (tmp_path / "large.py").write_text("x = 1\n" * 2_000_000)
+    limits = SandboxPolicy(isolation="namespaces", memory_bytes=4 << 20, warm_slots=0)
+    request = ExecutionRequest((sys.executable, "/skill/large.py"), limits, mounts=(ReadOnlyMount(tmp_path),))
+    with pytest.raises(SandboxError, match="could not begin: an unexpected MemoryError"):
+        await local_sandbox().run(request)

@@ -38,6 +38,8 @@ def decide(program: bytes, arch: str, number: int, *arguments: int, audit: int |
             (accumulator,) = struct.unpack_from("<I", data, value)
         elif operation == 0x06:
             return {0x7FFF0000: PASS, 0x80000000: KILL, 0x00050000: PRETENDED}.get(value, value & 0xFFFF)
+        elif operation == 0x54:
+            accumulator &= value
         else:
             holds = {
                 0x15: accumulator == value,
@@ -61,7 +63,7 @@ def test_the_program_is_one_the_kernel_can_load(arch, profile):
     assert len(program) % 8 == 0
     assert count <= 4096
     for at, (operation, skip_true, skip_false, _) in enumerate(struct.iter_unpack("=HBBI", program)):
-        if operation not in {0x20, 0x06}:
+        if operation not in {0x20, 0x06, 0x54}:
             assert at + 1 + max(skip_true, skip_false) < count
 
 
@@ -108,6 +110,17 @@ def test_rows_56_and_57_no_socket_can_be_made(arch, family):
 
 
 @both
+def test_row_57_pairs_that_could_be_connected_to_something_else_need_a_network_of_their_own(arch):
+    more = 0o4000 | 0o2000000  # SOCK_NONBLOCK, SOCK_CLOEXEC
+    with_the_hosts_network = {"profile": seccomp.NAMESPACES, "sockets": (2, 10, 16)}
+    for settings in ({}, {"profile": seccomp.SECCOMP}, with_the_hosts_network):
+        for kind, result in {1: PASS, 5: PASS, 2: EPERM, 3: EPERM, 0: EPERM, 4: EPERM, 6: EPERM}.items():
+            assert call(arch, "socketpair", 1, kind, **settings) == result
+            assert call(arch, "socketpair", 1, kind | more, **settings) == result
+    assert call(arch, "socketpair", 1, 2, profile=seccomp.NAMESPACES) == PASS
+
+
+@both
 def test_with_namespaces_sockets_of_the_internet_and_local_ones_are_the_runs_own(arch):
     for family in (1, 2, 10):
         assert call(arch, "socket", family, 1, profile=seccomp.NAMESPACES) == PASS
@@ -141,6 +154,28 @@ def test_row_17_limits_and_priorities_of_other_processes_are_out_of_reach(arch):
     assert call(arch, "setpriority", 0, 0, 10) == PASS
     assert call(arch, "setpriority", 0, 4711, 10) == EPERM
     assert call(arch, "setpriority", 2, 0, 10) == EPERM  # all of the user's
+
+
+@both
+def test_row_29_process_1_of_a_sandbox_is_out_of_reach_although_it_has_the_same_user(arch):
+    inside = {"profile": seccomp.NAMESPACES}
+    for target in (1, 7):
+        assert call(arch, "prlimit64", target, **inside) == EPERM
+    assert call(arch, "prlimit64", 0, **inside) == PASS
+    for name in ("sched_setscheduler", "sched_setaffinity", "sched_setattr", "sched_setparam"):
+        assert call(arch, name, 1, **inside) == EPERM
+        assert call(arch, name, 7, **inside) == PASS  # a thread of the run
+    for name, of_the_user in {"setpriority": 2, "ioprio_set": 3}.items():
+        assert call(arch, name, of_the_user - 2, 1, **inside) == EPERM
+        assert call(arch, name, of_the_user, 0, **inside) == EPERM
+        assert call(arch, name, of_the_user - 2, 0, **inside) == PASS
+
+
+@both
+@pytest.mark.parametrize("name", ["getxattr", "lgetxattr", "listxattr", "llistxattr", "getxattrat", "listxattrat"])
+def test_at_landlock_extended_attributes_by_path_are_as_on_a_file_system_without_them(arch, name):
+    assert call(arch, name) == errno.EOPNOTSUPP
+    assert call(arch, name, profile=seccomp.NAMESPACES) == PASS
 
 
 @both

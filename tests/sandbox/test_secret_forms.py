@@ -228,7 +228,7 @@ def test_a_flood_is_filtered_at_a_useful_speed() -> None:
     ],
 )
 def test_whatever_a_script_prints_it_costs_time_in_proportion_to_its_length(value, begin, filler):
-    """A pattern that goes back would freeze the agent: here each doubling up to a megabyte costs about twice as much."""
+    """A pattern that goes back would freeze the agent; here each doubling costs about twice as much."""
     forms = SecretForms([("K", Secret(value))])
     earlier, size = 0.05, 1024
     while size <= 1 << 20:

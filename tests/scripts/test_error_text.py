@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.scripts.error_text import condense_tracebacks, shorten
+from adk_skills_agent.scripts.error_text import condense_tracebacks, hide_interpreter, shorten
 
 
 def stderr_of(source: str, tmp_path: Path) -> str:
@@ -78,3 +78,25 @@ def test_a_group_of_exceptions_is_named_and_kept_whole(tmp_path: Path) -> None:
 def test_a_quoted_header_loses_no_line() -> None:
     quoted = "Traceback (most recent call last):\n  data 1\n  data 2\nthe end"
     assert condense_tracebacks(quoted) == (quoted, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            '  File "/root/.pyenv/versions/3.11.7/lib/python3.11/socket.py", line 9',
+            '  File "<python>/socket.py", line 9',
+        ),
+        ("/usr/lib/python3/dist-packages/x.py:3: Warning", "<python>/dist-packages/x.py:3: Warning"),
+        ("(at /opt/v/lib64/python3.14t/a.py, line 1)", "(at <python>/a.py, line 1)"),
+        ("/skill/lib/python3/own.py, line 2", "/skill/lib/python3/own.py, line 2"),
+        ("see https://example.com/lib/python3/x", "see https://example.com/lib/python3/x"),
+    ],
+)
+def test_where_the_host_keeps_an_interpreter_is_not_shown(text: str, shown: str) -> None:
+    assert hide_interpreter(text) == shown
+
+
+def test_a_long_text_of_half_paths_is_read_once() -> None:
+    text = "=/a" * 200_000 + "/lib/python3"
+    assert hide_interpreter(text) == text

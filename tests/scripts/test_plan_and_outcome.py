@@ -12,7 +12,14 @@ import pytest
 
 from adk_skills_agent.catalog.skill import Skill
 from adk_skills_agent.errors import UnsupportedScriptType
-from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.contract import (
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    Network,
+    SandboxPolicy,
+    Status,
+)
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.scripts import (
     Interpreters,
@@ -24,6 +31,7 @@ from adk_skills_agent.scripts import (
     script_outcome,
     workspace_key,
 )
+from adk_skills_agent.scripts.no_network import NO_NETWORK, no_network_sentence
 from adk_skills_agent.scripts.outcome import cut
 
 PROCESS = SandboxPolicy(min_isolation="process")
@@ -259,3 +267,58 @@ def test_a_quoted_traceback_of_a_successful_script_stays(skill_with: Callable[..
     outcome = run(skill_with({"scripts/r.py": source}), "r.py")
     assert outcome.status == "warning"
     assert outcome.stderr.startswith("Traceback (most recent call last):")
+
+
+def test_a_socket_that_is_refused_is_said_to_have_no_network(skill_with: Callable[..., Skill]) -> None:
+    source = "import urllib.request\nurllib.request.urlopen('http://192.0.2.1/')\n"
+    skill = skill_with({"scripts/r.py": source, "scripts/other.py": "open('/nowhere')\n"})
+    plan = plan_script(skill, "r.py", settings=RunSettings(SandboxPolicy(min_isolation="seccomp", wall_seconds=20)))
+    other = plan_script(skill, "other.py", settings=RunSettings(SandboxPolicy(min_isolation="seccomp")))
+
+    async def go() -> list[ScriptOutcome]:
+        return [script_outcome(a_plan, await local_sandbox().run(a_plan.request)) for a_plan in (plan, other)]
+
+    refused, failed = asyncio.run(go())
+    assert refused.error is not None
+    assert refused.error.endswith(NO_NETWORK)
+    assert "/lib/python" not in str(refused.to_model())
+    assert failed.error is not None
+    assert NO_NETWORK not in failed.error
+
+
+@pytest.mark.parametrize(
+    ("said", "network", "enforced", "helps"),
+    [
+        ("curl: (6) Could not resolve host: example.com", Network.none(), "seccomp", True),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", Network.loopback(), "namespace", True),
+        ("socket.py, line 3 PermissionError: [Errno 13] Permission denied", Network.none(), "landlock", True),
+        ("cp: x: Permission denied", Network.none(), "seccomp", False),
+        ("curl: (6) Could not resolve host: example.com", Network.none(), "none", False),
+        ("curl: (6) Could not resolve host: example.com", Network.host(), "none", False),
+        ("curl: (6) Could not resolve host: example.com", Network.allow("example.com"), "proxy", False),
+    ],
+)
+def test_the_sentence_about_the_network_is_only_said_where_it_is_true(
+    said: str, network: Network, enforced: str, helps: bool
+) -> None:
+    result = ExecutionResult(Status.ERROR, 1, IsolationReport(IsolationLevel.SECCOMP, {"network": enforced}))
+    assert no_network_sentence(SandboxPolicy(network=network), result, said) == (NO_NETWORK if helps else "")
+
+
+@pytest.mark.parametrize(
+    ("status", "policy", "sentence"),
+    [
+        (Status.DISK_LIMIT, {"workspace_inodes": 2_000}, "which has room for 256 MiB and 2,000 files"),
+        (Status.DISK_LIMIT, {"workspace_bytes": None, "workspace_inodes": 9}, "which has room for 9 files"),
+        (Status.OUT_OF_MEMORY, {"memory_bytes": None}, "it needed more memory than this machine has"),
+        (Status.OUTPUT_LIMIT, {"output_flood_bytes": 1000}, "it printed more than 1,000 bytes"),
+    ],
+)
+def test_a_limit_is_said_with_its_number_and_never_as_nothing(
+    skill_with: Callable[..., Skill], status: Status, policy: dict[str, Any], sentence: str
+) -> None:
+    plan = plan_script(skill_with({"scripts/r.sh": "x"}), "r.sh", settings=RunSettings(SandboxPolicy(**policy)))
+    error = script_outcome(plan, ExecutionResult(status, None, IsolationReport(IsolationLevel.PROCESS, {}))).error
+    assert error is not None
+    assert sentence in error
+    assert "0 MiB" not in error.replace("256 MiB", "")

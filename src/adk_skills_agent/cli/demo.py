@@ -43,7 +43,9 @@ Examples:
 def command(model: str, question: str | None, output: Path, as_json: bool) -> None:
     """Show the whole job with an example agent.
 
-    An agent discovers a skill, loads it, reads a reference, runs a script and produces a file.
+    An agent discovers a skill, loads it, reads a reference, runs a script and produces a file. Then, with the
+    rehearsed model, it runs a skill whose scripts attack this machine, and the host says what came of each attempt;
+    that act is left out where scripts cannot be isolated. Exit code 1 when an attempt was not contained.
     """
     import logging
     import warnings
@@ -121,13 +123,12 @@ async def _second_act(*, show: bool) -> list[Attempt]:
     if show:
         print("\n--- Second act: a skill from a stranger, with scripts that attack this machine ---")
         print(f"\nyou        {QUESTION}")
-    attempts, last = await attack(report, _show if show else _silent)
+    attempts = await attack(report, _show if show else _silent)
     if show:
         print(f"\nisolation  level '{report.level}'; what the host saw of each attempt:\n")
         for attempt in attempts:
             verdict = "contained" if attempt.contained else "NOT CONTAINED"
-            print(f"  {verdict:<10} {attempt.what:<30} {attempt.how}  [{attempt.mechanism}]")
-        print(f"\nmodel      {last}")
+            print(f"  {verdict:<13} {attempt.what:<30} {attempt.how}  [{attempt.mechanism}]")
     return attempts
 
 

@@ -77,6 +77,7 @@ def main() -> None:
 def _run() -> int:
     try:
         result = app.main(prog_name="adk-skills", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return USAGE
@@ -92,9 +93,19 @@ def _run() -> int:
             " ".join([error.message, *getattr(error, "__notes__", ())]),
             USAGE if isinstance(error, _CALLER_IS_WRONG) else FINDINGS,
         )
+    except BrokenPipeError:  # whoever read the output has read enough (... | head)
+        _stop_writing()
+        return FINDINGS  # as click has it when a command itself notices
     except OSError as error:
         return _say(": ".join(filter(None, [str(error.filename or ""), error.strerror or str(error)])), FINDINGS)
     return result if isinstance(result, int) else 0
+
+
+def _stop_writing() -> None:
+    """Nothing more reaches the closed pipe, also not what the interpreter flushes at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def _make_streams_safe() -> None:

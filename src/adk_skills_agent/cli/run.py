@@ -135,7 +135,14 @@ def command(
     produced = outcome.result.files
     written = write_files(output, {file.path: file.content for file in produced})
     if as_json:
-        print_json(outcome.to_model() | {"written": written, "isolation": _isolation(outcome)})
+        print_json(
+            outcome.to_model()
+            | {
+                "duration_ms": round(outcome.result.wall_ms),
+                "written": written,
+                "isolation": _isolation(outcome),
+            }
+        )
     else:
         _report(outcome, written, quiet=quiet)
     if outcome.error is not None or len(written) < len(produced):
@@ -223,6 +230,8 @@ def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvV
 
 
 def _input(path: Path) -> InputFile:
+    if path.is_dir():
+        raise ConfigError(f"--input {safe(str(path))} is a folder. Name its files, each with its own --input.")
     if not path.is_file():
         raise ConfigError(f"No such input file: {safe(str(path))}.")
     return InputFile(path.name, path.read_bytes())

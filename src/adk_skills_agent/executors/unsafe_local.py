@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from dataclasses import replace
 from typing import Any
 
 from google.adk.code_executors import code_execution_utils as google
 from pydantic import Field, PrivateAttr
 
-from adk_skills_agent.errors import ConfigError, SecurityWarning
+from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.executors.code_input import call_timeout
 from adk_skills_agent.executors.code_result import CodeExecutionResult
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.in_process import InProcessPython
 from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.security_warning import warn_insecure
 from adk_skills_agent.scripts.outcome import cut
 
 _NOT_IN_PROCESS = ("allowed_env_vars", "env", "max_cpu_seconds", "max_memory_mb", "on_output", "sandbox")
@@ -137,9 +137,7 @@ def _warn_once() -> None:
     global _warned  # noqa: PLW0603  # once per process is the point
     if not _warned:
         _warned = True
-        warnings.warn(
+        warn_insecure(
             "UnsafeLocalCodeExecutor does not isolate: code can read and write the files of this user and use the "
-            "network. Use LocalSandboxCodeExecutor for code you have not read.",
-            SecurityWarning,
-            stacklevel=5,
+            "network. Use LocalSandboxCodeExecutor for code you have not read."
         )

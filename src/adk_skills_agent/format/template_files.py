@@ -93,11 +93,11 @@ import sys
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", nargs="?", help="the text file; without one, standard input is read")
+    parser.add_argument("file", help="the text file")
     parser.add_argument("--top", type=int, default=10, help="how many words to print (default: %(default)s)")
     options = parser.parse_args()
     try:
-        text = pathlib.Path(options.file).read_text(encoding="utf-8") if options.file else sys.stdin.read()
+        text = pathlib.Path(options.file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         print(f"Cannot read {options.file}: {error}", file=sys.stderr)
         return 1
@@ -116,12 +116,12 @@ _BASH = """\
 set -euo pipefail
 
 if [[ "${1:-}" == "--help" ]]; then
-  echo "Usage: count_words.sh [FILE]   (without a file, standard input is read)"
+  echo "Usage: count_words.sh FILE"
   exit 0
 fi
-if [[ $# -gt 0 && ! -r "$1" ]]; then
-  echo "Cannot read $1" >&2
+if [[ ! -r "${1:-}" ]]; then
+  echo "Cannot read the file '${1:-}'. Usage: count_words.sh FILE" >&2
   exit 1
 fi
-cat -- "${1:-/dev/stdin}" | wc -w
+wc -w < "$1"
 """

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
-from adk_skills_agent.errors import SandboxError, SecurityWarning
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.security_warning import warn_insecure
 from adk_skills_agent.sandbox.thread_streams import Kept, captured
 
 _KEPT_CHARS = 1 << 18
@@ -176,9 +176,7 @@ def _warn_once() -> None:
     global _warned  # noqa: PLW0603  # once per process is the point
     if not _warned:
         _warned = True
-        warnings.warn(
+        warn_insecure(
             "in_process=True runs code inside the agent's process: it can read every secret and file of the agent, and "
-            "cannot be stopped. Use it only to debug code of your own.",
-            SecurityWarning,
-            stacklevel=3,
+            "cannot be stopped. Use it only to debug code of your own."
         )

@@ -179,7 +179,7 @@ class _Lens:
             yield from ((at[start], at[last] + 1, name) for start, last, name in hits)
 
     def _places(self, data: bytes, shown: list[int]) -> dict[int, int]:
-        """Where in the data some of the bytes are that the lens shows; ``shown`` ascends. One pass, whatever it holds."""
+        """Where in the data some of the bytes are that the lens shows (ascending), in one pass whatever it holds."""
         places: dict[int, int] = {}
         left_out = index = 0
         for gap in self._gaps.finditer(data):

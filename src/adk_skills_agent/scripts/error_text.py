@@ -11,6 +11,10 @@ _GROUP = re.compile(
     r"^ {2}\+ Exception Group Traceback .*?^ {2}\| (?P<text>\w*ExceptionGroup: [^\n]*)", re.MULTILINE | re.DOTALL
 )
 
+# The library of an interpreter, wherever it is installed; never a folder of the skill itself.
+# No character that may stand before a path may stand in it, so that a long text is read once.
+_LIBRARY = re.compile(r"""(?<![^\s"'(\[=:,])/(?!skill/|/)(?:[^\s"'=:;,()[<>]+/)?lib(?:64)?/python3[.\d]*t?/""")
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptException:
@@ -91,6 +95,11 @@ def _read_traceback(lines: list[str], index: int, skill_prefix: str) -> tuple[Sc
             text.append(lines[index])
             index += 1
     return ScriptException("\n".join(text).strip() or "an exception without a name", place, source), index
+
+
+def hide_interpreter(text: str) -> str:
+    """Paths in a Python's library, as ``<python>/socket.py``: where the host has it is not for a model."""
+    return _LIBRARY.sub("<python>/", text)
 
 
 def shorten(text: str, limit: int | None) -> str:

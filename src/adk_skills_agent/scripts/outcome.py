@@ -1,6 +1,7 @@
 """From an ExecutionResult to what a model gets and what the owner keeps (S0-61 to S0-70).
 
-Every fact comes from the result's fields. Nothing is deduced from the script's own text, so a script cannot forge it.
+Every fact comes from the result's fields. Nothing is deduced from the script's own text, so a script cannot forge it;
+:mod:`.no_network` says how its text can call for one more true sentence.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from adk_skills_agent.errors import ErrorCode
-from adk_skills_agent.sandbox.contract import ExecutionResult, Status
-from adk_skills_agent.scripts.error_text import ScriptException, condense_tracebacks, shorten
+from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy, Status
+from adk_skills_agent.scripts.error_text import ScriptException, condense_tracebacks, hide_interpreter, shorten
+from adk_skills_agent.scripts.no_network import no_network_sentence
 from adk_skills_agent.scripts.plan import ScriptPlan
 
 MODEL_STREAM_CHARS = 20_000
@@ -51,7 +53,7 @@ class ScriptOutcome:
             ``exit_code``, ``signal``, ``cancelled``, ``sandbox_error``; else None.
         return_code: The exit code; minus the signal when one ended it; -1 after a timeout (S0-57).
         stdout: Text, whole.
-        stderr: Text, with tracebacks condensed (S0-59).
+        stderr: Text, with tracebacks condensed (S0-59) and without the host's path of the interpreter.
         error: One sentence for the model when ``status`` is error; else None.
         stderr_cut_at: Where in ``stderr`` the sandbox left bytes out, in characters; else None.
     """
@@ -142,14 +144,20 @@ def script_outcome(
     stdout = _text(result.stdout)
     if result.status is Status.OK:
         # What a successful script says is its own business, a quoted traceback included.
-        stderr = _text(result.stderr)
+        stderr = hide_interpreter(_text(result.stderr))
         status = ScriptStatus.WARNING if stderr.strip() else ScriptStatus.SUCCESS
-        cut_at = _characters(result.stderr, result.stderr_cut_at)
+        cut_at = result.stderr_cut_at
+        if cut_at is not None:
+            head = hide_interpreter(_text(result.stderr[:cut_at]))
+            stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
         return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at)
     stderr, cut_at, exception = _condensed_stderr(result)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
     cause = str(exception) if exception else _last_line(stderr)
     error = _sentence(plan, result, reason, shorten(cause, error_chars))
+    if reason == "exit_code":
+        without = no_network_sentence(plan.request.policy, result, _text(result.stderr), stdout)
+        error = f"{error.rstrip('.')}. {without}" if without else error
     if result.timed_out:
         stderr = _append(stderr, f"Timed out after {_seconds(plan.request.policy.wall_seconds)}")
     elif not stderr.strip():
@@ -198,10 +206,10 @@ def _condensed_stderr(result: ExecutionResult) -> tuple[str, int | None, ScriptE
     """Stderr with its tracebacks condensed; never across the place where the sandbox left bytes out."""
     cut_at = result.stderr_cut_at
     if cut_at is None:
-        text, exception = condense_tracebacks(_text(result.stderr))
+        text, exception = condense_tracebacks(hide_interpreter(_text(result.stderr)))
         return text, None, exception
-    head, early = condense_tracebacks(_text(result.stderr[:cut_at]))
-    tail, late = condense_tracebacks(_text(result.stderr[cut_at:]))
+    head, early = condense_tracebacks(hide_interpreter(_text(result.stderr[:cut_at])))
+    tail, late = condense_tracebacks(hide_interpreter(_text(result.stderr[cut_at:])))
     return head + tail, len(head), late or early
 
 
@@ -223,11 +231,10 @@ def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str
     what = {
         "timeout": f"Script '{plan.path}' was stopped after {_seconds(policy.wall_seconds)}, its time limit. "
         "What it printed until then is in stdout. Give it less work, or tell the user.",
-        "out_of_memory": f"Script '{plan.path}' was stopped: it needed more than "
-        f"{(policy.memory_bytes or 0) >> 20} MiB of memory. Give it less data.",
-        "output_limit": f"Script '{plan.path}' was stopped: it printed more than "
-        f"{(policy.output_flood_bytes or 0) >> 20} MiB. Make it write to a file instead.",
-        "disk_limit": f"Script '{plan.path}' was stopped: it filled its workspace.",
+        "out_of_memory": f"Script '{plan.path}' was stopped: it needed more {_needed(policy)}. Give it less data.",
+        "output_limit": f"Script '{plan.path}' was stopped: it printed "
+        f"{_printed(policy)}. Make it write to a file instead.",
+        "disk_limit": f"Script '{plan.path}' was stopped: it filled its workspace{_room(policy)}.",
         "cancelled": f"Script '{plan.path}' was cancelled.",
         "sandbox_error": f"Script '{plan.path}' could not be run to its end; this is not the script's fault.",
         "signal": _signal_sentence(plan, result.signal),
@@ -241,9 +248,33 @@ def _signal_sentence(plan: ScriptPlan, number: int | None) -> str:
     if number == signal.SIGXCPU:
         return f"Script '{plan.path}' was stopped: it used up its CPU time. Give it less work."
     if number == signal.SIGXFSZ:
-        size = (plan.request.policy.file_bytes or 0) >> 20
-        return f"Script '{plan.path}' was stopped: it wrote a file larger than {size} MiB."
+        larger = _size(plan.request.policy.file_bytes) or "there is room for"
+        return f"Script '{plan.path}' was stopped: it wrote a file larger than {larger}."
     return f"Script '{plan.path}' was ended by signal {number}."
+
+
+def _needed(policy: SandboxPolicy) -> str:
+    limit = _size(policy.memory_bytes)
+    return f"than {limit} of memory" if limit else "memory than this machine has"
+
+
+def _printed(policy: SandboxPolicy) -> str:
+    limit = _size(policy.output_flood_bytes)
+    return f"more than {limit}" if limit else "too much"
+
+
+def _room(policy: SandboxPolicy) -> str:
+    """What it has room for; which of the two it was is in the notes."""
+    files = f"{policy.workspace_inodes:,} files" if policy.workspace_inodes is not None else ""
+    room = " and ".join(filter(None, (_size(policy.workspace_bytes), files)))
+    return f", which has room for {room}. Write less, or fewer files" if room else ""
+
+
+def _size(limit: int | None) -> str:
+    """A limit in bytes as a model reads it; "" for none."""
+    if limit is None:
+        return ""
+    return f"{limit >> 20:,} MiB" if limit >= 1 << 20 else f"{limit:,} bytes"
 
 
 def _seconds(value: float | None) -> str:

@@ -8,6 +8,8 @@ import os
 import threading
 import time
 
+import pytest
+
 from adk_skills_agent.sandbox.contract import Status
 
 
@@ -87,6 +89,22 @@ def test_row_32_a_run_outlives_the_thread_that_asked_for_it_and_the_first_one_th
 async def test_more_runs_than_places_take_turns_and_all_end(box):
     results = await asyncio.gather(*(box.run("bash", "-c", "sleep 0.05") for _ in range(150)))
     assert {result.status for result in results} == {Status.OK}
+
+
+@pytest.mark.level("landlock")
+async def test_runs_at_the_same_time_do_not_take_each_other_the_right_to_start_a_process(box):
+    """Where they share a user the kernel counts the processes of all of them."""
+    code = """
+import os, time
+child = os.fork()
+time.sleep(0.4)
+if not child:
+    os._exit(0)
+os.wait()
+print("both")
+"""
+    results = await asyncio.gather(*(box.python(code, pids=10) for _ in range(24)))
+    assert {(result.status, result.stdout) for result in results} == {(Status.OK, b"both\n")}
 
 
 async def test_the_event_loop_stays_free_while_scripts_run(box):

@@ -277,6 +277,56 @@ time.sleep(30)
     assert result.wall_ms < 15_000
 
 
+@pytest.mark.level("landlock")
+@pytest.mark.parametrize("way", ["in flight", "given back"])
+async def test_row_7_shared_memory_that_no_process_shows_is_limited(box, way):
+    code = """
+import mmap, os, socket, sys, time
+piece = bytes(1 << 20)
+if sys.argv[1] == "in flight":
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for _ in range(16):
+        descriptor = os.memfd_create("m")
+        for _ in range(30):
+            os.write(descriptor, piece)
+        socket.send_fds(ends[0], [b"x"], [descriptor])
+        os.close(descriptor)
+else:
+    kept = []
+    for _ in range(16):
+        kept.append(mmap.mmap(-1, 30 << 20, flags=mmap.MAP_SHARED))
+        for _ in range(30):
+            kept[-1].write(piece)
+            kept[-1].madvise(mmap.MADV_DONTNEED)
+time.sleep(20)
+print("still here")
+"""
+    result = await box.python(code, way, memory_bytes=128 * MIB, wall_seconds=30)
+    assert b"still here" not in result.stdout
+    assert result.status is Status.OUT_OF_MEMORY, result.stderr.decode()
+
+
+async def test_row_11_deleted_files_that_are_open_count_on_disk(box):
+    code = """
+import os, time
+kept = []
+for i in range(10):
+    kept.append(open("f", "wb"))
+    os.unlink("f")
+    kept[-1].write(bytes(8 << 20))
+    kept[-1].flush()
+time.sleep(20)
+print("still here")
+"""
+    result = await box.python(code, workspace_bytes=30 * MIB, wall_seconds=30)
+    assert b"still here" not in result.stdout
+    if box.has_own_file_system:
+        assert result.stderr.decode().endswith("OSError: [Errno 28] No space left on device\n")
+    else:
+        assert (result.status, result.signal) == (Status.DISK_LIMIT, 9)
+        assert any("30 MiB are allowed" in note for note in result.notes)
+
+
 async def test_the_workspace_cannot_grow_beyond_its_limit(box):
     code = """
 import time

@@ -159,8 +159,20 @@ async def test_a_listener_that_never_comes_back_in_time_gets_the_first_part_in_o
         if len(events) < 4:
             await asyncio.sleep(0.5)
     numbers = b"".join(b"%d\n" % n for n in range(0, 60000, 2))
-    assert written(events, "stdout") == numbers[:100_000]
-    assert len(written(events, "stderr")) == 100_000
+    assert written(events, "stdout") == numbers[:100_000] + numbers[-25_000:]
+    missing = [event.left_out for event in events if isinstance(event, OutputEvent) and event.left_out]
+    assert missing == [len(numbers) - 125_000] * 2
+    assert len(written(events, "stderr")) == 125_000
     assert isinstance(events[-1], EndEvent)
     assert events[-1].result.status is Status.OK
     assert events[-1].result.stdout_truncated
+
+
+@pytest.mark.parametrize(("written", "left_out", "end"), [(1000, 0, 0), (1100, 0, 100), (2000, 750, 250)])
+async def test_the_kept_end_of_a_long_stream_comes_last_with_what_is_missing(box, written, left_out, end):
+    code = f"import os; os.write(1, bytes(n % 251 for n in range({written})))"
+    request = box.request("python3", box.script(code), output_bytes=1000)
+    events = [event async for event in box.sandbox.stream(request) if isinstance(event, OutputEvent)]
+    whole = bytes(n % 251 for n in range(written))
+    assert sum(event.left_out for event in events) == left_out
+    assert b"".join(event.data for event in events) == whole[:1000] + (whole[-end:] if end else b"")

@@ -91,6 +91,24 @@ async def test_row_35_secrets_on_the_host_cannot_be_read(box, backend, home):
 
 
 @pytest.mark.level("landlock")
+async def test_row_35_nor_can_what_is_attached_to_them(box, home):
+    path = str(home / "secrets/token")
+    try:
+        os.setxattr(path, "user.note", b"hunter2")
+    except OSError:
+        pytest.skip("the file system of temporary files has no extended attributes")
+    code = f"""
+attempt("get", lambda: os.getxattr({path!r}, "user.note"))
+attempt("list", lambda: os.listxattr({path!r}))
+attempt("get not following", lambda: os.getxattr({path!r}, "user.note", follow_symlinks=False))
+write("mine")
+shutil.copy2("mine", "copy")
+"""
+    seen = await attempts(box, code)
+    assert {name: number for name, number in seen.items() if number not in REFUSED | {errno.EOPNOTSUPP}} == {}
+
+
+@pytest.mark.level("landlock")
 async def test_row_35_no_program_the_script_starts_can_either(box, home):
     result = await box.bash(
         f"cat {home}/.ssh/id_rsa; cp {home}/project/.env ./stolen; ls {home}; exec 3<{home}/.ssh/id_rsa"

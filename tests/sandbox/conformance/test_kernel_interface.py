@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.contract import Network, Status
 
 REFUSED = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT, errno.ENETUNREACH, errno.ESRCH, errno.ENOENT}
 
@@ -118,6 +119,32 @@ attempt("descriptor", by_descriptor)
     assert victim.poll() is None
 
 
+@pytest.mark.level("seccomp")
+async def test_row_25_the_agent_is_not_signalled_through_its_group_or_a_thread_it_has(box):
+    """``kill`` takes the id of any thread for its process."""
+    over, ready = threading.Event(), threading.Event()
+    numbers: list[int] = []
+
+    def wait() -> None:
+        numbers.append(threading.get_native_id())
+        ready.set()
+        over.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    ready.wait()
+    code = f"""
+for target in ({os.getpid()}, -{os.getpid()}, -{os.getpgrp()}, {numbers[0]}):
+    attempt(f"to {{target}}", lambda: os.kill(target, 0))
+"""
+    try:
+        seen = await attempts(box, code)
+    finally:
+        over.set()
+        thread.join()
+    assert {name: number for name, number in seen.items() if number not in REFUSED} == {}
+
+
 @pytest.mark.level("landlock")
 async def test_row_25_the_parent_survives_an_attack_and_the_result_is_right(box):
     code = """
@@ -209,6 +236,11 @@ async def test_row_57_local_services_are_out_of_reach(box, backend):
             name = f"adk-skills-{os.getpid()}-{backend.name}"
             abstract.bind(f"\0{name}")
             abstract.listen()
+            open_to_all, abstract_too = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+            datagrams = f"{folder}/log"
+            open_to_all.bind(datagrams)
+            os.chmod(datagrams, 0o777)
+            abstract_too.bind(f"\0{name}-datagrams")
             code = f"""
 def connect(where):
     with socket.socket(socket.AF_UNIX) as made:
@@ -216,10 +248,19 @@ def connect(where):
 attempt("path", lambda: connect({path!r}))
 attempt("abstract", lambda: connect("\\0" + {name!r}))
 attempt("datagram", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"x", {path!r}))
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+    attempt(f"pair to a path, {{kind!r}}", lambda: socket.socketpair(type=kind)[0].sendto(b"x", {datagrams!r}))
+    attempt(f"pair, {{kind!r}}", lambda: socket.socketpair(type=kind)[0].connect("\\0" + {name!r} + "-datagrams"))
 for name, family in {{"vsock": 40, "netlink": 16, "alg": 38, "packet": 17, "bluetooth": 31, "xdp": 44}}.items():
     attempt(name, lambda: socket.socket(family, socket.SOCK_RAW if family in (16, 17) else socket.SOCK_SEQPACKET))
 """
-            seen = await attempts(box, code)
+            with open_to_all, abstract_too:
+                seen = await attempts(box, code)
+                hosts_network = await box.python(
+                    f"import socket\nsocket.socketpair(type=socket.SOCK_DGRAM)[0].sendto(b'x', '\\0{name}-datagrams')",
+                    network=Network.host(),
+                )
+            assert hosts_network.status is Status.ERROR
     allowed = REFUSED | {errno.ECONNREFUSED, errno.ESOCKTNOSUPPORT, errno.EPROTONOSUPPORT}
     assert {name: number for name, number in seen.items() if number not in allowed} == {}
 
@@ -230,7 +271,9 @@ async def test_connected_pairs_still_work_because_asyncio_and_multiprocessing_ne
 import asyncio, multiprocessing, socket
 a, b = socket.socketpair()
 a.send(b"x")
-print(b.recv(1), asyncio.run(asyncio.sleep(0, "done")))
+c, d = socket.socketpair(type=socket.SOCK_SEQPACKET)
+c.send(b"y")
+print(b.recv(1), d.recv(1), asyncio.run(asyncio.sleep(0, "done")))
 reader, writer = multiprocessing.Pipe()
 process = multiprocessing.get_context("fork").Process(target=lambda: writer.send("from the child"))
 process.start()
@@ -238,7 +281,7 @@ print(reader.recv())
 process.join()
 """
     result = await box.python(code)
-    assert result.stdout == b"b'x' done\nfrom the child\n", result.stderr.decode()
+    assert result.stdout == b"b'x' b'y' done\nfrom the child\n", result.stderr.decode()
 
 
 @pytest.mark.level("seccomp")

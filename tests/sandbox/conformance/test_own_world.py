@@ -88,6 +88,39 @@ os._exit(5)
 
 
 @pytest.mark.level("namespaces")
+async def test_row_29_nothing_inside_can_change_the_limits_of_process_1(box):
+    code = """
+import os, resource, time
+refused = 0
+for which, value in ((resource.RLIMIT_CPU, 0), (resource.RLIMIT_AS, 1), (resource.RLIMIT_FSIZE, 0)):
+    try:
+        resource.prlimit(1, which, (value, value))
+    except PermissionError:
+        refused += 1
+for attack in (
+    lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
+    lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),
+    lambda: os.sched_setaffinity(1, {0}),
+):
+    try:
+        attack()
+    except PermissionError:
+        refused += 1
+print(refused, resource.prlimit(0, resource.RLIMIT_CPU) == resource.getrlimit(resource.RLIMIT_CPU), flush=True)
+end = time.monotonic() + 0.3
+while time.monotonic() < end:  # process 1 has to wait for each of these
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.wait()
+os._exit(5)
+"""
+    result = await box.python(code)
+    assert (result.stdout, result.exit_code, result.status) == (b"6 True\n", 5, Status.ERROR), result.stderr
+
+
+@pytest.mark.level("namespaces")
 async def test_row_36_only_the_runs_own_processes_and_no_path_of_the_host_are_seen(box, tmp_path):
     code = """
 import os

@@ -18,3 +18,4 @@ else:
     print(f"started {started} processes")
 sys.stdout.flush()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(0.5)

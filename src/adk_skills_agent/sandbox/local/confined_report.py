@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local import landlock, watchdog
-from adk_skills_agent.sandbox.local.confinement import pretends_metadata, run_uid
+from adk_skills_agent.sandbox.local.confinement import GUARDED_AT_MOST, pretends_metadata, run_uid
 from adk_skills_agent.sandbox.local.levels import Enforcement
+from adk_skills_agent.sandbox.local.memory_files import HIDDEN_MEMORY
 
 
 def landlock_report(policy: SandboxPolicy, version: int) -> Enforcement:
@@ -20,7 +21,8 @@ def landlock_report(policy: SandboxPolicy, version: int) -> Enforcement:
     if policy.network.mode == "none" and version >= landlock.ABI_TCP:
         enforced["network"] = "seccomp+landlock"
     sentences = [
-        "files: whether a path outside of the sandbox exists, its size and its owner can be seen, its content cannot.",
+        "files: whether a path outside of the sandbox exists, its size, its owner and where a link leads can be seen; "
+        "no content can, nor extended attributes, which by path do not exist, not even for the run's own files.",
         "files: /tmp itself cannot be used, only TMPDIR; there is no /dev/shm and of /proc only cpuinfo and meminfo.",
     ]
     if version < landlock.ABI_REFER:
@@ -44,7 +46,9 @@ def seccomp_report(policy: SandboxPolicy) -> Enforcement:
             "files: the script can read what this machine's files let others read, and, when the interpreter or the "
             "skill is in a private folder, every file; it can write what others may write."
         )
-    return Enforcement(MappingProxyType(enforced), (files, _signals(policy), *_degraded(policy)))
+    return Enforcement(
+        MappingProxyType(enforced), (files, _signals(policy), _memory_of_others(policy), *_degraded(policy))
+    )
 
 
 def refusal(policy: SandboxPolicy) -> str | None:
@@ -73,8 +77,32 @@ def _common(policy: SandboxPolicy) -> dict[str, str]:
 
 def _signals(policy: SandboxPolicy) -> str:
     if run_uid(policy) is None:
-        return "processes: the agent cannot be signalled, but other processes of its user can."
+        return (
+            "processes: the agent, its process group and the threads it has when a run begins (at most "
+            f"{GUARDED_AT_MOST}) cannot be signalled; threads it starts later and other processes of its user can be, "
+            "and through the id of a thread the whole agent."
+        )
     return f"processes: other processes of user {run_uid(policy)} can be signalled, also those of another run."
+
+
+def _memory_of_others(policy: SandboxPolicy) -> str:
+    """No filter sees which file is opened, and below ``/proc`` are the memory and the environment of every process."""
+    if run_uid(policy) is not None:
+        return f"processes: memory and environment of other runs of user {run_uid(policy)} can be read and changed."
+    writable = "reading is" if _yama_forbids_writing() else "reading and changing are"
+    return (
+        "processes: the agent's memory and environment are files of its own user in /proc, so a script can take over "
+        f"the agent where the system lets it: here {writable} not prevented. The agent as root, or the level landlock, "
+        "prevents both."
+    )
+
+
+def _yama_forbids_writing() -> bool:
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", "rb") as stream:
+            return int(stream.read()) > 0
+    except (OSError, ValueError):
+        return False
 
 
 def _degraded(policy: SandboxPolicy) -> list[str]:
@@ -87,13 +115,18 @@ def _degraded(policy: SandboxPolicy) -> list[str]:
             "interpreter."
         )
     if policy.memory_bytes is not None:
-        sentences.append(
-            "memory: memory_bytes holds at once for each process; all together are checked ten times a second."
-        )
+        sentences += [
+            "memory: memory_bytes holds at once for each process; all together are checked ten times a second.",
+            HIDDEN_MEMORY,
+        ]
     if policy.pids is not None:
-        sentences.append("pids: the limit counts all processes of the run's user, so it is approximate.")
+        sentences.append(
+            "pids: the kernel counts all processes of the run's user together; a run's limit leaves room for the runs "
+            "there are when it begins, so it is larger then, and runs that begin later can use it up."
+        )
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None or policy.tmp_bytes is not None:
         sentences.append(
-            "disk: file_bytes holds at once for each file; workspace and TMPDIR are checked several times a second."
+            "disk: file_bytes holds at once for each file; workspace and TMPDIR are checked several times a second, "
+            "with the deleted files that processes of the run have open, not those only a mapping or a socket holds."
         )
     return sentences

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local import landlock, seccomp
-from adk_skills_agent.sandbox.local.limits import clamp, threads_of_user
+from adk_skills_agent.sandbox.local.limits import clamp, room_for_processes
 
 NOBODY = 65534
 """The user id of a run when the agent is root; it owns nothing on a sane system."""
 
 SUPERVISOR_PLACEHOLDER = 0x7FFF_FFF1
 """Stands in a filter for the supervisor's process id, which is known only inside."""
+
+GUARDED_AT_MOST = 100
+"""Process and thread ids a filter can look for in one call."""
 
 _LOCKED_BYTES = 64 << 10
 _CPU_SPARE_SECONDS = 1
@@ -112,7 +115,7 @@ def rlimits(policy: SandboxPolicy, uid: int | None) -> tuple[tuple[int, int, int
     processes = None
     # Not enforced for root by the kernel, so a run as root would only be counted.
     if policy.pids is not None and (uid or os.geteuid()):
-        processes = threads_of_user(os.geteuid() if uid is None else uid) + policy.pids
+        processes = room_for_processes(os.geteuid() if uid is None else uid, policy.pids)
     return process_limits(policy, processes)
 
 
@@ -155,7 +158,16 @@ def _families(policy: SandboxPolicy) -> tuple[int, ...]:
 
 def _guarded(uid: int | None) -> tuple[int, ...] | None:
     """Whom the filter protects from signals: a run of another user cannot signal the agent anyway."""
-    return (os.getpid(), SUPERVISOR_PLACEHOLDER) if uid is None else None
+    if uid is not None:
+        return None
+    # The id of any thread stands for its whole process. Of what starts later a filter cannot know.
+    try:
+        threads = sorted(int(name) for name in os.listdir("/proc/self/task"))  # noqa: PTH208
+    except OSError:
+        threads = []
+    agent = os.getpid()
+    others = [number for number in (os.getpgrp(), *threads) if number != agent]
+    return (agent, SUPERVISOR_PLACEHOLDER, *others)[:GUARDED_AT_MOST]
 
 
 def _open_to_all(path: str) -> bool:

@@ -220,12 +220,17 @@ def _begin(library: "_Library", job: "dict[str, Any]") -> tuple:  # type: ignore
             for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; other programs must not
                 _signal.signal(number, _signal.SIG_DFL)
             posix.execve(job["argv"][0], job["argv"], job["env"])
+        step = "begin"
+        _new_stdin()
+        begun = _script(job)
     except OSError as error:
         posix.write(host, f"failed {_one_word(step)} {error.errno}\n".encode())
         posix._exit(_NOT_STARTED)
+    except Exception:
+        posix.dup2(host, _HOST)  # to be told there
+        raise
     posix.close(host)
-    _new_stdin()
-    return _script(job)
+    return begun
 
 
 def _received_stdin() -> int:

@@ -12,6 +12,7 @@ import os
 import time
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local.turns import RUNNING
 
 SHELL = "/bin/sh"
 NOT_STARTED_CODES = (2, 125, 126, 127)
@@ -35,7 +36,7 @@ def launcher(policy: SandboxPolicy, marker: str, argv: list[str]) -> list[str]:
     """
     processes = None
     if policy.pids is not None and enforces_pids():
-        processes = threads_of_user(os.getuid()) + policy.pids
+        processes = room_for_processes(os.getuid(), policy.pids)
     return [SHELL, "-c", _script(*_numbers(policy, processes)), marker, *argv]
 
 
@@ -118,6 +119,15 @@ def _script(cpu: int | None, file: int | None, data: int | None, files: int | No
         'if [ "${BASH_VERSION-}" ]; then shopt -s execfail; fi; '
         'exec "$@"; : > "$0"; exit 126'
     )
+
+
+def room_for_processes(uid: int, pids: int) -> int:
+    """RLIMIT_NPROC for a run that may have ``pids`` processes and shares its user with others.
+
+    The kernel counts all processes of the user, so there is as much again for each other run of this agent that goes on
+    or is about to: one must not be refused its first process because of the others.
+    """
+    return threads_of_user(uid) + pids * max(1, RUNNING.wanted)
 
 
 _counted: tuple[float, int, int] = (-math.inf, -1, 0)

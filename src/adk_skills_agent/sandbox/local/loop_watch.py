@@ -27,15 +27,18 @@ class Dependent:
     Attributes:
         loop_closed: Whether the loop is closed.
         lost: Ends the run and cleans up after it without a loop; called at most once, in a thread of its own.
+        overdue: Ends it although the loop does not; called at most once, must not block. Set before ``deadline``.
         deadline: When the loop should have ended it at the latest, by ``time.monotonic()``; None for never.
-        overdue: Ends it although the loop does not; called at most once, must not block.
+        is_overdue: ``overdue`` was called.
+        is_lost: ``lost`` was called, or is about to be.
     """
 
     loop_closed: Callable[[], bool]
     lost: Callable[[], None]
-    deadline: float | None
-    overdue: Callable[[], None]
-    _ended: bool = False
+    overdue: Callable[[], None] = lambda: None
+    deadline: float | None = None
+    is_overdue: bool = False
+    is_lost: bool = False
 
 
 class LoopWatch:
@@ -74,9 +77,10 @@ class LoopWatch:
     def _look(self, run: Dependent) -> None:
         if run.loop_closed():
             self._runs.discard(run)
+            run.is_lost = True
             threading.Thread(target=run.lost, name="adk-skills-lost-run", daemon=True).start()
-        elif run.deadline is not None and not run._ended and time.monotonic() > run.deadline + LATE_SECONDS:
-            run._ended = True
+        elif run.deadline is not None and not run.is_overdue and time.monotonic() > run.deadline + LATE_SECONDS:
+            run.is_overdue = True
             run.overdue()
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local.levels import Enforcement
+from adk_skills_agent.sandbox.local.memory_files import HIDDEN_MEMORY
 
 
 def namespaces_report(policy: SandboxPolicy) -> Enforcement:
@@ -28,9 +29,10 @@ def _degraded(policy: SandboxPolicy) -> list[str]:
     if policy.network.mode == "host":
         sentences.append("network: the script has the host's network, by choice; unix sockets are refused.")
     if policy.memory_bytes is not None:
-        sentences.append(
-            "memory: memory_bytes holds at once for each process; all together are checked ten times a second."
-        )
+        sentences += [
+            "memory: memory_bytes holds at once for each process; all together are checked ten times a second.",
+            HIDDEN_MEMORY,
+        ]
     if policy.workspace_inodes is not None:
         sentences.append("disk: sizes hold at once; the number of files is checked several times a second.")
     unbounded = [name for name in ("workspace_bytes", "tmp_bytes", "shm_bytes") if getattr(policy, name) is None]

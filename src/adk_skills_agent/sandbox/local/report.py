@@ -49,7 +49,10 @@ def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
             else "pids: the number of processes is not limited."
         )
     elif policy.pids is not None:
-        sentences.append("pids: the limit counts all processes of the agent's user, so it is approximate.")
+        sentences.append(
+            "pids: the kernel counts all processes of the agent's user together; a run's limit leaves room for the "
+            "runs there are when it begins, so it is larger then, and runs that begin later can use it up."
+        )
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None:
         sentences.append(
             "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second, "

@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import os
 import time
-import warnings
 from dataclasses import replace
 from typing import TypeVar
 
-from adk_skills_agent.errors import SandboxError, SecurityWarning, SkillsError
+from adk_skills_agent.errors import SandboxError, SkillsError
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
     ExecutionResult,
@@ -43,6 +42,7 @@ from adk_skills_agent.sandbox.local.turns import RUNNING
 from adk_skills_agent.sandbox.local.watchdog import INTERVAL_SECONDS, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.redaction import redact_error, redacted
+from adk_skills_agent.sandbox.security_warning import warn_insecure
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
 _Result = TypeVar("_Result")
@@ -130,11 +130,9 @@ async def _choice(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
 def _warn_once(level: IsolationLevel) -> None:
     if level in _WARNINGS and level not in _warned:
         _warned.add(level)
-        warnings.warn(
+        warn_insecure(
             f"Scripts run at isolation level {level.value!r}: they {_WARNINGS[level]}. Use it only for skills you "
-            "trust.",
-            SecurityWarning,
-            stacklevel=4,
+            "trust."
         )
 
 
@@ -145,11 +143,15 @@ async def _run(
     if policy.warm_slots and not await keeps_slots():
         policy = replace(policy, warm_slots=0)
     prepared = Preparation(request, policy, choice.level)
+    dependent = _dependent(loop, prepared)
+    loop_watch().add(dependent)
     try:
         try:
             with Step("prepare the run", ValueError):
-                if not prepared.start_at_once():
-                    await _uninterrupted(workers.submit(loop, prepared.start))
+                if prepared.start_at_once():
+                    _set_deadline(prepared.run, policy, dependent)
+                else:
+                    await _uninterrupted(workers.submit(loop, lambda: _start(prepared, policy, dependent)))
         except asyncio.CancelledError:
             # start() has ended by now; whether it got as far as a process is known to abandon().
             with contextlib.suppress(SandboxError):
@@ -161,7 +163,7 @@ async def _run(
         try:
             with Step("watch the command", ValueError):
                 result = await _supervise(
-                    prepared.request, policy, choice, prepared.run, prepared.captures, waited_since
+                    prepared.request, policy, choice, prepared.run, prepared.captures, waited_since, dependent
                 )
             if isinstance(result, Exception):  # what the caller's on_output or on_sample raised
                 raise result
@@ -170,6 +172,7 @@ async def _run(
                 capture.discard()
             raise
     finally:
+        loop_watch().remove(dependent)
         prepared.release()
     return replace(result, notes=(*prepared.notes, *result.notes), warm=prepared.run.warm)
 
@@ -181,6 +184,7 @@ async def _supervise(
     run: LevelRun,
     captures: tuple[Capture, Capture],
     waited_since: float,
+    dependent: Dependent,
 ) -> ExecutionResult | Exception:
     loop = asyncio.get_running_loop()
     child = run.child
@@ -200,13 +204,20 @@ async def _supervise(
         watchdog().add(watched)
 
     watch = loop.call_later(INTERVAL_SECONDS, begin_to_watch) if works_here() else None
-    dependent = _dependent(loop, run, policy, supervision, captures)
-    loop_watch().add(dependent)
     wanted = False
     ended = child.started
     thrown_away = False
     try:
         supervision.start()
+
+        def overdue() -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(supervision.overdue)  # first: so it learns why before it sees the end
+            run.kill()
+
+        dependent.overdue = overdue
+        if dependent.is_overdue:
+            supervision.overdue()
         await supervision.done
         ended = time.monotonic()
         wanted = supervision.failure is None
@@ -219,7 +230,7 @@ async def _supervise(
         if not thrown_away:
             supervision.stop(Status.CANCELLED)  # no effect when the command has ended
         supervision.close()
-        loop_watch().remove(dependent)
+        loop_watch().remove(dependent)  # from here on others end the run
         if watch is not None:
             watch.cancel()
         if watched is not None:
@@ -274,29 +285,30 @@ async def _uninterrupted(work: asyncio.Future[_Result]) -> _Result:
     return work.result()
 
 
-def _dependent(
-    loop: asyncio.AbstractEventLoop,
-    run: LevelRun,
-    policy: SandboxPolicy,
-    supervision: Supervision,
-    captures: tuple[Capture, Capture],
-) -> Dependent:
-    def overdue() -> None:
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(supervision.overdue)  # first: so it learns why before it sees the end
-        run.kill()
-
+def _dependent(loop: asyncio.AbstractEventLoop, prepared: Preparation) -> Dependent:
     def lost() -> None:
         try:
-            run.abandon()
+            prepared.abandon()
         finally:
-            for capture in captures:
+            for capture in getattr(prepared, "captures", ()):
                 capture.discard()
+            prepared.release()
 
-    deadline = None
+    return Dependent(loop.is_closed, lost)
+
+
+def _start(prepared: Preparation, policy: SandboxPolicy, dependent: Dependent) -> None:
+    prepared.start()
+    _set_deadline(prepared.run, policy, dependent)
+    if dependent.is_lost:
+        prepared.release()
+
+
+def _set_deadline(run: LevelRun, policy: SandboxPolicy, dependent: Dependent) -> None:
+    """At once, in whatever thread started the command: the loop may be blocked already."""
     if policy.wall_seconds is not None:
-        deadline = run.child.started + policy.wall_seconds + policy.term_grace_seconds
-    return Dependent(loop.is_closed, lost, deadline, overdue)
+        dependent.overdue = run.kill
+        dependent.deadline = run.child.started + policy.wall_seconds + policy.term_grace_seconds
 
 
 def _watched(

@@ -19,10 +19,12 @@ NAMESPACES, LANDLOCK, SECCOMP = "namespaces", "landlock", "seccomp"
 PROFILES = (NAMESPACES, LANDLOCK, SECCOMP)
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
+_AND = 0x54
 _LOAD, _IF_EQUAL, _IF_NOT_LESS, _IF_MORE, _IF_BITS, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x45, 0x06
 _PASS, _KILL, _ANSWER = 0x7FFF0000, 0x80000000, 0x00050000
 _REFUSE = _ANSWER | errno.EPERM
 _UNKNOWN = _ANSWER | errno.ENOSYS
+_UNSUPPORTED = _ANSWER | errno.EOPNOTSUPP  # as on a file system without it, which every program expects
 _PRETEND = _ANSWER  # errno 0: the caller is told that it worked
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -54,8 +56,15 @@ _METADATA = (
     "fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr"
 )
 
-# The process itself is 0; another process may be the agent's.
-_OTHERS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+# Nor does it cover reading these by path. Through a descriptor they are those of a file that may be read.
+_ATTRIBUTES = "getxattr lgetxattr getxattrat listxattr llistxattr listxattrat"
+
+# The process itself is 0; another process may be the agent's, or process 1 of the sandbox, which has the same user id.
+_OTHERS = ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+
+# Stream and sequenced packets: such a pair stays what it is. With datagrams, and "raw" is another word for them, each
+# end can be connected anew and send to any socket there is a path or an abstract name of.
+_SOCKET_KIND, _LASTING_PAIRS = 0xF, (1, 5)
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 # Also file attributes, changed through a descriptor opened for reading: SETFLAGS in both sizes, FSSETXATTR,
@@ -90,8 +99,8 @@ def program(
         arch: ``x86_64`` or ``aarch64``.
         profile: ``namespaces`` for a run with namespaces of its own, ``landlock`` or ``seccomp`` without them.
         sockets: Address families ``socket()`` may use; None takes UNIX, INET and INET6 with namespaces, none without.
-        allow_unix_socketpair: Permit connected pairs, which reach nothing outside (asyncio and multiprocessing need
-            them).
+        allow_unix_socketpair: Permit connected pairs (asyncio and multiprocessing need them); where ``socket()`` may
+            not make UNIX sockets only those that reach nothing outside, which datagrams would.
         pretend_metadata: Answer changes of mode, owner, times and attributes of files with success and do nothing;
             None does so without namespaces. Needed where the run has the user id of files it must not change.
         guarded: Process ids the run must not signal, nor everything at once; for kernels whose Landlock has no signal
@@ -118,17 +127,22 @@ def program(
     build.if_argument("ioctl", 1, (_TIOCSTI, _TIOCLINUX, *(() if alone else _FILE_ATTRIBUTES)))
     build.unless_argument("socket", 0, families)
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
+    if AF_UNIX not in families:
+        build.unless_argument("socketpair", 1, _LASTING_PAIRS, mask=_SOCKET_KIND)
+    build.unless_argument("prlimit64", 0, (0,))
+    for name in _OTHERS:
+        _spare_others(build, name, 0, alone=alone)
+    for name in ("setpriority", "ioprio_set"):
+        _spare_others(build, name, 1, alone=alone)
+        # 2 and 3 are "all processes of the user" here and there; ioprio counts from 1.
+        build.if_argument(name, 0, (2,) if name == "setpriority" else (3,))
     if not alone:
         build.answer(_SHARED_WITH_HOST.split(), _REFUSE)
-        for name in _OTHERS:
-            build.unless_argument(name, 0, (0,))
-        for name in ("setpriority", "ioprio_set"):
-            build.unless_argument(name, 1, (0,))
-            # 2 and 3 are "all processes of the user" here and there; ioprio counts from 1.
-            build.if_argument(name, 0, (2,) if name == "setpriority" else (3,))
         build.if_argument("fcntl", 1, (_F_SETLEASE,))
     elif not system_v_memory:
         build.answer(["shmget"], _UNKNOWN)
+    if profile == LANDLOCK:
+        build.answer(_ATTRIBUTES.split(), _UNSUPPORTED)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)
     if refuse_truncate:
@@ -136,6 +150,13 @@ def program(
     if guarded is not None:
         _guard_signals(build, guarded)
     return build.finish()
+
+
+def _spare_others(build: _Program, name: str, position: int, *, alone: bool) -> None:
+    if alone:  # its other processes, and the threads that libraries pin to a processor, are its own
+        build.if_argument(name, position, (1,))
+    else:
+        build.unless_argument(name, position, (0,))
 
 
 def _guard_signals(build: _Program, guarded: Iterable[int]) -> None:
@@ -183,14 +204,15 @@ class _Program:
         tests[-1] = (_IF_EQUAL, listed[-1], 0, 1)
         self._with_argument(name, position, [*tests, (_RETURN, _REFUSE, 0, 0)])
 
-    def unless_argument(self, name: str, position: int, values: Iterable[int]) -> None:
-        """Refuse the call unless this argument is one of ``values``."""
+    def unless_argument(self, name: str, position: int, values: Iterable[int], mask: int | None = None) -> None:
+        """Refuse the call unless this argument, or what of it is in ``mask``, is one of ``values``."""
         listed = tuple(values)
         if not listed:
             self.answer([name], _REFUSE)
             return
         tests = [(_IF_EQUAL, value, len(listed) - at, 0) for at, value in enumerate(listed)]
-        self._with_argument(name, position, [*tests, (_RETURN, _REFUSE, 0, 0)])
+        masked = [] if mask is None else [(_AND, mask, 0, 0)]
+        self._with_argument(name, position, [*masked, *tests, (_RETURN, _REFUSE, 0, 0)])
 
     def if_bits(self, name: str, position: int, bits: int) -> None:
         """Refuse the call when this argument has one of ``bits`` set."""

@@ -172,7 +172,7 @@ def _refusal(error: OSError, launch: Launch) -> Exception:
         size = sum(len(part) + 1 for part in launch.argv)
         longest = max(len(part) for part in launch.argv)
         return ValueError(
-            f"The arguments are too large for this system: {size:,} bytes in {len(launch.argv):,} arguments, the "
+            f"The arguments are too large for this system: {size:,} bytes together, the "
             f"longest {longest:,} bytes (Linux allows 131,071 for one). Pass the data as an input file or on stdin."
         )
     # A model may get to see the sentence; the path is for the owner's traceback.

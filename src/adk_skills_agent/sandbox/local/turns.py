@@ -39,6 +39,11 @@ class Turns:
         """Places nobody has."""
         return self._free
 
+    @property
+    def wanted(self) -> int:
+        """Places somebody has, or waits for; never more than there are."""
+        return min(self._places, self._places - self._free + len(self._waiting))
+
     @contextlib.asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Hold one place."""

@@ -6,6 +6,7 @@ more than a tenth of a processor. It needs ``/proc``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -16,7 +17,13 @@ from dataclasses import dataclass, field
 
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
-from adk_skills_agent.sandbox.local.memory_files import memory_in_files, private_memory, shared_memory
+from adk_skills_agent.sandbox.local.memory_files import (
+    deleted_files,
+    may_hide_memory,
+    memory_in_files,
+    private_memory,
+    shared_memory,
+)
 from adk_skills_agent.sandbox.local.processes import PROC, ProcessInfo, RunMarks, all_processes
 from adk_skills_agent.sandbox.local.tree import disk_usage
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -42,16 +49,19 @@ class DiskLimit:
         usage: Gives bytes and entries now, counting no further than so many entries and seconds; may raise OSError.
         most_bytes: None for no limit.
         most_entries: None for no limit.
+        folder: The host folder that is walked, whose deleted files are on the same disk; None for a file system of its
+            own, which counts these itself.
     """
 
     usage: Callable[[int, float], tuple[int, int]]
     most_bytes: int | None
     most_entries: int | None
+    folder: str | None = None
 
 
 def folder_limit(folder: str, most_bytes: int | None, most_entries: int | None) -> DiskLimit:
     """The limit of a host folder, which is walked to measure it."""
-    return DiskLimit(functools.partial(disk_usage, folder), most_bytes, most_entries)
+    return DiskLimit(functools.partial(disk_usage, folder), most_bytes, most_entries, folder)
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +135,7 @@ class Watchdog:
                 if members is None:
                     members = self._members(runs)
                 own = members[run.marks.run_id]
-                problem = run.beyond() or _processes_problem(run, own) or _disk_problem(run)
+                problem = run.beyond() or _processes_problem(run, own, alone=len(runs) == 1) or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
                     run.on_look(_sample(run, own))
             except Exception:
@@ -172,7 +182,7 @@ def _sample(run: Watched, members: list[ProcessInfo]) -> ResourceSample:
     )
 
 
-def _processes_problem(run: Watched, members: list[ProcessInfo]) -> tuple[Status, str] | None:
+def _processes_problem(run: Watched, members: list[ProcessInfo], *, alone: bool) -> tuple[Status, str] | None:
     rss = sum(info.rss_pages for info in members) * _PAGE
     run.peak_rss = max(run.peak_rss, rss)
     if run.memory_bytes is not None and rss > run.memory_bytes:
@@ -187,6 +197,8 @@ def _processes_problem(run: Watched, members: list[ProcessInfo]) -> tuple[Status
     if run.memory_bytes is not None and shared_memory() - run._shared_before > run.memory_bytes // 2:
         pids = [info.pid for info in members]
         used = private_memory(pids) + memory_in_files(pids)
+        if alone:
+            used = max(used, _hidden_memory(run, pids))
         if used > run.memory_bytes:
             return (
                 Status.OUT_OF_MEMORY,
@@ -200,7 +212,22 @@ def _processes_problem(run: Watched, members: list[ProcessInfo]) -> tuple[Status
     return None
 
 
-def _disk_problem(run: Watched) -> tuple[Status, str] | None:
+def _hidden_memory(run: Watched, pids: list[int]) -> int:
+    """Shared memory the machine has more than when the only run there is began, when that can only be the run's.
+
+    Nothing says whose it is: so it takes half as much again as the limit, and the run must hold what can hide memory.
+    """
+    assert run.memory_bytes is not None  # noqa: S101  # checked by the caller
+    grown = shared_memory() - run._shared_before
+    if grown <= run.memory_bytes * 3 // 2 or not run.disk or not may_hide_memory(pids):
+        return 0
+    for limit in run.disk:  # it may be in memory, and has a limit of its own
+        with contextlib.suppress(OSError):
+            grown -= limit.usage(_MANY_ENTRIES, _LOOK_SECONDS)[0]
+    return grown if grown > run.memory_bytes * 3 // 2 else 0
+
+
+def _disk_problem(run: Watched, members: list[ProcessInfo]) -> tuple[Status, str] | None:
     now = time.monotonic()
     if now < run._next_disk:
         return None
@@ -212,6 +239,8 @@ def _disk_problem(run: Watched) -> tuple[Status, str] | None:
         ceiling = _MANY_ENTRIES if most_entries is None else most_entries + 1
         try:
             used, entries = limit.usage(ceiling, _LOOK_SECONDS)
+            if limit.folder is not None and most_bytes is not None:
+                used += deleted_files([info.pid for info in members], limit.folder)
         except OSError:  # removed or renamed by the script; the next look may find it again
             continue
         if number == 0:

@@ -1,0 +1,64 @@
+"""docs/scripts.md has every field of SandboxPolicy, docs/isolation.md every variable a script starts with.
+
+Write the table anew with ``ADK_SKILLS_WRITE_DOCS=1 .venv/bin/python -m pytest tests/docs/test_policy_table.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
+from adk_skills_agent.sandbox.local.environment import build_environment
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+START, END = "| field | default | meaning |\n|---|---|---|\n", "\n\n"
+
+
+def meanings() -> dict[str, str]:
+    """Field to what the docstring of the class says of it."""
+    text = (inspect.getdoc(SandboxPolicy) or "").partition("Attributes:\n")[2]
+    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
+    return {name: " ".join(meaning.split()) for name, meaning in found}
+
+
+def shown(name: str, value: object) -> str:
+    if isinstance(value, Network):
+        return "`Network.none()`"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{value >> 20} MiB" if value >= 1 << 20 else f"{value >> 10} KiB"
+    if name.endswith("_seconds") and isinstance(value, (int, float)):
+        return f"{value:g} s"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"`{value!r}`".replace('"', "'")
+
+
+def table() -> str:
+    policy = SandboxPolicy()
+    said = meanings()
+    rows = []
+    for field in fields(SandboxPolicy):
+        value = getattr(policy, field.name)
+        default = "`{}`" if field.name == "env" else shown(field.name, value)
+        meaning = re.sub(r":\w+:`~?(\w+)`", r"`\1`", said[field.name]).replace("``", "`")
+        rows.append(f"| `{field.name}` | {default} | {meaning} |")
+    return START + "\n".join(rows) + END
+
+
+def test_every_field_of_the_policy_is_in_the_table() -> None:
+    page = DOCS / "scripts.md"
+    text = page.read_text(encoding="utf-8")
+    first = text.index(START)
+    present = text[first : text.index(END, first) + len(END)]
+    if os.environ.get("ADK_SKILLS_WRITE_DOCS"):
+        page.write_text(text.replace(present, table()), encoding="utf-8")
+        present = table()
+    assert present == table(), "run this test with ADK_SKILLS_WRITE_DOCS=1"
+
+
+def test_every_variable_of_a_script_is_named() -> None:
+    variables = build_environment(SandboxPolicy(), {}, workspace="/work", tmp="/tmp", run_id="x")
+    page = (DOCS / "isolation.md").read_text(encoding="utf-8")
+    assert [name for name in (*variables, "PWD") if f"| `{name}` |" not in page] == []
