@@ -145,6 +145,15 @@ class ConfigError(SkillsError):
     code = ErrorCode.CONFIG_ERROR
 
 
+CHANGED = "The skill changed after this call was approved. Call the tool again to ask anew."
+
+
+class SkillChanged(ScriptError):
+    """The files that would run are not those that were approved."""
+
+    code = ErrorCode.APPROVAL_REQUIRED
+
+
 class SandboxError(SkillsError):
     """The sandbox itself did not work. Never shown as the script's own failure or output."""
 

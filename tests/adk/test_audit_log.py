@@ -343,3 +343,31 @@ def test_a_thread_with_nothing_to_do_ends_by_itself(tmp_path: Path, monkeypatch:
     log(event(2))
     log.close()
     assert [record["tokens"] for record in records(log.path)] == [1, 2]
+
+
+def test_an_event_that_cannot_be_written_is_counted_and_the_ones_after_it_are(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    for time_ in (float("nan"), float("inf"), 1e300):
+        log(SkillActivated(skill="bad", time=time_))
+        assert log.flush(10)
+    log(event(1))
+    assert log.flush(10)
+    log(event(2))
+    log.close()
+    found = records(log.path)
+    assert [one["tokens"] for one in found if one["event"] == "SkillActivated"] == [1, 2]
+    assert sum(one["count"] for one in found if one["event"] == "EventsLost") == 3
+
+
+def test_the_writer_outlives_any_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(SkillActivated):
+        def to_dict(self) -> dict[str, object]:
+            raise RuntimeError("odd")
+
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log(Odd(skill="odd"))
+    assert log.flush(10)
+    log(event(7))
+    log.close()
+    assert [one.get("tokens", one.get("count")) for one in records(log.path)] == [1, 7]
+    assert "odd" in caplog.text

@@ -266,16 +266,16 @@ async def test_a_turn_that_was_ended_is_followed_by_a_normal_one(
 
 
 async def test_in_a_sequence_of_agents_the_next_one_goes_on(deployer: Path, rehearse: Any, ask: Any) -> None:
-    """The turn of the agent ends, not the whole invocation; its output_key has what it said."""
+    """The turn of the agent ends with its model's words, not the whole invocation; its output_key has them."""
     loop = looping([("run_skill_script", {"skill_name": "deployer", "file_path": "scripts/nope.py"})])
-    first = rehearse("\n".join(loop.splitlines()[:4]))
-    second = rehearse("turns: [{when: {system_contains: I could not find a script}, text: the second agent}]")
+    first = rehearse("\n".join([*loop.splitlines()[:4], "  - {text: There is no such script.}"]))
+    second = rehearse("turns: [{when: {system_contains: There is no such script}, text: the second agent}]")
     before = agent_with(first, deployer)
     before.output_key = "report"
     after = LlmAgent(name="second", model=second.model(), include_contents="none", instruction="Go on after: {report}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # google-adk's own word for its workflow agents
         answered = await ask(SequentialAgent(name="both", sub_agents=[before, after]), "go")
-    assert len(first.requests) == 3
+    assert len(first.requests) == 4
     assert len(second.requests) == 1
     assert answered.text == "the second agent"

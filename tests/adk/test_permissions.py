@@ -281,3 +281,22 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"default: ask\n# \xe4\n")
     with pytest.raises(ConfigError, match="line 2: it is not UTF-8"):
         Permissions.from_file(tmp_path / "latin.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("p.yaml", "default: allow\nskills: {a\0: deny}\n", "p.yaml, line 2"),
+        ("p.toml", "[tool.adk-skills.permissions]\ndefault = " + "9" * 5_000 + "\n", "p.toml, line 2"),
+        ("p.yaml", "default: " + "9" * 5_000 + "\n", "p.yaml, line 1"),
+        ("p.yaml", "default: allow\nremember: \x07\n", "p.yaml, line 2"),
+    ],
+)
+def test_a_file_that_the_parser_itself_trips_over_is_refused_with_its_place(
+    name: str, text: str, place: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        Permissions.from_file(tmp_path / name)
+    assert place in str(refused.value)
+    assert len(str(refused.value)) < 400 + len(str(tmp_path))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, SequentialAgent
 
 from adk_skills_agent.adk.skill_limits import SkillLimits
 from adk_skills_agent.adk.skill_toolset import SkillToolset
@@ -188,3 +188,29 @@ async def test_two_sessions_at_once_do_not_share_a_count(worker: Path, rehearse:
     agent = agent_with(server, worker)
     first, second = await ask(agent, "one"), await ask(agent, "two")
     assert codes(first) == codes(second) == ["SCRIPT_NOT_FOUND"]
+
+
+async def test_an_agent_is_not_refused_for_what_another_agent_missed(worker: Path, rehearse: Any, ask: Any) -> None:
+    """google-adk counts for the whole invocation, and its codes stay; enforcement is for whoever missed."""
+    first = agent_with(rehearse(calls(script("bad.py"), script("bad.py"))), worker)
+    second = agent_with(rehearse(calls(script("bad.py"), script("good.py"))), worker)
+    second.name = "second"
+    with pytest.warns(DeprecationWarning, match="SequentialAgent"):
+        both = SequentialAgent(name="both", sub_agents=[first, second])
+    answered = await ask(both, "go")
+    assert codes(answered) == ["SCRIPT_NOT_FOUND", *["SCRIPT_NOT_FOUND_FATAL"] * 2, None]
+    assert answered.results[-1][1]["stdout"] == "good\n"
+
+
+async def test_a_toolset_is_not_refused_for_what_another_one_missed(worker: Path, rehearse: Any, ask: Any) -> None:
+    server = rehearse(
+        calls(
+            script("bad.py"),
+            script("worse.py"),
+            ("p_run_skill_script", {"skill_name": "worker", "file_path": "scripts/good.py"}),
+        )
+    )
+    agent = agent_with(server, worker)
+    agent.tools.append(SkillToolset.from_dirs([worker], policy="trusted", tool_name_prefix="p"))
+    answered = await ask(agent, "go")
+    assert answered.results[-1][1]["stdout"] == "good\n"

@@ -270,3 +270,39 @@ def test_approvals_are_given_listed_and_taken_back(skill: Path) -> None:
     assert run("approvals").stdout == "No skill is approved.\n"
     assert "No approval of 'deploy'" in run("approvals", "--revoke", "deploy", status=2).stderr
     assert "not both" in run("approvals", "--revoke", "a", "--approve", "b", status=2).stderr
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '"ScriptFinished","skill":"x","run":"r","status":"success","seconds":1' + "0" * 400,
+        '"ScriptFinished","skill":"x","run":"r","status":"success","seconds":1.5e308',
+        '"ScriptFinished","skill":"x","run":"r","status":"success","seconds":Infinity',
+        '"ScriptFinished","skill":"x","run":"r","status":"success","seconds":NaN',
+        '"SkillActivated","skill":"x","tokens":' + "9" * 4_299,
+        '"SkillActivated","skill":"x","tokens":9' + "0" * 4_000,
+        '"SkillActivated","skill":"\\ud800<b>","tokens":1',
+        '"EventsLost","count":' + "9" * 4_299,
+    ],
+)
+def test_numbers_that_no_event_has_are_left_out_and_the_rest_is_counted(record: str, tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    hostile = f'{{"time":"2026-11-21T09:00:00Z","event":{record}}}\n'
+    log.write_text(hostile * 20 + line("SkillActivated", skill="good", tokens=7), encoding="utf-8")
+    run("usage", log)
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    summary = json.loads(run("usage", log, "--json").stdout, parse_constant=refuse)
+    good = next(one for one in summary["skills"] if one["skill"] == "good")
+    assert good["tokens"] == 7
+    run("usage", log, "--html", tmp_path / "u.html")
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_times_at_the_ends_of_the_calendar_end_nothing(time: str, tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    log.write_text(f'{{"time":"{time}","event":"SkillActivated","skill":"x"}}\n' + line("SkillActivated", skill="x"))
+    for more in ([], ["--json"], ["--html", tmp_path / "u.html"], ["--since", "2020-01-01"]):
+        run("usage", log, *more)

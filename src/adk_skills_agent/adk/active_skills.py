@@ -1,9 +1,10 @@
 """Which skills are active for an agent of a session: read from the session's state, changed in tool calls only.
 
 Two places hold it. google-adk's list (``_adk_activated_skill_<agent>``) is what others read; next to it each skill has
-a key of its own (``adk_skills:<agent>:<skill>``). A session service merges two concurrent changes key by key, so the
-list may lose one of two activations; the skills' own keys cannot, and they win. A name that only the list has was put
-there by google-adk's toolset and counts as well.
+a key of its own (``_adk_skills:<agent>:<skill>``). A session service merges two concurrent changes key by key, so the
+list may lose one of two activations; the skills' own keys cannot, and they win. Others write the list, too: the toolset
+of google-adk, and applications. Therefore a key says what we wrote there last: a list that differs from it is
+somebody's wish, which wins over our keys; one that does not differ has at most lost a change of ours.
 
 What is written while a request is prepared is not committed, so everything here that writes belongs into a tool call
 (or goes through :mod:`~adk_skills_agent.adk.committing`).
@@ -11,8 +12,8 @@ What is written while a request is prepared is not committed, so everything here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from google.adk.agents import BaseAgent
@@ -67,8 +68,22 @@ def state_key(agent: str) -> str:
 
 
 def skill_key(agent: str, name: str) -> str:
-    """The key of one activation. The colon keeps it out of a ``state_schema``, as google-adk's own state is."""
-    return f"adk_skills:{agent}:{name}"
+    """The key of one activation.
+
+    The colon keeps it out of a ``state_schema``, as google-adk's own state is, and ``_adk`` out of the sessions of
+    agents that are tools.
+    """
+    return f"_adk_skills:{agent}:{name}"
+
+
+def written_key(agent: str) -> str:
+    """The key of what google-adk's list was when we last wrote it."""
+    return f"_adk_skills_list:{agent}"
+
+
+def own_keys(agent: str) -> tuple[str, ...]:
+    """The beginnings of all keys that are written here."""
+    return state_key(agent), written_key(agent), skill_key(agent, "")
 
 
 class ActiveSkills:
@@ -77,13 +92,13 @@ class ActiveSkills:
     Args:
         lifecycle: How long skills stay active.
         budget_tokens: Most tokens of all active skills of an agent; None for no bound.
-        tool: The name of the toolset's tool that loads skills, with its prefix.
+        tool: The name of the toolset's tool that loads skills, with its prefix; it signs the activations.
     """
 
     def __init__(self, lifecycle: SkillLifecycleConfig, budget_tokens: int | None, tool: str = "load_skill") -> None:
         self.lifecycle = lifecycle
         self._budget = budget_tokens
-        self._tool = tool
+        self.tool = tool
 
     def active(self, context: ReadonlyContext) -> list[str]:
         """The names of the active skills, least recently loaded first. Read-only."""
@@ -115,7 +130,7 @@ class ActiveSkills:
         if known is not None and not tokens:
             tokens, digest = known.tokens, known.digest
         its_turn = turn if mode is SkillLifecycleMode.EPHEMERAL else None
-        new = ActiveSkill(name, order, tokens, digest, its_turn, self._tool)
+        new = ActiveSkill(name, order, tokens, digest, its_turn, self.tool)
         kept = sorted([*others, new], key=lambda found: found.order)
         capped = self._over_cap(kept)
         kept = [found for found in kept if found.name not in capped]
@@ -137,6 +152,34 @@ class ActiveSkills:
             _write(context, released, [*self._others(context), *rest])
         return any(not self._is_over(found, turn) for found in gone)
 
+    def expire(self, context: ToolContext) -> tuple[str, ...]:
+        """Release the skills whose turn is over; their names, once. Only where the change is committed."""
+        turn = turn_of(context)
+        over = tuple(found.name for found in self._own(context) if self._is_over(found, turn))
+        self.deactivate(context, *over)
+        return over
+
+    def adopt(self, context: ToolContext, toolsets: Set[str], known: Callable[[str], object | None]) -> tuple[str, ...]:
+        """Take over what a toolset activated that the agent no longer has: its prefix or its kind was changed.
+
+        Only where the change is committed.
+
+        Args:
+            context: Of the request's preparation.
+            toolsets: The names that the agent's toolsets sign with.
+            known: Whether this toolset has a skill of that name.
+
+        Returns:
+            The names that were taken over.
+        """
+        signed = {"", self.tool, *toolsets}
+        stored = _stored(context.state, context.agent_name)
+        orphans = [found for found in stored if found.tool not in signed and known(found.name) is not None]
+        if orphans:
+            changes = {found.name: _as_state(replace(found, tool=self.tool)) for found in orphans}
+            _write(context, changes, [found.name for found in stored])
+        return tuple(found.name for found in orphans)
+
     def mend_list(self, context: ToolContext) -> bool:
         """Make google-adk's list, which is all that others read, say what is active; whether it did not.
 
@@ -144,16 +187,16 @@ class ActiveSkills:
         the change is committed.
         """
         key = state_key(context.agent_name)
-        listed = context.state.get(key)
+        listed = _names_in(context.state.get(key))
         turn = turn_of(context)
         stored = [
             found.name
             for found in _stored(context.state, context.agent_name)
-            if found.tool not in {"", self._tool} or not self._is_over(found, turn)
+            if found.tool not in {"", self.tool} or not self._is_over(found, turn)
         ]
-        if not isinstance(listed, list) or set(listed) == set(stored) or _schema_refuses(context, key):
+        if listed is None or set(listed) == set(stored) or _schema_refuses(context, key):
             return False
-        context.state[key] = stored
+        _write(context, {}, stored)
         return True
 
     def over_budget(self, tokens: Mapping[str, int]) -> tuple[str, ...]:
@@ -174,12 +217,12 @@ class ActiveSkills:
         return tuple(gone)
 
     def _own(self, context: ReadonlyContext) -> list[ActiveSkill]:
-        return [found for found in _stored(context.state, context.agent_name) if found.tool in {"", self._tool}]
+        return [found for found in _stored(context.state, context.agent_name) if found.tool in {"", self.tool}]
 
     def _others(self, context: ReadonlyContext) -> list[str]:
         """What other toolsets of the agent have loaded."""
         stored = _stored(context.state, context.agent_name)
-        return [found.name for found in stored if found.tool not in {"", self._tool}]
+        return [found.name for found in stored if found.tool not in {"", self.tool}]
 
     def _over_budget(self, kept: list[ActiveSkill], newest: str) -> tuple[str, ...]:
         ordered = sorted(kept, key=lambda found: found.name == newest)
@@ -212,16 +255,42 @@ def turn_of(context: ReadonlyContext) -> str:
 
 def _stored(state: Any, agent: str) -> list[ActiveSkill]:
     """Every activation in the state, those whose turn is over included, oldest first."""
-    entries = _entries(state)
-    prefix = skill_key(agent, "")
-    own = {key[len(prefix) :]: value for key, value in entries.items() if key.startswith(prefix)}
-    found = [_from_state(name, value) for name, value in own.items() if isinstance(value, dict) and value.get("active")]
-    listed = state.get(state_key(agent))
+    own = _own_records(state, agent)
+    listed = _names_in(state.get(state_key(agent)))
+    added, removed = _foreign_edit(listed, _names_in(state.get(written_key(agent))), own)
+    found = [
+        _from_state(name, value)
+        for name, value in own.items()
+        if value.get("active") and name not in added and name not in removed
+    ]
     theirs = _their_records(state, agent)
-    for position, name in enumerate(listed if isinstance(listed, (list, tuple)) else ()):
-        if isinstance(name, str) and not isinstance(own.get(name), dict):
-            found.append(ActiveSkill(name, order=position - len(listed), turn=theirs.get(name)))
+    for position, name in enumerate(listed or ()):
+        if name in added or name not in own:
+            found.append(ActiveSkill(name, order=position - len(listed or ()), turn=theirs.get(name)))
     return sorted(found, key=lambda one: (one.order, one.name))
+
+
+def _foreign_edit(
+    listed: list[str] | None, written: list[str] | None, own: Mapping[str, object]
+) -> tuple[set[str], set[str]]:
+    """Which names somebody else put into the list and took from it since we wrote it."""
+    if listed is None or written is None or set(listed) == set(written):
+        return set(), set()
+    # An empty list is meant for all skills, also for one that a concurrent change had taken from it.
+    return set(listed) - set(written), (set(written) if listed else set(own)) - set(listed)
+
+
+def _own_records(state: Any, agent: str) -> dict[str, Mapping[str, Any]]:
+    prefix = skill_key(agent, "")
+    found = {key[len(prefix) :]: value for key, value in _entries(state).items() if key.startswith(prefix)}
+    return {name: value for name, value in found.items() if isinstance(value, dict)}
+
+
+def _names_in(value: object) -> list[str] | None:
+    """The names in a list of the state, which an application may have filled with anything; None when it is none."""
+    if not isinstance(value, (list, tuple)):
+        return None
+    return list(dict.fromkeys(name for name in value if isinstance(name, str)))
 
 
 def _entries(state: Any) -> Mapping[str, Any]:
@@ -282,9 +351,25 @@ def _released() -> dict[str, object]:
 
 def _write(context: ToolContext, changes: Mapping[str, dict[str, object]], names: list[str]) -> None:
     agent, state = context.agent_name, context.state
-    state.update({skill_key(agent, name): record for name, record in changes.items()})
+    records = {**_settled(state, agent), **changes}
+    state.update({skill_key(agent, name): record for name, record in records.items()})
     if not _schema_refuses(context, state_key(agent)):
-        state[state_key(agent)] = names
+        listed = list(dict.fromkeys(names))  # two toolsets may have loaded the same skill
+        state[state_key(agent)] = listed
+        state[written_key(agent)] = list(listed)
+
+
+def _settled(state: Any, agent: str) -> dict[str, dict[str, object]]:
+    """Our keys as somebody else's edit of the list wants them; once we write the list, nothing else tells of it."""
+    stored = {found.name: found for found in _stored(state, agent)}
+    changes: dict[str, dict[str, object]] = {}
+    for name, record in _own_records(state, agent).items():
+        if name not in stored:
+            if record.get("active"):
+                changes[name] = _released()
+        elif not record.get("active") or _from_state(name, record) != stored[name]:
+            changes[name] = _as_state(stored[name])
+    return changes
 
 
 def _schema_refuses(context: ToolContext, key: str) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events import ApprovalDecided, ApprovalRequested, Events, origin_of
 from adk_skills_agent.adk.permissions import SKILL, Action, Decision, Keep, Permissions, Verdict
+from adk_skills_agent.adk.retry_guard import call_key
 from adk_skills_agent.catalog.approved import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode
 
@@ -59,12 +60,23 @@ async def permit(
     Raises:
         SkillsError: The skill cannot be read, so its version is not known.
     """
-    return await approve(tool_context, skill, runtime.permissions.decide(skill, action, target), runtime)
+    return (await weigh(tool_context, skill, runtime.permissions.decide(skill, action, target), runtime)).refusal
 
 
-async def approve(
-    tool_context: ToolContext, skill: KnownSkill, decision: Decision, runtime: SkillRuntime
-) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What came of a decision.
+
+    Attributes:
+        refusal: The tool's answer when the call may not go on, else None.
+        version: Of the skill that was approved: nothing else may run. Empty when no approval was needed.
+    """
+
+    refusal: dict[str, Any] | None = None
+    version: str = ""
+
+
+async def weigh(tool_context: ToolContext, skill: KnownSkill, decision: Decision, runtime: SkillRuntime) -> Weighed:
     """Act on a decision: go on, refuse, or ask and pause the invocation until the user answered.
 
     Args:
@@ -73,18 +85,23 @@ async def approve(
         decision: What the rules say.
         runtime: Its permissions say how long an approval may hold and where the owner's are; its events are told.
 
-    Returns:
-        As :func:`permit`.
+    A refusal is counted for what was to be done, whatever the arguments: a model that repeats it ends its turn.
 
     Raises:
         SkillsError: As :func:`permit`.
     """
     if decision.verdict is Verdict.ALLOW:
-        return None
+        return Weighed()
+    key = call_key("denied", skill.name, decision.action, decision.target)
+    if tool_context.tool_confirmation is None:
+        stopped = runtime.guard.refused(tool_context, "denied", key)
+        if stopped is not None:
+            return Weighed(stopped)
     question = _Question(tool_context, skill, decision, runtime.permissions, runtime.events)
-    if decision.verdict is Verdict.DENY:
-        return question.denied()
-    return await question.put()
+    refusal = question.denied() if decision.verdict is Verdict.DENY else await question.put()
+    if refusal is not None and refusal["error_code"] == ErrorCode.PERMISSION_DENIED:
+        refusal = runtime.guard.miss(tool_context, "denied", refusal, key)
+    return Weighed(refusal, question.version)
 
 
 async def may_stay_in_force(runtime: SkillRuntime, context: ReadonlyContext, skill: KnownSkill) -> bool:
@@ -182,7 +199,8 @@ class _Question:
         self._missing: tuple[str, ...] = ()
 
     @property
-    def _version(self) -> str:
+    def version(self) -> str:
+        """Of the skill that is approved or asked about; empty until :meth:`put` looked."""
         return self._approvals.version
 
     async def put(self) -> dict[str, Any] | None:
@@ -219,7 +237,7 @@ class _Question:
                 skill=self._skill.name,
                 action=self._decision.action,
                 target=self._decision.target,
-                version=self._version,
+                version=self.version,
                 subjects=self._missing,
                 rule=self._rule(),
                 reason=self._decision.reason,
@@ -238,12 +256,12 @@ class _Question:
         if asked is not None and not answer.confirmed:  # a refusal counts, whatever was approved or changed meanwhile
             self._missing = asked.subjects
             for subject in asked.subjects:
-                self._context.state[self._refusal_key(subject)] = self._version
+                self._context.state[self._refusal_key(subject)] = self.version
             self._tell_decision("rejected", "user")
             return self._rejection()
         if not self._missing:
             return None
-        if asked is None or asked.version != self._version or not set(self._missing) <= set(asked.subjects):
+        if asked is None or asked.version != self.version or not set(self._missing) <= set(asked.subjects):
             # google-adk puts no second question for one call, so the model has to make a new one.
             self._tell_decision("revoked", "change", reason="the skill changed after the question was asked")
             return _refusal(
@@ -253,16 +271,16 @@ class _Question:
             )
         kept = await self._keep(self._how_long(answer.payload))
         if self._decision.action == "activate":
-            self._context.state[self._approvals.loaded_key] = self._version
+            self._context.state[self._approvals.loaded_key] = self.version
         self._tell_decision("approved", "user", kept=kept)
         return None
 
     def _refused_before(self) -> bool:
-        return any(self._context.state.get(self._refusal_key(subject)) == self._version for subject in self._missing)
+        return any(self._context.state.get(self._refusal_key(subject)) == self.version for subject in self._missing)
 
     async def _keep(self, keep: Keep) -> Keep:
         if keep is Keep.OWNER:
-            lines = [Approval(self._skill.name, subject, self._version) for subject in self._missing]
+            lines = [Approval(self._skill.name, subject, self.version) for subject in self._missing]
             try:
                 await asyncio.to_thread(ApprovedSkills(self._permissions.approvals).add, lines)
             except ConfigError as error:
@@ -270,7 +288,7 @@ class _Question:
                 keep = Keep.SESSION
         if keep is Keep.SESSION:
             for subject in self._missing:
-                self._context.state[self._approvals.key(subject)] = self._version
+                self._context.state[self._approvals.key(subject)] = self.version
         return keep
 
     def _how_long(self, payload: object) -> Keep:
@@ -297,7 +315,7 @@ class _Question:
         )
 
     def _hint(self) -> str:
-        sentences = [f"{self._what()}? ({self._decision.reason}; version {self._version[:_SHOWN_DIGEST]})"]
+        sentences = [f"{self._what()}? ({self._decision.reason}; version {self.version[:_SHOWN_DIGEST]})"]
         if SKILL in self._missing:
             sentences.append("If you approve, its files may be read and its scripts may run in the sandbox.")
             if self._skill.allowed_tools:
@@ -315,7 +333,7 @@ class _Question:
                 "skill": self._skill.name,
                 "action": self._decision.action,
                 "target": self._decision.target,
-                "version": self._version,
+                "version": self.version,
                 "approves": list(self._missing),
             },
             "remember": self._permissions.remember.value,
@@ -334,7 +352,7 @@ class _Question:
                 kept=str(kept),
                 action=self._decision.action,
                 target=self._decision.target,
-                version=self._version,
+                version=self.version,
                 subjects=self._missing,
                 rule=self._rule(),
                 reason=reason or self._decision.reason,

@@ -140,7 +140,11 @@ class AuditLog:
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
                 lost, self._lost = self._lost, 0
                 self._writing = True
-            missing = self._write(batch, lost)
+            try:
+                missing = self._write(batch, lost)
+            except Exception:  # the thread must live: whoever flushes waits for it
+                logger.exception("the audit log %s lost %d events", self.path, len(batch))
+                missing = len(batch) + lost
             with self._changed:
                 self._lost += missing
                 self._writing = False
@@ -148,7 +152,16 @@ class AuditLog:
 
     def _write(self, events: list[SkillEvent], lost: int) -> int:
         """Append the events; return how many are missing in the file."""
-        lines = [_line(event) for event in events]
+        lines = []
+        unsaid = 0
+        for event in events:
+            try:
+                lines.append(_line(event))
+            except Exception:  # an event is the application's to make, with any value; the others are still written
+                logger.exception("an event has no line in the audit log %s", self.path)
+                unsaid += 1
+        told = len(lines)
+        lost += unsaid
         if lost:
             lines.append(_lost_line(lost))
         for done, line in enumerate(lines):
@@ -156,8 +169,7 @@ class AuditLog:
                 self._append(line)
             except OSError as error:
                 logger.error("the audit log %s cannot be written: %s", self.path, error.strerror)  # noqa: TRY400 - no trace for a full disk
-                said = min(len(events), done)
-                return len(events) - said + lost
+                return told - min(told, done) + lost
         return 0
 
     def _append(self, line: bytes) -> None:

@@ -27,7 +27,7 @@ class DiskSkill(KnownSkill):
     def __init__(self, skill: Skill, scope: Scope = Scope.EXPLICIT) -> None:
         self._skill = skill
         self._scope = scope
-        self._version = FolderVersion(str(skill.skill_dir), skill.name)
+        self._version = FolderVersion(str(skill.skill_dir), skill.name, skill.without)
 
     def __repr__(self) -> str:
         return f"DiskSkill({self.name!r})"
@@ -95,6 +95,10 @@ class DiskSkill(KnownSkill):
         """The digest of the whole folder; computed again only when a stamp of a file moved."""
         self._skill.read_bytes(self._skill.location.name, 1)  # refuses a folder that was replaced by a link
         return self._version.now()
+
+    def copy_digest(self, version: str) -> str:
+        """The same: the version is what the sandbox's copy counts."""
+        return version
 
     def stamp(self) -> object | None:
         """Of every file of the folder."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, KnownSkill
 from adk_skills_agent.catalog.scopes import Scope
+from adk_skills_agent.errors import CHANGED, SkillChanged
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
@@ -70,8 +71,18 @@ class EditedSkill(KnownSkill):
 
     def version(self) -> str:
         """Another version than the original's: what was approved of that one is not approved of this."""
-        text = f"{self._original.version()}\0{self._instructions}"
+        return self._version_over(self._original.version())
+
+    def _version_over(self, original: str) -> str:
+        text = f"{original}\0{self._instructions}"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def copy_digest(self, version: str) -> str:
+        """The original's, whose folder it is."""
+        original = self._original.version()
+        if self._version_over(original) != version:
+            raise SkillChanged(CHANGED)
+        return self._original.copy_digest(original)
 
     def files(self) -> tuple[str, ...]:
         """The original's."""

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.adk.active_skills import skill_key, state_key
+from adk_skills_agent.adk.active_skills import own_keys
 from adk_skills_agent.adk.committing import commit
 from adk_skills_agent.adk.permissions import Verdict
 from adk_skills_agent.adk.tools.load_skill import tell_of_activation, version_of
@@ -51,13 +51,13 @@ async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -
     if not names:
         return Asked()
     agent, invocation = tool_context.agent_name, tool_context.invocation_id
-    handled = f"adk_skills_asked:{agent}"
+    handled = f"_adk_skills_asked:{agent}"
     before = runtime.active.active(tool_context)
     waiting: list[str] = []
     if tool_context.state.get(handled) != invocation:
         waiting = [name for name in names if not await _activated(runtime, tool_context, name)]
         tool_context.state[handled] = invocation
-        await commit(tool_context, (handled, state_key(agent), skill_key(agent, "")))
+        await commit(tool_context, (handled, *own_keys(agent)))
     active = runtime.active.active(tool_context)
     told = [f"The user asked for the skill {name} by name; it is loaded. Use it." for name in names if name in active]
     load = runtime.tool_name("load_skill")
@@ -77,6 +77,9 @@ async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str
         version = await version_of(skill)
     except SkillsError as error:
         logger.warning("the skill %s that the user asked for cannot be read: %s", name, error.message)
+        return False
+    except Exception:  # an object in memory may raise anything; the run goes on without it
+        logger.exception("the skill %s that the user asked for cannot be read", name)
         return False
     activation = runtime.active.activate(tool_context, skill.name, tokens=text.tokens, digest=text.digest)
     tell_of_activation(runtime, tool_context, skill, text, activation, version, how="user")

@@ -22,11 +22,13 @@ class FolderVersion:
     Args:
         folder: Absolute path.
         name: The skill's name, for sentences.
+        without: Folders below it that the sandbox's copy leaves out.
     """
 
-    def __init__(self, folder: str, name: str) -> None:
+    def __init__(self, folder: str, name: str, without: tuple[str, ...] = ()) -> None:
         self._folder = folder
         self._name = name
+        self._without = without
         self._lock = threading.Lock()
         self._known: tuple[Snapshot, str] | None = None
 
@@ -53,7 +55,7 @@ class FolderVersion:
                 with self._lock:
                     if self._known is not None and self._known[0] == before:
                         return self._known[1]
-                digest = copy_skill(self._folder, None).digest
+                digest = copy_skill(self._folder, None, self._without).digest
                 if snapshot(self._folder) == before:
                     if all(_is_settled(stamp, looked_at) for stamp in before):
                         with self._lock:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from adk_skills_agent.adk.known_skill import SKILL_FILE
 from adk_skills_agent.adk.script_call import ScriptCall, ScriptRun
-from adk_skills_agent.errors import ErrorCode, InvalidArguments
+from adk_skills_agent.errors import ErrorCode, InvalidArguments, SkillChanged
 from adk_skills_agent.scripts import ScriptArguments, build_argv
 from adk_skills_agent.scripts.arguments import check_text
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, cut
@@ -72,6 +72,10 @@ class EnvironmentRunner:
             await self._place(environment, call, root)
             command = f"cd {shlex.quote(str(root))} && {shlex.join([*interpreter, *argv])}"
             result = await environment.execute(command, timeout=runtime.foreign_timeout)
+            if not isinstance(getattr(result, "stdout", None), str):
+                raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
+        except SkillChanged:
+            raise
         except Exception as error:  # each environment has its own exceptions; the model gets one code for all
             logger.exception("Error executing script '%s' from skill '%s' in environment", call.path, call.skill.name)
             text = f"Failed to execute script '{call.asked[:80]}' in environment:\n{type(error).__name__}: {error}"
@@ -101,9 +105,11 @@ class EnvironmentRunner:
         async with placed.turn:
             version = await asyncio.to_thread(call.skill.version)
             key = str(root)
+            await asyncio.to_thread(call.check_version)
             if placed.versions.get(key) != version or not await _is_there(environment, call, root):
                 placed.versions.pop(key, None)
                 await _write_all(environment, call.skill, root)
+                await asyncio.to_thread(call.check_version)
                 placed.versions[key] = version
         for file in call.inputs:
             await environment.write_file(_path(root / file.path), file.content)

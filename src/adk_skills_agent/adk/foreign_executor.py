@@ -93,6 +93,9 @@ async def run_in_executor(
         execute = executor.execute_code
         invocation = tool_context.get_invocation_context()
         result = await in_thread(lambda: execute(invocation, code_input), runtime.foreign_timeout + _GRACE_SECONDS)
+        if not hasattr(result, "stdout"):
+            raise TypeError(f"the executor answered with a {type(result).__name__} instead of a result")
+        told = _told(result, shell, nonce)
     except SystemExit as error:
         return _exited(call, error)
     except TooLate:
@@ -103,7 +106,7 @@ async def run_in_executor(
     except Exception as error:  # each executor has its own exceptions; the model gets one code for all
         logger.exception("Error executing script '%s' from skill '%s'", call.path, call.skill.name)
         return ScriptRun(_failed(call, f"\n{type(error).__name__}: {error}", runtime))
-    return await _run_of(runtime, tool_context, call, _told(result, shell, nonce))
+    return await _run_of(runtime, tool_context, call, told)
 
 
 def google_argv(call: ScriptCall) -> list[str]:
@@ -174,6 +177,7 @@ def _raise(error: BaseException) -> Any:
 
 def _program(call: ScriptCall, argv: list[str], shell: bool, seconds: float, nonce: str | None) -> str:
     files, executable = _files(call.skill)
+    call.check_version()
     total = sum(len(content) for content in files.values())
     if total > PAYLOAD_BYTES:
         logger.warning(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from google.adk.skills.models import Frontmatter, Resources, Script, Skill
 from pydantic import PrivateAttr
@@ -10,6 +10,7 @@ from pydantic import PrivateAttr
 from adk_skills_agent.adk.edited_skill import EditedSkill
 from adk_skills_agent.adk.known_skill import KnownSkill
 from adk_skills_agent.adk.memory_skill import MemorySkill
+from adk_skills_agent.errors import CatalogError
 
 if TYPE_CHECKING:
     from adk_skills_agent.adk.memory_folders import MemoryFolders
@@ -89,3 +90,19 @@ def as_object(skill: KnownSkill) -> Skill:
 def from_object(skill: Skill, folders: MemoryFolders) -> KnownSkill:
     """The skill behind a google-adk object. May block for one that :func:`as_object` made."""
     return skill.known() if isinstance(skill, DiskBackedSkill) else MemorySkill(skill, folders)
+
+
+def registry_skill(found: object, name: str, folders: MemoryFolders) -> KnownSkill | None:
+    """What a registry gave for a name; it may be anything, whatever the signature says.
+
+    The name that was asked for is the skill's name here, as with google-adk, though its frontmatter may have another.
+
+    Raises:
+        CatalogError: It is no skill.
+    """
+    if found is None:
+        return None
+    if not all(hasattr(found, part) for part in ("name", "frontmatter", "instructions", "resources")):
+        raise CatalogError(f"the registry answered with a {type(found).__name__}, which is no skill")
+    known = from_object(cast("Skill", found), folders)
+    return known if known.name == name else MemorySkill(cast("Skill", found), folders, name)

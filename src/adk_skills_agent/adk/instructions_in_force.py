@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.genai import types
 
-from adk_skills_agent.adk.active_skills import ActiveSkill, skill_key, state_key
+from adk_skills_agent.adk.active_skills import ActiveSkill, own_keys
 from adk_skills_agent.adk.approvals import may_stay_in_force
 from adk_skills_agent.adk.committing import commit
 from adk_skills_agent.adk.events import SkillDropped, origin_of
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_OTHER_AGENT = re.compile(r"\A\[(?P<agent>[^\]\n]+)\] `(?:\w+_)?(?:load_skill|use_skill)` tool returned result:")
+_OTHER_AGENT = re.compile(r"\A\[(?P<agent>[^\]\n]+)\] `(?:[^`\s]*_)?(?:load_skill|use_skill)` tool returned result:")
 """How google-adk shows an agent the tool answers of another."""
 _SKILL_NAME = re.compile(r"'skill_name': '([^']*)'")
+_UNREADABLE = "it cannot be read. Go on without it, and tell the user."
 _LEFT_OUT = frozenset({"instructions", "frontmatter", "files", "more_files"})
 """Of an answer that is replaced: what the system instruction says, or said, of the skill."""
 
@@ -46,7 +47,8 @@ class InForce:
     Attributes:
         texts: By name, in the order of activation.
         changed: Those whose file is not the one that was loaded.
-        lost: Skills that were active and are not any more, with the reason for the model.
+        lost: Skills that were active and are not any more, with the reason for the model; empty for one that the model
+            must not know.
     """
 
     texts: dict[str, SkillText] = field(default_factory=dict)
@@ -60,14 +62,15 @@ class InForce:
             resource_tool: The tool that reads files of a skill.
             unload_tool: The tool that releases a skill, when the model has it.
         """
-        if not self.texts and not self.lost:
+        told = {name: why for name, why in self.lost.items() if why}
+        if not self.texts and not told:
             return ""
         parts = ["<active_skills>"]
         if self.texts:
             release = f" When the task of one is finished, you may call {unload_tool}." if unload_tool else ""
             parts.append(f"These skills are loaded. Follow their instructions; do not load them again.{release}")
         parts += [text.block(resource_tool, name in self.changed) for name, text in self.texts.items()]
-        parts += [f"The skill {name} is not active any more: {why}" for name, why in self.lost.items()]
+        parts += [f"The skill {name} is not active any more: {why}" for name, why in told.items()]
         parts.append("</active_skills>")
         return "\n".join(parts)
 
@@ -86,13 +89,16 @@ async def put_in_force(
         llm_request: The request.
         unloadable: Whether the model has the tool that releases a skill.
     """
+    adopted = runtime.active.adopt(tool_context, _toolsets_of(tool_context), runtime.source.local)
+    expired = runtime.active.expire(tool_context)
+    for name in expired:
+        runtime.events.emit(SkillDropped(origin=origin_of(tool_context), skill=name, reason="expired"))
     found = await _in_force(runtime, tool_context)
     mended = runtime.active.mend_list(tool_context)
     if found.lost:
         runtime.active.deactivate(tool_context, *found.lost)
-    if found.lost or mended:
-        agent = tool_context.agent_name
-        await commit(tool_context, (state_key(agent), skill_key(agent, "")))
+    if found.lost or mended or adopted or expired:
+        await commit(tool_context, own_keys(tool_context.agent_name))
     unload = runtime.tool_name("unload_skill") if unloadable else None
     block = found.block(runtime.tool_name("load_skill_resource"), unload)
     if block:
@@ -101,6 +107,13 @@ async def put_in_force(
     if contents:
         load = runtime.tool_name("load_skill")
         contents[:] = [_without_bodies(content, load, found.texts) for content in contents]
+
+
+def _toolsets_of(tool_context: ToolContext) -> set[str]:
+    """What the toolsets of the agent sign their activations with."""
+    tools = getattr(tool_context.get_invocation_context().agent, "tools", None)
+    runtimes = [getattr(tool, "runtime", None) for tool in tools] if isinstance(tools, list) else []
+    return {runtime.active.tool for runtime in runtimes if runtime is not None and hasattr(runtime, "active")}
 
 
 async def _in_force(runtime: SkillRuntime, tool_context: ToolContext) -> InForce:
@@ -134,8 +147,13 @@ async def _text_of(runtime: SkillRuntime, tool_context: ToolContext, record: Act
         text = await runtime.text(skill, tool_context)
     except SkillsError as error:
         logger.warning("the active skill %s cannot be read: %s", record.name, error.message)
+        if isinstance(error, SkillNotFound) and runtime.source.hides(record.name):
+            return ""  # the model must not know that there is such a skill
         known = None if isinstance(error, SkillNotFound) else runtime.last_text(record.name)
-        return known if known is not None else "it cannot be read. Go on without it, and tell the user."
+        return known if known is not None else _UNREADABLE
+    except Exception:  # an object in memory may raise anything; one skill is not to end the session
+        logger.exception("the active skill %s cannot be read", record.name)
+        return _UNREADABLE
     return text
 
 

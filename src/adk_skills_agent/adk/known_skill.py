@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.catalog.scopes import Scope
-from adk_skills_agent.errors import ResourceNotFound, ScriptNotFound
+from adk_skills_agent.errors import CHANGED, ResourceNotFound, ScriptNotFound, SkillChanged
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
@@ -130,6 +130,19 @@ class KnownSkill(ABC):
             SkillsError: It cannot be put on the disk.
         """
 
+    def copy_digest(self, version: str) -> str:
+        """What the sandbox's copy of :meth:`local` has to hold to be of this version; empty when it cannot differ.
+
+        Args:
+            version: That was approved.
+
+        Raises:
+            SkillChanged: This version is none of the skill's any more.
+        """
+        if self.version() != version:
+            raise SkillChanged(CHANGED)
+        return ""
+
     def stamp(self) -> object | None:
         """Equal to the last one while nothing of the skill changed, without reading a file; None when unknown."""
         return None
@@ -149,6 +162,11 @@ class KnownSkill(ABC):
     def injects_state(self) -> bool:
         """Whether ``{var}`` in its instructions is replaced by the session's state."""
         return self.metadata.get("adk_inject_state") is True
+
+
+def is_skill_file(path: str) -> bool:
+    """Whether a path of a skill is that of its instructions, however it is spelled."""
+    return path.casefold() == SKILL_FILE.casefold()
 
 
 def wanted_tools(text: str | None) -> tuple[str, ...]:

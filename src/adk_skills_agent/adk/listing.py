@@ -72,7 +72,8 @@ class SkillListing:
         items = self.skills.list_metadata()
         names = tuple(item.name for item in items)
         enum_tokens = estimate_tokens('","'.join(names)) + 2
-        if enum_tokens <= self.budget_tokens * ENUM_SHARE:
+        # An enum would keep a model from the names that only the registry knows.
+        if self.skills.registry is None and enum_tokens <= self.budget_tokens * ENUM_SHARE:
             text = fit_catalog(items, self.budget_tokens - enum_tokens, search_hint=self._search_hint)
             if not text.dropped:
                 return text, names

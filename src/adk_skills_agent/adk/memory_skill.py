@@ -27,19 +27,21 @@ class MemorySkill(KnownSkill):
     Args:
         skill: google-adk's object; a subclass or a double may answer lazily.
         folders: Where it is written when something must run or mount it.
+        name: What a registry calls it, when that is not the name in its frontmatter.
     """
 
-    def __init__(self, skill: google.adk.skills.Skill, folders: MemoryFolders) -> None:
+    def __init__(self, skill: google.adk.skills.Skill, folders: MemoryFolders, name: str | None = None) -> None:
         self.object = skill
         self._folders = folders
+        self._name = name
 
     def __repr__(self) -> str:
         return f"MemorySkill({self.name!r})"
 
     @property
     def name(self) -> str:
-        """Of the frontmatter."""
-        return self.object.name
+        """Of the frontmatter, unless a registry has another."""
+        return self.object.name if self._name is None else self._name
 
     @property
     def description(self) -> str:
@@ -127,13 +129,14 @@ class MemorySkill(KnownSkill):
         """Written to a private folder, once for each version; google-adk has no exec bits, so none is set."""
         from adk_skills_agent.catalog import Skill
 
-        if "/" in self.name or not is_readable_name(self.name):
+        name = self.name if self._name is None else self._name.replace("/", "-")
+        if "/" in name or not is_readable_name(name):
             raise CatalogError(f"The name {self.name[:80]!r} cannot be the name of a folder.")
         files = self._content()
         files[SKILL_FILE] = self._skill_file()
-        folder = self._folders.folder(self.name, self.version(), files)
+        folder = self._folders.folder(name, self.version(), files)
         # Not read back from the file: the catalog would repair a name that google-adk accepts.
-        return Skill(SkillMetadata(self.name, self.description, str(folder / SKILL_FILE)))
+        return Skill(SkillMetadata(name, self.description, str(folder / SKILL_FILE)))
 
     def _content(self) -> dict[str, bytes]:
         found = {path: self._content_of(path) for path in self.files()}

@@ -5,7 +5,8 @@ like this:
 
 1. A skill that is denied does not exist for the agent, and no narrower rule brings a part of it back.
 2. Among the rules of one kind that match, the most specific wins: one without wildcards beats one with, then the one
-   with more fixed characters; between equals ``deny`` beats ``ask``, and ``ask`` beats ``allow``.
+   with more fixed characters; between equals ``deny`` beats ``ask``, and ``ask`` beats ``allow``. Names are compared
+   without regard to letter case and Unicode normal form; a tool has the toolset's prefix or not, as the rule likes.
 3. For a script, a rule under ``scripts`` beats one under ``tools``. A rule for a script or tool comes on top of the
    skill's own: both must let it pass. Only an ``allow`` that names its skill without wildcards stands alone.
 4. Where no rule speaks: a skill of the project asks the first time (``project_skills``), any other follows ``default``.
@@ -13,12 +14,15 @@ like this:
    run in the sandbox. A tool that a skill brings is asked for by itself when the skill was, except when the skill's
    ``allowed-tools`` names it: that request counts once this very version of the skill was approved.
 
+To read a skill's SKILL.md is to load it. A tool that is denied for one active skill is denied, whoever else brings it.
 ``allowed-tools`` never beats a rule, and nothing here changes a limit of the sandbox.
 """
 
 from __future__ import annotations
 
+import copy
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -160,6 +164,7 @@ class Permissions:
         self.approvals = approvals
         self.rules = (*_rules("skills", skills), *_rules("scripts", scripts), *_rules("tools", tools))
         self._matchers = [(rule, _pattern(rule).match) for rule in self.rules]
+        self._prefix = ""
 
     def __repr__(self) -> str:
         rules = ", ".join(map(str, self.rules))
@@ -175,6 +180,16 @@ class Permissions:
         from adk_skills_agent.adk.permissions_file import load_permissions
 
         return load_permissions(path)
+
+    def with_prefix(self, prefix: str) -> Permissions:
+        """The same rules where the model sees tools with a prefix: a rule may name them with it or without.
+
+        Args:
+            prefix: With its underscore, or empty.
+        """
+        prefixed = copy.copy(self)
+        prefixed._prefix = prefix
+        return prefixed
 
     def hides(self, name: str, scope: Scope = Scope.EXPLICIT) -> bool:
         """Whether the agent must not know that this skill exists.
@@ -225,30 +240,38 @@ class Permissions:
 
     def _of_target(self, skill: str, action: Action, target: str) -> Rule | None:
         if action == "tool":
-            return self._best("tools", f"{skill}/{target}")
+            return self._best("tools", f"{skill}/{target}", f"{skill}/{self._prefix}{target}")
         if action == "run":
             script = self._best("scripts", f"{skill}/{target}", f"{skill}/{target.removeprefix('scripts/')}")
             if script is not None:
                 return script
-        named = [rule for rule in self.rules if rule.kind == "tools" and rule.pattern in OWN_TOOLS[action]]
+        own = {*OWN_TOOLS[action], *(folded(self._prefix + name) for name in OWN_TOOLS[action])}
+        named = [rule for rule in self.rules if rule.kind == "tools" and folded(rule.pattern) in own]
         return max(named, key=lambda rule: rule.rank, default=None)
 
     def unknown(self, skills: Iterable[str]) -> list[str]:
         """One sentence for each rule that spells out a skill which is not among ``skills``."""
         names = list(skills)
+        known = set(map(folded, names))
         sentences = []
         for rule in self.rules:
             skill, slash, _ = rule.pattern.partition("/")
             spelled_out = (slash or rule.kind == "skills") and not _WILDCARD.search(skill)
-            if spelled_out and not any(re.fullmatch(re.escape(skill), name, re.IGNORECASE) for name in names):
+            if spelled_out and folded(skill) not in known:
                 close = nearest(skill, names)
                 hint = f" Nearest: {', '.join(close)}." if close else ""
                 sentences.append(f"The rule '{rule}' is for a skill this agent does not have.{hint}")
         return sentences
 
-    def _best(self, kind: str, *texts: str) -> Rule | None:
+    def _best(self, kind: str, *names: str) -> Rule | None:
+        texts = list(map(folded, names))
         matching = [rule for rule, matches in self._matchers if rule.kind == kind and any(map(matches, texts))]
         return max(matching, key=lambda rule: rule.rank, default=None)
+
+
+def folded(name: str) -> str:
+    """A name as it is compared: a "deny" must not miss what it is for by a capital letter or a normal form."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
 def subject_of(action: Action, target: str) -> str:
@@ -278,9 +301,8 @@ def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None
 
 def _pattern(rule: Rule) -> re.Pattern[str]:
     """For the skill's name, or for ``skill/path`` and ``skill/tool``, where a name alone means any skill."""
-    if rule.kind == "skills":  # a "deny" must not miss its skill for a capital letter
-        return re.compile(translate(rule.pattern), re.IGNORECASE)
-    return re.compile(translate(rule.pattern if "/" in rule.pattern else f"*/{rule.pattern}"))
+    pattern = folded(rule.pattern)
+    return re.compile(translate(pattern if rule.kind == "skills" or "/" in pattern else f"*/{pattern}"))
 
 
 def _rules(kind: str, patterns: Mapping[str, Verdict | str] | None) -> list[Rule]:

@@ -84,8 +84,10 @@ def _from_toml(path: Path, text: str) -> tuple[dict[str, Any], _Lines]:
 
     try:
         table: object = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The file of permissions {path} is no TOML: {error}.") from None
+    except (RecursionError, ValueError) as error:  # Python reads no number of more than 4,300 digits
+        raise ConfigError(f"The file of permissions {path}{_long_number(text)} is no TOML: {error}.") from None
     for part in TABLE.split("."):
         table = table.get(part) if isinstance(table, Mapping) else None
     if table is None:
@@ -93,6 +95,12 @@ def _from_toml(path: Path, text: str) -> tuple[dict[str, Any], _Lines]:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{path}: {TABLE} must be a table of settings, not of type {type(table).__name__}.")
     return dict(table), _toml_lines(text)
+
+
+def _long_number(text: str) -> str:
+    """Where the number is that was too long to be read; empty when it is not found."""
+    found = re.search(r"[\d_]{4301,}", text)
+    return f", line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
 
 
 def _toml_lines(text: str) -> _Lines:
@@ -119,7 +127,11 @@ def _toml_lines(text: str) -> _Lines:
 def _from_yaml(path: Path, text: str) -> tuple[dict[str, Any], _Lines]:
     import yaml
 
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:  # a character that YAML forbids
+        number = text.count("\n", 0, error.position) + 1
+        raise ConfigError(f"The file of permissions {path}, line {number} is no YAML: {error.reason}.") from None
     try:
         node = loader.get_single_node()
         if node is None:
@@ -131,7 +143,7 @@ def _from_yaml(path: Path, text: str) -> tuple[dict[str, Any], _Lines]:
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"The file of permissions {path}{line} is no YAML: {error.problem}.") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"The file of permissions {path} is no YAML: {error}.") from None
+        raise ConfigError(f"The file of permissions {path}{_long_number(text)} is no YAML: {error}.") from None
     finally:
         loader.dispose()
 

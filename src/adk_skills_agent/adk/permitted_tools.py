@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.answers import failure
 from adk_skills_agent.adk.approvals import permit
+from adk_skills_agent.adk.final_text import say_final_text
 from adk_skills_agent.adk.permissions import Verdict
 from adk_skills_agent.errors import SkillsError
 
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 def permitted_tools(runtime: SkillRuntime, tools: Iterable[BaseTool], active: Sequence[KnownSkill]) -> list[BaseTool]:
     """The tools an agent may have for its active skills.
 
-    A tool that several skills bring is as free as the freest of them makes it.
+    A tool that several skills bring is as free as the freest of them makes it, except that ``deny`` always wins.
 
     Args:
         runtime: The toolset's permissions.
@@ -37,6 +38,8 @@ def permitted_tools(runtime: SkillRuntime, tools: Iterable[BaseTool], active: Se
     for tool in tools:
         bringing = [skill for skill in active if tool.name in skill.additional_tools]
         verdicts = [(runtime.permissions.decide(skill, "tool", tool.name).verdict, skill) for skill in bringing]
+        if any(verdict is Verdict.DENY for verdict, _ in verdicts):
+            continue
         asking = [skill for verdict, skill in verdicts if verdict is Verdict.ASK]
         if any(verdict is Verdict.ALLOW for verdict, _ in verdicts):
             offered.append(tool)
@@ -57,7 +60,10 @@ def _asking_first(runtime: SkillRuntime, tool: BaseTool, skill: KnownSkill) -> B
             refusal = await permit(runtime, tool_context, skill, "tool", name)
         except SkillsError as error:
             return failure(error)
-        return refusal if refusal is not None else await run(args=args, tool_context=tool_context)
+        if refusal is None:
+            return await run(args=args, tool_context=tool_context)
+        await say_final_text(tool_context, refusal)
+        return refusal
 
     asking = copy.copy(tool)
     asking.run_async = run_async  # type: ignore[method-assign]  # of this copy alone, as google-adk does for prefixes

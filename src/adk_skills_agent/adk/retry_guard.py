@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.events import Events
     from adk_skills_agent.adk.skill_limits import SkillLimits
 
-Kind = Literal["script", "resource", "skill", "executor", "run", "repeat"]
+Kind = Literal["script", "resource", "skill", "executor", "run", "repeat", "denied"]
 """A wrong script path, a wrong path of a file, an unknown skill, no way to run scripts, a run that fails again and
-again in the same way, a call whose answer the model already has."""
+again in the same way, a call whose answer the model already has, a call that the owner or the user forbade."""
 
 USER_TEXT = "final_text"
 """The key of a refusal with the sentence for the user."""
@@ -40,9 +40,12 @@ _KEYS: Mapping[str, str] = {
     "executor": "temp:_adk_skill_no_code_executor_count_",
     "run": "temp:_adk_skill_same_failure_count_",
     "repeat": "temp:_adk_skill_repeated_call_count_",
+    "denied": "temp:_adk_skill_denied_call_count_",
 }
 _FATAL = "temp:_adk_skill_fatal_"
 _CALLS = "temp:_adk_skill_calls_"
+_OWN = "temp:_adk_skill_own_count_"
+_SAME = "temp:_adk_skill_same_answer_"
 _REPEATED = "You have the answer to this call already."
 _WHAT: Mapping[str, str] = {
     "script": "script lookup failure #{count} this invocation. Do not retry any script path",
@@ -51,6 +54,7 @@ _WHAT: Mapping[str, str] = {
     "executor": "failure #{count} this invocation. Do not retry; no script can run here",
     "run": "failure #{count} of this very call. Do not retry it",
     "repeat": "call #{count} for the same answer. Do not retry it; use what you have",
+    "denied": "refusal #{count} of this. Do not retry it",
 }
 _FOR_THE_USER: Mapping[str, str] = {
     "script": "I could not find a script that I needed, so I stopped here.",
@@ -59,10 +63,14 @@ _FOR_THE_USER: Mapping[str, str] = {
     "executor": "I cannot run scripts here, so I stopped.",
     "run": "A script kept failing in the same way, so I stopped here.",
     "repeat": "I made no progress with this task, so I stopped here.",
+    "denied": "I was not allowed to do what I needed, so I stopped here.",
 }
 _MAX_ERROR_CHARS = 200
 _LEAST_SHOWN = 40
-_PER_CALL = frozenset({"run", "repeat"})
+_SHARED = frozenset({"script", "resource"})
+"""Kinds that google-adk counts for all agents of an invocation together. Its codes say so; but nobody is refused before
+their own count is too high: an agent is not to end for what another one missed."""
+_PER_CALL = frozenset({"run", "repeat", "denied"})
 """Kinds that are counted for each call by itself; the others for all of their kind together."""
 
 
@@ -72,9 +80,11 @@ class RetryGuard:
     Args:
         limits: ``misses`` and ``identical_failures``.
         events: Who is told of every counted miss.
+        toolset: What tells the toolset from others of the same agent.
     """
 
-    def __init__(self, limits: SkillLimits, events: Events | None = None) -> None:
+    def __init__(self, limits: SkillLimits, events: Events | None = None, toolset: str = "") -> None:
+        self._toolset = toolset
         self._limits = limits
         self._events = events
 
@@ -84,12 +94,12 @@ class RetryGuard:
         Args:
             tool_context: The call.
             kind: What it may miss.
-            key: Which call it is, for ``run``; see :func:`call_key`.
+            key: Which call it is, for ``run`` and ``denied``; see :func:`call_key`.
         """
         fatal = tool_context.state.get(self._fatal_key(tool_context, kind, key))
         if not isinstance(fatal, Mapping):
             return None
-        turn = _model_answer(tool_context)
+        turn = model_answer(tool_context)
         if turn is not None and turn == fatal.get("turn"):
             return None  # made together with the call that was answered fatally
         code = str(fatal.get("code") or "")
@@ -112,11 +122,10 @@ class RetryGuard:
             error: The answer as it would be without the guard.
             key: What was asked for; for ``run`` and ``repeat`` the call (:func:`call_key`).
         """
-        counter = self._counter_key(tool_context, kind, key)
-        before = tool_context.state.get(counter)
-        count = (before if isinstance(before, int) and not isinstance(before, bool) else 0) + 1
-        tool_context.state[counter] = count
-        allowed = self._limits.identical_failures if kind == "run" else self._limits.misses
+        count = own = _one_more(tool_context, self._counter_key(tool_context, kind, key))
+        if kind in _SHARED:
+            own = _one_more(tool_context, f"{_OWN}{kind}_{self._whose(tool_context)}")
+        allowed = self._limits.identical_failures if kind in {"run", "denied"} else self._limits.misses
         fatal = count > allowed
         answer = dict(error)
         if fatal:
@@ -124,8 +133,10 @@ class RetryGuard:
             answer["error_code"] = code if code.endswith("_FATAL") else f"{code}_FATAL"
             answer["error"] = _fatal_sentence(kind, str(error.get("error") or ""), count)
             known = tool_context.state.get(self._fatal_key(tool_context, kind, key))
-            if not isinstance(known, Mapping):  # the first one counts: its siblings are excused, later turns are not
-                mark = {"code": answer["error_code"], "turn": _model_answer(tool_context)}
+            if own > allowed and not isinstance(
+                known, Mapping
+            ):  # the first one counts: its siblings are excused, later turns are not
+                mark = {"code": answer["error_code"], "turn": model_answer(tool_context)}
                 tool_context.state[self._fatal_key(tool_context, kind, key)] = mark
         if self._events is not None:
             event = GuardTripped(
@@ -151,16 +162,60 @@ class RetryGuard:
             free: How many calls are not counted: 1 where the first one tells something new.
         """
         refused = self.refused(tool_context, "repeat")
-        calls = f"{_CALLS}{turn_of(tool_context)}_{key}"
-        before = tool_context.state.get(calls)
-        count = (before if isinstance(before, int) and not isinstance(before, bool) else 0) + 1
-        tool_context.state[calls] = count
+        count = _one_more(tool_context, f"{_CALLS}{self._whose(tool_context)}_{key}")
         if count <= free:
             return dict(answer)
         if refused is not None:
             return refused
         counted = self.miss(tool_context, "repeat", {"error": _REPEATED, "error_code": "REPEATED_CALL"}, key)
         return counted if counted["error_code"].endswith("_FATAL") else dict(answer)
+
+    def spent(self, tool_context: ToolContext, key: str) -> dict[str, Any] | None:
+        """The refusal of a call that got the same answer too often; None when the call may go on.
+
+        Args:
+            tool_context: The call.
+            key: Which call it is.
+        """
+        known = tool_context.state.get(f"{_SAME}{turn_of(tool_context)}_{key}")
+        if not isinstance(known, Mapping) or known.get("spent") is not True:
+            return None
+        return self.refused(tool_context, "repeat")
+
+    def same_answer(self, tool_context: ToolContext, key: str, answer: Any, free: int) -> Any:
+        """Count a call that gets, word for word, the answer it got before: the answer, or the fatal one.
+
+        What was counted in another way during the call is left alone.
+
+        Args:
+            tool_context: The call.
+            key: Which call it is.
+            answer: What it gets.
+            free: How many calls with this answer are not counted.
+        """
+        if self._is_counted(tool_context) or tool_context.actions.requested_tool_confirmations:
+            return answer
+        slot = f"{_SAME}{turn_of(tool_context)}_{key}"
+        digest = call_key(answer)
+        known = tool_context.state.get(slot)
+        same = isinstance(known, Mapping) and known.get("answer") == digest
+        count = int(known["count"]) + 1 if same else 1
+        tool_context.state[slot] = {"answer": digest, "count": count, "spent": count > free}
+        if count <= free:
+            return answer
+        counted = self.miss(tool_context, "repeat", {"error": _REPEATED, "error_code": "REPEATED_CALL"}, key)
+        return counted if counted["error_code"].endswith("_FATAL") else answer
+
+    @staticmethod
+    def _is_counted(tool_context: ToolContext) -> bool:
+        """Whether this call was counted by one of the kinds, or refused."""
+        if tool_context.actions.skip_summarization is True:
+            return True
+        written = tool_context.actions.state_delta
+        counters = (*_KEYS.values(), _CALLS)
+        return isinstance(written, Mapping) and any(
+            bool(value) for key, value in written.items() if key.startswith(counters)
+        )
 
     def success(self, tool_context: ToolContext, kind: Kind, key: str | None = None) -> None:
         """A call that worked. Only what is counted for a call by itself is forgotten.
@@ -178,11 +233,22 @@ class RetryGuard:
                 tool_context.state[counter] = 0
 
     def _counter_key(self, tool_context: ToolContext, kind: Kind, key: str | None) -> str:
-        return f"{_KEYS[kind]}{turn_of(tool_context)}{_suffix(kind, key)}"
+        whose = turn_of(tool_context) if kind in _SHARED else self._whose(tool_context)
+        return f"{_KEYS[kind]}{whose}{_suffix(kind, key)}"
 
     def _fatal_key(self, tool_context: ToolContext, kind: Kind, key: str | None) -> str:
-        own = key if kind == "run" else None
-        return f"{_FATAL}{kind}_{turn_of(tool_context)}{_suffix(kind, own)}"
+        own = None if kind == "repeat" else key
+        return f"{_FATAL}{kind}_{self._whose(tool_context)}{_suffix(kind, own)}"
+
+    def _whose(self, tool_context: ToolContext) -> str:
+        return f"{turn_of(tool_context)}:{tool_context.agent_name}:{self._toolset}"
+
+
+def _one_more(tool_context: ToolContext, counter: str) -> int:
+    before = tool_context.state.get(counter)
+    count = (before if isinstance(before, int) and not isinstance(before, bool) else 0) + 1
+    tool_context.state[counter] = count
+    return count
 
 
 def call_key(*parts: object) -> str:
@@ -203,7 +269,7 @@ def _fatal_sentence(kind: Kind, error: str, count: int) -> str:
     return head + tail
 
 
-def _model_answer(tool_context: ToolContext) -> str | None:
+def model_answer(tool_context: ToolContext) -> str | None:
     """The id of the model's answer that made this call; None when that cannot be told."""
     call = tool_context.function_call_id
     if not isinstance(call, str) or not call:

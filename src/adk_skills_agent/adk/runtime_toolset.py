@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from google.adk.tools.base_toolset import BaseToolset
 
+from adk_skills_agent.adk.absent_tools import answer_undeclared
 from adk_skills_agent.adk.events import SkillDropped, origin_of
 from adk_skills_agent.adk.explicit_activation import activate_mentioned
 from adk_skills_agent.adk.instructions_in_force import put_in_force
@@ -86,6 +87,7 @@ class RuntimeToolset(BaseToolset):
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """The tools that can work now: none without skills (C27), those that active skills bring at the end."""
         runtime = self.runtime
+        runtime.users.add(self)
         await runtime.source.refresh_if_due()
         if runtime.empty:
             return []
@@ -100,16 +102,23 @@ class RuntimeToolset(BaseToolset):
         if readonly_context is not None:
             names = runtime.active.active(readonly_context)
             tools += await self._brought_by(names, [tool.name for tool in tools], readonly_context)
+            unload = self.unload_tool()
+            if unload is not None:
+                tools.append(unload)  # at the end: what comes and goes there leaves the others' place alone
         return [tool for tool in tools if self._is_tool_selected(tool, readonly_context)]
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
         """Say which skills there are and put the active ones in force."""
         runtime = self.runtime
+        runtime.users.add(self)
         await runtime.source.refresh_if_due()
         environment = runtime.environment
         if environment is not None and not environment.is_initialized:
             await environment.initialize()
         if runtime.empty:
+            # All skills are gone, in the middle of a session maybe: what was active is released, and said once.
+            self._answer_for_absent((), tool_context, llm_request)
+            await put_in_force(runtime, tool_context, llm_request)
             return
         working = await self._working_tools(tool_context)
         selected = [tool for tool in working if self._is_tool_selected(tool, tool_context)]
@@ -123,7 +132,10 @@ class RuntimeToolset(BaseToolset):
             llm_request.append_instructions(told)
         if asked.activated:
             llm_request.append_tools(await self._brought_now(asked.activated, tool_context))
-        unloadable = self._offer_unload(tool_context, llm_request)
+        unload = self.unload_tool()
+        unloadable = (
+            unload is not None and self._is_tool_selected(unload, tool_context) and unload.offered(tool_context)
+        )
         await put_in_force(runtime, tool_context, llm_request, unloadable=unloadable)
 
     def _answer_for_absent(
@@ -134,7 +146,7 @@ class RuntimeToolset(BaseToolset):
             if tool not in working and self._is_tool_selected(tool, tool_context):
                 named = copy.copy(tool)
                 named.name = self.runtime.tool_name(tool.base_name)
-                llm_request.tools_dict.setdefault(named.name, named)
+                answer_undeclared(llm_request, named.name, named)
 
     async def _working_tools(self, context: ReadonlyContext | None) -> list[ToolsetTool]:
         """The toolset's own tools without the one for scripts where nothing may run."""
@@ -169,23 +181,6 @@ class RuntimeToolset(BaseToolset):
     @abstractmethod
     def unload_tool(self) -> ToolsetTool | None:
         """The tool that releases a skill, if the toolset has one."""
-
-    def _offer_unload(self, tool_context: ToolContext, llm_request: LlmRequest) -> bool:
-        """Declare the tool that releases a skill where it can be of use; whether it is declared.
-
-        That is with an active skill, and in ``run_live``, whose tools are declared once for the whole stream. It is
-        decided here and not in ``get_tools``, which knows neither what the user's message activates nor the stream.
-        """
-        tool = self.unload_tool()
-        if tool is None or not self._is_tool_selected(tool, tool_context):
-            return False
-        live = tool_context.get_invocation_context().live_request_queue is not None
-        if not live and not self.runtime.active.active(tool_context):
-            return False
-        named = copy.copy(tool)
-        named.name = self.runtime.tool_name(tool.base_name)
-        llm_request.append_tools([named])
-        return True
 
     def skill_names(self) -> list[str]:
         """The names a user can complete after ``$`` or ``/`` (C31)."""
@@ -235,8 +230,9 @@ class RuntimeToolset(BaseToolset):
         runtime = self.runtime
         await asyncio.to_thread(SHARED_WORKSPACES.close, runtime.owner)
         await asyncio.to_thread(runtime.source.close)
-        if runtime.shared:
-            return
+        runtime.users.discard(self)
+        if runtime.users:
+            return  # the last one that was used closes what a toolset and its clones share
         environment = runtime.environment
         if environment is not None and environment.is_initialized:
             await environment.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from adk_skills_agent.errors import CHANGED, SkillChanged
+
 if TYPE_CHECKING:
     from adk_skills_agent.adk.known_skill import KnownSkill
     from adk_skills_agent.errors import SkillsError
@@ -38,6 +40,7 @@ class ScriptCall:
         inputs: Artifacts of the session that it wants to find in the working directory.
         command: A shell command, google-adk's way to call a script in an environment; None for none.
         claim: To the session's workspace, for a run in our sandbox.
+        version: The version of the skill that the user approved for this call; empty when nobody had to.
         prepared: What was prepared with the search for the script, or why it cannot run; None when nothing was.
     """
 
@@ -48,7 +51,17 @@ class ScriptCall:
     inputs: tuple[InputFile, ...] = ()
     command: object = None
     claim: WorkspaceClaim | None = None
+    version: str = ""
     prepared: Prepared | SkillsError | None = None
+
+    def check_version(self) -> None:
+        """For a way to run scripts that reads the skill's files itself: call it when they are read. Blocks.
+
+        Raises:
+            SkillChanged: They are not those that the user approved.
+        """
+        if self.version and self.skill.version() != self.version:
+            raise SkillChanged(CHANGED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ class OwnSandbox:
                 workspace=workspace.path,
                 spill_dir=workspace.spill,
                 on_output=self.on_output,
+                digest=call.skill.copy_digest(call.version) if call.version else "",
             )
         except SkillsError as error:
             return error

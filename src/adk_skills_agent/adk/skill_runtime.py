@@ -7,14 +7,15 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from google.adk.utils import instructions_utils
 
 from adk_skills_agent.adk.additional_tools import AdditionalTools
 from adk_skills_agent.adk.skill_limits import SkillLimits
 from adk_skills_agent.adk.skill_texts import SkillTexts
-from adk_skills_agent.errors import CatalogError, SkillNotActive, SkillNotFound
+from adk_skills_agent.errors import CatalogError, SkillNotActive, SkillNotFound, SkillsError
 from adk_skills_agent.scripts import Grants, RunSettings
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class SkillRuntime:
         prefix: ``tool_name_prefix`` with its underscore, or empty.
         names: How a tool is called here, where not by its own name (``{"load_skill": "use_skill"}``).
         owner: Who the workspaces of the sessions belong to, for :meth:`SessionWorkspaces.use`.
-        shared: Whether sandbox, environment and events are another toolset's, which closes them.
+        users: The toolsets that use this sandbox, environment and events, clones too; the last one closes them.
     """
 
     source: SkillSource
@@ -97,11 +98,12 @@ class SkillRuntime:
     lists: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
     owner: object = None
-    shared: bool = False
+    users: WeakSet[Any] = field(default_factory=WeakSet)
     _texts: SkillTexts = field(init=False)
     _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
+        self.permissions = self.permissions.with_prefix(self.prefix)
         self._texts = SkillTexts(self.limits.skill_tokens, self.limits.manifest_files if self.file_list else 0)
 
     def tool_name(self, base: str) -> str:
@@ -133,7 +135,8 @@ class SkillRuntime:
         try:
             skill = await self.source.get(name, context.invocation_id)
         except Exception as error:  # each registry has its own exceptions; the model gets one code for all
-            raise CatalogError(f"Failed to fetch skill '{name[:40]}' from registry: {str(error)[:100]}") from error
+            cause = str(error) or type(error).__name__
+            raise CatalogError(f"Failed to fetch skill '{name[:40]}' from registry: {cause[:100]}") from error
         if skill is None and name in self.active.active(context):
             skill = self.source.for_user(name)  # the user asked for it; from now on the model may use it
         if skill is None:
@@ -144,8 +147,20 @@ class SkillRuntime:
         """What an active skill says to the model now.
 
         Raises:
-            SkillsError: It cannot be read.
+            SkillsError: It cannot be read or filled in, whatever the reason.
         """
+        try:
+            return await self._text(skill, context)
+        except SkillsError:
+            raise
+        except Exception as error:  # an object in memory may raise anything, and so may what the state is taken from
+            logger.exception("the instructions of skill %s cannot be put together", skill.name)
+            raise CatalogError(
+                f"The instructions of skill '{skill.name[:40]}' cannot be read or filled in from the session's state: "
+                f"{str(error)[:60]}"
+            ) from error
+
+    async def _text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
         if skill.injects_state:
             instructions = injected = await asyncio.to_thread(skill.instructions)
             try:

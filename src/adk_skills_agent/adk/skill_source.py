@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.disk_skill import DiskSkill
-from adk_skills_agent.adk.google_objects import from_object
+from adk_skills_agent.adk.google_objects import from_object, registry_skill
 from adk_skills_agent.adk.known_skill import KnownSkill
 from adk_skills_agent.adk.memory_folders import MemoryFolders
 from adk_skills_agent.catalog.headings import markdown_headings
@@ -107,7 +107,7 @@ class SkillSource:
         if self._visible is None or self._visible[0] != version:
             disk = self.catalog.list_metadata() if self.catalog is not None else []
             memory = [SkillMetadata(skill.name, skill.description) for skill in self._objects.values()]
-            self._visible = (version, [*disk, *(item for item in memory if not self._is_hidden(item.name))])
+            self._visible = (version, [*disk, *(item for item in memory if not self.hides(item.name))])
         return self._visible[1]
 
     def local(self, name: str) -> KnownSkill | None:
@@ -121,7 +121,7 @@ class SkillSource:
     def names_for_user(self) -> list[str]:
         """The names that :meth:`for_user` knows, sorted (C31)."""
         disk = list(self._user_catalog) if self._user_catalog is not None else []
-        return sorted([*disk, *(name for name in self._objects if not self._is_hidden(name))])
+        return sorted([*disk, *(name for name in self._objects if not self.hides(name))])
 
     def _shown(self, found: KnownSkill | None) -> KnownSkill | None:
         return None if found is None or self._rule(found.name, found.scope) else found
@@ -137,10 +137,10 @@ class SkillSource:
             Exception: Whatever the registry raises.
         """
         found = self.local(name)
-        if found is not None or self.registry is None or self._is_hidden(name):
+        if found is not None or self.registry is None or self.hides(name):
             return found
         if not isinstance(invocation_id, str):
-            return await self._fetch(name)
+            return self._allowed(await self._fetch(name))
         turn = self._fetched.setdefault(invocation_id, {})
         while len(self._fetched) > self._cache_turns:
             self._fetched.popitem(last=False)
@@ -149,7 +149,7 @@ class SkillSource:
             task = turn[name] = asyncio.get_running_loop().create_task(self._fetch(name))
         try:
             # Shielded: one cancelled caller must not take the answer away from the others.
-            return await asyncio.shield(task)
+            return self._allowed(await asyncio.shield(task))
         except Exception:
             if turn.get(name) is task:
                 del turn[name]  # the next call asks again
@@ -185,20 +185,23 @@ class SkillSource:
             return False
         return not self._rule(metadata.name, scope)
 
-    def _is_hidden(self, name: str) -> bool:
+    def hides(self, name: str) -> bool:
+        """Whether the model must not know a name, of a local skill or of one that only the registry has."""
         scope = Scope.EXPLICIT
-        if self.catalog is not None and name not in self._objects:
+        if self._whole is not None and name not in self._objects:
             try:
-                scope = self.catalog.scope_of(name)
+                scope = self._whole.scope_of(name)
             except SkillNotFound:
                 pass
         return self._rule(name, scope)
 
     async def _fetch(self, name: str) -> KnownSkill | None:
         assert self.registry is not None  # noqa: S101 - the caller looked
-        found = await self.registry.get_skill(name=name)
-        # A registry of somebody's may answer None, whatever its signature says.
-        return from_object(found, self.folders) if found is not None else None
+        return registry_skill(await self.registry.get_skill(name=name), name, self.folders)
+
+    def _allowed(self, found: KnownSkill | None) -> KnownSkill | None:
+        """A skill of the registry, unless its author's name for it is hidden."""
+        return None if found is None or self.hides(str(found.frontmatter().get("name"))) else found
 
     def _on_disk(self, name: str, catalog: CatalogReader | None) -> DiskSkill | None:
         if catalog is None:
@@ -224,10 +227,10 @@ class SkillSource:
             if self._index is None:
                 items = [SkillMetadata(skill.name, skill.description) for skill in self._objects.values()]
                 self._index = SearchIndex(items, self._headings)
-            hits = self._index.search(query, limit, keep=lambda name: not self._is_hidden(name))
+            hits = self._index.search(query, limit, keep=lambda name: not self.hides(name))
             found += [FoundSkill(hit.name, hit.description) for hit in hits]
         if self.catalog is not None:
             # Hidden ones are left out below, so some more are asked for.
-            hits = [hit for hit in self.catalog.search(query, limit * 2) if not self._is_hidden(hit.name)]
+            hits = [hit for hit in self.catalog.search(query, limit * 2) if not self.hides(hit.name)]
             found += [FoundSkill(hit.name, hit.description) for hit in hits]
         return found[:limit]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_USAGES = 20
 """Scripts whose first lines are read for a usage line."""
+
+_OWN_TAG = re.compile(r"<(?=\s*/?\s*(?:active_skills|skill_content|skill_resources|available_skills)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,12 @@ class SkillText:
             changed: Whether the model has to be told that the text is not the one it knows.
         """
         attributes = ' changed="true"' if changed else ""
-        parts = [f'<skill_content name="{escape(self.name)}"{attributes}>', self.body.strip()]
+        parts = [f'<skill_content name="{escape(self.name)}"{attributes}>', _fenced(self.body.strip())]
         if self.whole_chars is not None:
             parts.append(self.cut_note(resource_tool))
         parts.append("")
         if self.compatibility:
-            parts.append(f"Compatibility: {self.compatibility}")
+            parts.append(f"Compatibility: {_fenced(self.compatibility)}")
         parts += [
             f"Skill directory: {SKILL_DIR}",
             "Relative paths in this skill are relative to the skill directory.",
@@ -81,6 +84,11 @@ class SkillText:
             f"[The instructions are cut here: {len(self.body)} of {self.whole_chars} characters. Read on with "
             f"{resource_tool}, file {SKILL_FILE}.]"
         )
+
+
+def _fenced(text: str) -> str:
+    """A skill's text without our own tags: it can neither end its block nor pose as another skill."""
+    return _OWN_TAG.sub("&lt;", text)
 
 
 def text_digest(instructions: str) -> str:

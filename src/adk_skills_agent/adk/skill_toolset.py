@@ -147,7 +147,7 @@ class SkillToolset(RuntimeToolset):
                 source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}search_skills"
             ),
             active=ActiveSkills(lifecycle, limits.active_tokens, f"{prefix}load_skill"),
-            guard=RetryGuard(limits, events),
+            guard=RetryGuard(limits, events, f"{prefix}load_skill"),
             permissions=rules,
             events=events,
             additional=AdditionalTools(additional_tools),
@@ -201,6 +201,14 @@ class SkillToolset(RuntimeToolset):
         """The local skills as google-adk's objects; the files of those on disk are read when they are asked for."""
         return [as_object(skill) for skill in self.runtime.source.listed()]
 
+    @property
+    def skills_folder(self) -> Path | None:
+        """Where skills are put in the environment, as google-adk tells it; None without one."""
+        runtime = self.runtime
+        if runtime.skills_folder is not None or runtime.environment is None:
+            return runtime.skills_folder
+        return Path(runtime.environment.working_dir) / "skills"
+
     def clone_with_updated_skills(self, skills: Sequence[google.adk.skills.Skill]) -> SkillToolset:
         """The same settings with other skills; what ``skills`` gave keeps its files when only its body changed."""
         old = self.runtime
@@ -211,9 +219,7 @@ class SkillToolset(RuntimeToolset):
             cache_turns=old.limits.cache_turns,
         )
         clone = copy.copy(self)
-        clone.runtime = dataclasses.replace(
-            old, source=source, listing=old.listing.for_skills(source), owner=clone, shared=True
-        )
+        clone.runtime = dataclasses.replace(old, source=source, listing=old.listing.for_skills(source), owner=clone)
         clone._core = _core_tools(clone.runtime)
         clone._unload = UnloadSkillTool(clone.runtime)
         clone._told_version = -1

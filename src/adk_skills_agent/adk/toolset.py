@@ -72,7 +72,7 @@ def short_named_runtime(
         source=source,
         listing=listing,
         active=ActiveSkills(lifecycle_of(lifecycle_config), limits.active_tokens, f"{prefix}{NAMES['load_skill']}"),
-        guard=RetryGuard(limits, events),
+        guard=RetryGuard(limits, events, f"{prefix}{NAMES['load_skill']}"),
         permissions=rules,
         events=events,
         additional=AdditionalTools(additional_tools),

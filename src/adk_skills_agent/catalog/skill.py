@@ -63,6 +63,11 @@ class Skill:
         return Skill(self._metadata, self._diagnostics, permits=self._permits, without=tuple(without))
 
     @property
+    def without(self) -> tuple[str, ...]:
+        """Folders below the skill's that it must not show, relative to it."""
+        return self._without
+
+    @property
     def name(self) -> str:
         """The name the catalog uses."""
         return self._metadata.name

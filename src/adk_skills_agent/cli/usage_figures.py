@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from adk_skills_agent.cli.usage_log import MAX_NUMBER
+
 
 @dataclass(slots=True)
 class SkillFigures:
@@ -154,12 +156,12 @@ def _add_run(figures: SkillFigures, event: Mapping[str, Any], error: str) -> Non
     if started:
         figures.runs += 1
         seconds = event.get("seconds")
-        if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf:
+        if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_NUMBER:
             figures.seconds.append(float(seconds))
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER else 0
 
 
 def _text(value: object) -> str:

@@ -27,6 +27,8 @@ EVENTS = frozenset(
 LOST = "EventsLost"
 MAX_LINE_BYTES = 1 << 20
 """No event is longer; what is, is no log of ours, and is not read into memory."""
+MAX_NUMBER = 1_000_000_000_000
+"""No number of an event is larger; what is, was not written by us, and no sum of it could be printed."""
 _NAMED_LINES = 20
 
 
@@ -109,7 +111,7 @@ def read_events(files: Sequence[Path], reading: Reading, since: datetime | None 
                 continue
             if record["event"] == LOST:
                 count = record.get("count")
-                reading.lost += count if isinstance(count, int) and count > 0 else 0
+                reading.lost += count if isinstance(count, int) and 0 < count <= MAX_NUMBER else 0
                 continue
             reading.events += 1
             reading.first = min(reading.first or time, time)

@@ -161,12 +161,18 @@ class ReadOnlyMount:
     ``copied`` gives the run a read-only copy of the folder as it is at the start, at most 1 GiB and 20,000 files, which
     is made once and shared by all runs until the folder changes. False gives it the folder itself: for large data, and
     with whatever happens to it meanwhile.
+
+    ``without`` names folders below ``source`` that the copy leaves out, with ``/``. ``digest``, when not empty, is what
+    the copy must hold (SHA-256, as the copy counts it): with other bytes nothing runs
+    (:class:`~adk_skills_agent.errors.SkillChanged`). Both need ``copied``.
     """
 
     source: Path
     target: PurePosixPath = SKILL_DIR
     linked: bool = True
     copied: bool = True
+    without: tuple[str, ...] = ()
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

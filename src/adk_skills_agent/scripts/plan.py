@@ -61,6 +61,7 @@ def plan_script(
     stdin: bytes | None = None,
     spill_dir: Path | None = None,
     on_output: Callable[[str, bytes], None] | None = None,
+    digest: str = "",
 ) -> ScriptPlan:
     """Check a script call and turn it into a request; nothing is executed.
 
@@ -77,6 +78,7 @@ def plan_script(
         stdin: Standard input; None closes it.
         spill_dir: Host folder for the full text of long output; None keeps only the cut text.
         on_output: Called with output as it arrives.
+        digest: What the sandbox's copy of the skill must hold; empty for whatever it holds.
 
     Raises:
         InvalidArguments: The path or the arguments cannot be used.
@@ -93,7 +95,7 @@ def plan_script(
         policy=settings.policy,
         env=grants.of(skill.name, script.path) | dict(env or {}),
         stdin=stdin,
-        mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR),),
+        mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest),),
         input_files=input_files,
         workspace=workspace,
         on_output=on_output,

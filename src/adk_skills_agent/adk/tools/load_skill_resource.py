@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from google.genai import types
 
 from adk_skills_agent.adk.answers import failure, required_texts
-from adk_skills_agent.adk.approvals import permit
 from adk_skills_agent.adk.arguments import whole_number
 from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.adk.events import ResourceRead, origin_of
-from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill
+from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, is_skill_file
+from adk_skills_agent.adk.reading_permission import permit_reading
 from adk_skills_agent.adk.resource_content import FileContent, is_for_a_model, mime_type_of, read_content
 from adk_skills_agent.adk.retry_guard import call_key
 from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.skill_runtime import SkillRuntime
+    from adk_skills_agent.adk.skill_text import SkillText
 
 logger = logging.getLogger(__name__)
 
@@ -133,16 +134,30 @@ class LoadSkillResourceTool(ToolsetTool):
         skill = await runtime.skill(tool_context, name)
         path = await asyncio.to_thread(_find, skill, asked)
         runtime.check_active(tool_context, skill)
-        pending = await permit(runtime, tool_context, skill, "read", path)
+        pending = await permit_reading(runtime, tool_context, skill, path)
         if pending is not None:
             return pending
+        in_force = await self._in_force(tool_context, skill) if is_skill_file(path) else None
+        if in_force is not None and in_force.whole_chars is None:
+            self._tell(tool_context, skill.name, path, 0, began)
+            detail = "Its instructions are in force: they are in the system instruction. Follow them; do not read them."
+            return self.shown(skill, path) | {"status": "active", "detail": detail}
         content = await asyncio.to_thread(read_content, skill, path)
+        if in_force is not None and content.text is not None:
+            begin = content.text.find(in_force.body)  # not found where the session's state was put in
+            offset = max(offset, begin + len(in_force.body) if begin >= 0 else 0)
         if content.text is None:
             answer, size = await self._binary(tool_context, skill, content), content.size
         else:
             answer, size = self._page(skill, content, offset, min(limit, PAGE_CHARS))
         self._tell(tool_context, skill.name, path, size, began)
         return answer
+
+    async def _in_force(self, tool_context: ToolContext, skill: KnownSkill) -> SkillText | None:
+        """What the system instruction says of the skill; None while it is not active."""
+        if skill.name not in self.runtime.active.active(tool_context):
+            return None
+        return await self.runtime.text(skill, tool_context)
 
     def _page(self, skill: KnownSkill, content: FileContent, offset: int, limit: int) -> tuple[dict[str, object], int]:
         text = content.text or ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.active_skills import turn_of
 from adk_skills_agent.adk.answers import failure, required_texts
-from adk_skills_agent.adk.approvals import approve
+from adk_skills_agent.adk.approvals import weigh
 from adk_skills_agent.adk.artifacts import load_inputs
 from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.adk.events import ScriptFinished, ScriptStarted, origin_of
@@ -78,6 +78,7 @@ class RunSkillScriptTool(ToolsetTool):
 
     skill_argument = "skill_name"
     path_argument = "file_path"
+    free_repeats = 20  # a script may wait for something, or do a part of the work each time
     required: tuple[str, ...] = ("skill_name", "file_path")
 
     def __init__(self, runtime: SkillRuntime, name: str = NAME, description: str = "") -> None:
@@ -170,12 +171,14 @@ class RunSkillScriptTool(ToolsetTool):
             call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
             found = await asyncio.to_thread(self._look, call, way, wants_version=runtime.events.heard)
             runtime.check_active(tool_context, skill)
-            pending = await approve(tool_context, skill, found.decision, runtime)
-            if pending is not None:
-                return pending
-            inputs = await load_inputs(tool_context, args.get("files"))
+            denied = found.decision.verdict is Verdict.DENY
+            # Before the approval: what is approved must not wait for a service while somebody changes it.
+            inputs = () if denied else await load_inputs(tool_context, args.get("files"))
+            weighed = await weigh(tool_context, skill, found.decision, runtime)
+            if weighed.refusal is not None:
+                return weighed.refusal
             self._tell_of_executor(way)
-            call = replace(call, path=found.path, inputs=inputs, prepared=found.prepared)
+            call = replace(call, path=found.path, inputs=inputs, version=weighed.version, prepared=found.prepared)
             started.append(uuid.uuid4().hex)
             run = await self._run(call, way, tool_context, started[0], found.version)
         if run.status == "error":
@@ -249,7 +252,9 @@ class RunSkillScriptTool(ToolsetTool):
 
     def _failed(self, tool_context: ToolContext, run: ScriptRun, key: str) -> dict[str, Any]:
         """Count the run when it failed as the last one of this very call did."""
-        guard, last = self.runtime.guard, f"temp:_adk_skill_last_failure_{turn_of(tool_context)}_{key}"
+        guard = self.runtime.guard
+        call = f"{tool_context.agent_name}:{self.runtime.tool_name(self.base_name)}:{key}"
+        last = f"temp:_adk_skill_last_failure_{turn_of(tool_context)}_{call}"
         told = str(run.answer.get("error") or run.answer.get("stderr") or "").strip()
         # Numbers are left out: a process id or a time does not make it another failure.
         failure_key = call_key(run.reason, run.exit_code, re.sub(r"0x[0-9a-f]+|\d+", "0", told))

@@ -53,14 +53,15 @@ class SearchSkillsTool(ToolsetTool):
         registry = runtime.source.registry
         if registry is not None:
             try:
-                remote = await registry.search_skills(query=query)
+                remote = _shown(await registry.search_skills(query=query))
             except Exception as error:  # each registry has its own exceptions
                 if not found:
                     raise CatalogError(f"Failed to search skills from registry: {str(error)[:150]}") from error
                 logger.warning("the registry could not be searched: %s", error)
                 remote = []
-            # A local skill of the same name wins, so the registry's cannot be loaded.
-            found += [item.model_dump() for item in remote if runtime.source.local(item.name) is None]
+            # A local skill of the same name wins, so the registry's cannot be loaded; a hidden one is not known here.
+            source = runtime.source
+            found += [one for one in remote if source.local(one["name"]) is None and not source.hides(one["name"])]
         names = [str(item.get("name")) for item in found]
         runtime.events.emit(SkillDiscovered.of(origin_of(tool_context), "search", names, query))
         if registry is not None:
@@ -68,3 +69,17 @@ class SearchSkillsTool(ToolsetTool):
         if not found:
             return {"skills": [], "note": "No skill matches. Try other words, or do the task without a skill."}
         return {"skills": found}
+
+
+def _shown(found: object) -> list[dict[str, Any]]:
+    """What a registry found, as google-adk shows it; it may be anything, whatever the signature says.
+
+    Raises:
+        CatalogError: It is no list of frontmatters.
+    """
+    if not isinstance(found, (list, tuple)):
+        raise CatalogError(f"the registry answered with a {type(found).__name__} instead of a list")
+    for item in found:
+        if not isinstance(getattr(item, "name", None), str) or not callable(getattr(item, "model_dump", None)):
+            raise CatalogError(f"the registry listed a {type(item).__name__} instead of a frontmatter")
+    return [{**item.model_dump(), "name": item.name} for item in found]

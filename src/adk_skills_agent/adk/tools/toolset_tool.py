@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
+from adk_skills_agent.adk.absent_tools import answer_undeclared
 from adk_skills_agent.adk.answers import failure
-from adk_skills_agent.adk.final_text import say_final_text
+from adk_skills_agent.adk.final_text import allow_only_words, say_final_text
+from adk_skills_agent.adk.retry_guard import call_key
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, SandboxError, SkillsError
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.skill_runtime import SkillRuntime
+
+FREE_ERRORS = 1
+"""A call that failed may be tried again once, as it is, before the repeats are counted."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +37,8 @@ class ToolsetTool(BaseTool):
     """
 
     required: tuple[str, ...] = ()
+    free_repeats = 5
+    """How often a turn may make a call and get the same answer: an agent in a loop reads a file in each round."""
 
     def __init__(self, runtime: SkillRuntime, base_name: str, description: str) -> None:
         # Without the prefix: google-adk puts it before the names of a copy.
@@ -71,15 +78,26 @@ class ToolsetTool(BaseTool):
         """
         if self.offered(tool_context):
             await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
-        elif isinstance(getattr(llm_request, "tools_dict", None), dict):
-            llm_request.tools_dict.setdefault(self.name, self)
+        else:
+            answer_undeclared(llm_request, self.name, self)
+        allow_only_words(tool_context, llm_request)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Answer a call; what cannot be done is an answer with a code and a sentence, never an exception."""
+        guard = self.runtime.guard
+        call = call_key(self.base_name, tool_context.agent_name, args)
+        answer: Any = guard.spent(tool_context, call)
+        if answer is None:
+            answer = await self._answered(args, tool_context)
+            answer = guard.same_answer(tool_context, call, answer, self._free_repeats(answer))
+        await say_final_text(tool_context, answer)
+        return answer
+
+    async def _answered(self, args: Any, tool_context: ToolContext) -> Any:
         try:
             if not isinstance(args, dict):
                 raise InvalidArguments(f"The arguments must be a JSON object, got {type(args).__name__}.")
-            return await self._said(await self.answer(args, tool_context), tool_context)
+            return await self.answer(args, tool_context)
         except SandboxError as error:
             logger.exception("the sandbox failed for %s", self.name)
             return failure(error)
@@ -90,10 +108,12 @@ class ToolsetTool(BaseTool):
             message = f"{self.name} failed because of an internal error. Do not repeat the call; tell the user."
             return {"error": message, "error_code": ErrorCode.EXECUTION_ERROR.value}
 
-    async def _said(self, answer: Any, tool_context: ToolContext) -> Any:
-        """The answer; what it has for the user, when the guard ends the turn, is said."""
-        await say_final_text(tool_context, answer)
-        return answer
+    def _free_repeats(self, answer: Any) -> int:
+        """How often the same call may get this answer before the repeats are counted."""
+        found_nothing = answer == [] or (isinstance(answer, dict) and answer.get("skills") == [])
+        if found_nothing or (isinstance(answer, dict) and "error" in answer):
+            return FREE_ERRORS
+        return self.free_repeats
 
     def _get_declaration(self) -> types.FunctionDeclaration:
         return types.FunctionDeclaration(

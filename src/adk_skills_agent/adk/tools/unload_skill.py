@@ -31,6 +31,11 @@ class UnloadSkillTool(ToolsetTool):
         """One argument: the name."""
         return {"skill_name": {"type": "string", "description": "The name of the active skill to unload."}}
 
+    def offered(self, tool_context: ToolContext) -> bool:
+        """With an active skill, and in ``run_live``, whose tools are declared once for the whole stream."""
+        live = tool_context.get_invocation_context().live_request_queue is not None
+        return live or bool(self.runtime.active.active(tool_context))
+
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
         """What stays active."""
         name = required_text(args, "skill_name")

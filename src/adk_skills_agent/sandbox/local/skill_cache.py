@@ -39,6 +39,10 @@ _SETTLED_NS = 50_000_000
 this when it is read is read again the next time."""
 
 
+_Key = tuple[str, str, tuple[str, ...]]
+"""Cache, folder, and what of the folder is left out."""
+
+
 @dataclass(slots=True, eq=False)
 class _Entry:
     """One entry of the cache that this process has locked."""
@@ -87,12 +91,13 @@ class Materialised:
             _release(self._entry)
 
 
-def materialise(source: Path, cache_root: Path | None = None) -> Materialised:
+def materialise(source: Path, cache_root: Path | None = None, *, without: tuple[str, ...] = ()) -> Materialised:
     """The read-only copy of a skill's folder, made when there is none yet. Blocking: call it in a worker thread.
 
     Args:
         source: The folder.
         cache_root: The folder of the cache; None takes this user's (:func:`.cache_folder.cache_folder`).
+        without: Folders below it that are left out, relative to it with ``/``.
 
     Raises:
         SandboxError: The folder is not there, cannot be read, is too large or never stops changing; or the cache
@@ -101,10 +106,10 @@ def materialise(source: Path, cache_root: Path | None = None) -> Materialised:
     root = cache_folder(cache_root)
     folder = os.path.abspath(source)  # noqa: PTH100
     try:
-        with _one_at_a_time((root, folder)):
+        with _one_at_a_time((root, folder, without)):
             deadline = time.monotonic() + _PATIENCE_SECONDS
             for pause in itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1])):
-                found = _attempt(root, folder)
+                found = _attempt(root, folder, without)
                 if found is not None:
                     return found
                 if time.monotonic() > deadline:
@@ -117,23 +122,24 @@ def materialise(source: Path, cache_root: Path | None = None) -> Materialised:
     raise about(SandboxError(sentence), folder)
 
 
-def _attempt(root: str, folder: str) -> Materialised | None:
+def _attempt(root: str, folder: str, without: tuple[str, ...]) -> Materialised | None:
     before = snapshot(folder)
-    source = _sources.get((root, folder))
+    key = (root, folder, without)
+    source = _sources.get(key)
     if source is None or source.seen != before:
         began = time.time_ns()
-        copied = copy_skill(folder, None)
+        copied = copy_skill(folder, None, without)
         source = _Source(before, copied)
         if snapshot(folder) != before:
             return None
         if max(stamp[4] for stamp in before) < began - _SETTLED_NS:
-            _sources[root, folder] = source
+            _sources[key] = source
         else:
-            _sources.pop((root, folder), None)
+            _sources.pop(key, None)
     entry = _take(root, source.copied.digest)
     try:
-        if not _as_made(entry) and not _make(entry, folder, source.copied):
-            _sources.pop((root, folder), None)
+        if not _as_made(entry) and not _make(entry, folder, source.copied, without):
+            _sources.pop(key, None)
             _release(entry)
             return None
     except BaseException:
@@ -159,11 +165,11 @@ def _as_made(entry: _Entry) -> bool:
     return True
 
 
-def _make(entry: _Entry, folder: str, wanted: Copied) -> bool:
+def _make(entry: _Entry, folder: str, wanted: Copied, without: tuple[str, ...]) -> bool:
     """Put the entry there; False when the source is no longer what it was."""
     staging = aside(entry.root)
     try:
-        made = copy_skill(folder, staging)
+        made = copy_skill(folder, staging, without)
         if made.digest != entry.digest:
             return False
         with alone(entry.root):
@@ -213,7 +219,7 @@ def _release(entry: _Entry) -> None:
 
 
 @contextmanager
-def _one_at_a_time(key: tuple[str, str]) -> Iterator[None]:
+def _one_at_a_time(key: _Key) -> Iterator[None]:
     """Runs of one skill that start together copy it once."""
     with _lock:
         lock, waiting = _turns.get(key, (None, 0))
@@ -233,8 +239,8 @@ def _one_at_a_time(key: tuple[str, str]) -> Iterator[None]:
 
 _lock = threading.Lock()
 _entries: dict[tuple[str, str], _Entry] = {}  # in the order of their last use
-_sources: dict[tuple[str, str], _Source] = {}
-_turns: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
+_sources: dict[_Key, _Source] = {}
+_turns: dict[_Key, tuple[threading.Lock, int]] = {}
 
 
 def _forget() -> None:

@@ -70,18 +70,19 @@ def snapshot(folder: str) -> Snapshot:
     return tuple(sorted(found))
 
 
-def copy_skill(source: str, target: str | None) -> Copied:
+def copy_skill(source: str, target: str | None, without: tuple[str, ...] = ()) -> Copied:
     """Copy ``source`` into the new folder ``target``, read-only; with None only find its digest.
 
     Regular files get mode 0444, or 0555 when they were executable by anybody, and keep their time of modification;
     folders get 0555. No set-user-id bit survives. A link that stays inside is written as a relative one; any other
-    link, and everything that is no file, folder or link, is left out with a note.
+    link, and everything that is no file, folder or link, is left out with a note. The folders ``without`` names are
+    left out and not noted: whoever may not know of them would read it.
 
     Raises:
         SandboxError: It holds more than :data:`MAX_BYTES` or :data:`MAX_FILES`.
         OSError: It cannot be read, or ``target`` cannot be written.
     """
-    return _Copy(source, target, ours=False).run()
+    return _Copy(source, target, ours=False, without=without).run()
 
 
 def digest_of(folder: str) -> str:
@@ -94,11 +95,12 @@ def digest_of(folder: str) -> str:
 
 
 class _Copy:
-    def __init__(self, source: str, target: str | None, *, ours: bool) -> None:
+    def __init__(self, source: str, target: str | None, *, ours: bool, without: tuple[str, ...] = ()) -> None:
         self._source = source
         self._real = os.path.realpath(source)
         self._target = target
         self._ours = ours  # made by copy_skill: its links are taken literally
+        self._without = tuple(f"{portable(folder)}/" for folder in without)
         self._hash = hashlib.sha256()
         self._result = Copied()
         self._left_out = 0
@@ -120,7 +122,8 @@ class _Copy:
                 _too_many() if "files" in walk.stopped else SandboxError(f"The skill cannot be copied: {walk.stopped}.")
             )
         for path, reason in walk.skipped:
-            self._note(path, reason)
+            if not self._is_left_out(path):
+                self._note(path, reason)
         if self._left_out > _MAX_NOTES:
             self._result.notes.append(f"{self._left_out - _MAX_NOTES:,} more entries of the skill were left out.")
         if self._target is not None:
@@ -130,6 +133,8 @@ class _Copy:
         return self._result
 
     def _entry(self, entry: Entry, folders: list[bytes]) -> None:
+        if self._is_left_out(entry.path):
+            return
         mode = entry.info.st_mode
         if entry.is_folder:
             self._add(b"folder", entry.path)
@@ -142,6 +147,9 @@ class _Copy:
             self._link(entry)
         else:
             self._note(entry.path, "it is no file, folder or link")
+
+    def _is_left_out(self, path: str) -> bool:
+        return f"{path}/".startswith(self._without)
 
     def _file(self, entry: Entry) -> None:
         try:

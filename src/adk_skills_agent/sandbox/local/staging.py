@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from adk_skills_agent.errors import CHANGED, SkillChanged
 from adk_skills_agent.sandbox.contract import ExecutionRequest
 from adk_skills_agent.sandbox.local.skill_cache import Materialised, materialise
 
@@ -32,13 +33,16 @@ def stage(request: ExecutionRequest) -> Staged:
 
     Raises:
         SandboxError: A folder is not there, too large, or cannot be copied.
+        SkillChanged: A folder does not hold what it must.
     """
     copies: list[Materialised] = []
     mounts = []
     try:
         for mount in request.mounts:
             if mount.copied:
-                copies.append(materialise(mount.source))
+                copies.append(materialise(mount.source, without=mount.without))
+                if mount.digest and copies[-1].digest != mount.digest:
+                    raise SkillChanged(CHANGED)
                 mounts.append(replace(mount, source=copies[-1].path))
             else:
                 mounts.append(mount)

@@ -1,0 +1,137 @@
+"""google-adk's list of active skills is also written by others: their edits win, our own lost updates do not."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from google.adk.agents import LlmAgent
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.adk.tools import skill_toolset as google_adk
+from google.adk.tools.agent_tool import AgentTool
+from google_skills import call, in_turn, skill
+from talking import user
+
+from adk_skills_agent.adk.active_skills import ActiveSkills, own_keys, skill_key, written_key
+from adk_skills_agent.adk.lifecycle import SkillLifecycleConfig
+from adk_skills_agent.adk.skill_toolset import SkillToolset
+
+OURS, THEIRS = SkillToolset, google_adk.SkillToolset
+KEY = "_adk_activated_skill_assistant"
+LOAD, UNLOAD, TWO = (
+    call("load_skill", skill_name="one"),
+    call("unload_skill", skill_name="one"),
+    call("load_skill", skill_name="two"),
+)
+
+
+def put(*names: Any) -> Any:
+    def before(callback_context: Any) -> None:
+        callback_context.state[KEY] = list(names)
+
+    return before
+
+
+Step = tuple[Any, dict[str, Any] | None, Any]
+
+
+async def go_through(rehearse: Any, *steps: Step) -> list[tuple[Any, dict[str, int]]]:
+    """For each step, the list in the state and how often each body is in the last system instruction."""
+    turns = "turns:\n" + "".join(
+        in_turn(*([wanted] if wanted else []), texts=("ok",)).removeprefix("turns:\n") for _, wanted, _ in steps
+    )
+    server = rehearse(turns)
+    service = InMemorySessionService()
+    session = await service.create_session(app_name="tests", user_id="u")
+    seen = []
+    with patch.dict(os.environ, {"ADK_ENABLE_SKILL_LIFECYCLE": "1"}):
+        for toolset, _, before in steps:
+            agent = LlmAgent(
+                name="assistant",
+                model=server.model(),
+                tools=[toolset([skill("one"), skill("two")])],
+                before_agent_callback=before,
+            )
+            runner = Runner(app_name="tests", agent=agent, session_service=service)
+            async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=user("go")):
+                pass
+            stored = await service.get_session(app_name="tests", user_id="u", session_id=session.id)
+            assert stored is not None
+            system = server.requests[-1].system_text
+            seen.append((stored.state.get(KEY), {name: system.count(f"BODY-{name}") for name in ("one", "two")}))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("steps", "active"),
+    [
+        ([(OURS, LOAD, None), (THEIRS, UNLOAD, None), (OURS, None, None)], []),
+        ([(OURS, LOAD, None), (OURS, UNLOAD, None), (THEIRS, LOAD, None), (OURS, None, None)], ["one"]),
+        ([(THEIRS, LOAD, None), (OURS, UNLOAD, None), (THEIRS, LOAD, None), (OURS, None, None)], ["one"]),
+        ([(OURS, TWO, None), (OURS, None, put()), (OURS, None, None)], []),
+        ([(OURS, LOAD, None), (OURS, UNLOAD, None), (OURS, None, put("one")), (OURS, None, None)], ["one"]),
+        ([(OURS, LOAD, None), (OURS, None, put("two")), (OURS, UNLOAD, None), (OURS, None, None)], ["two"]),
+        ([(OURS, LOAD, None), (OURS, None, put()), (OURS, TWO, None), (OURS, None, None)], ["two"]),
+    ],
+    ids=[
+        "google-adk unloads",
+        "google-adk loads again",
+        "google-adk loads what we unloaded",
+        "the application clears the list",
+        "the application fills the list",
+        "the application replaces the list",
+        "a cleared list stays cleared when another skill is loaded",
+    ],
+)
+@pytest.mark.behaviour("same", "Somebody else writes google-adk's list", ours="their edit wins over what we wrote")
+async def test_an_edit_of_the_list_by_somebody_else_stays(rehearse: Any, steps: list[Step], active: list[str]) -> None:
+    seen = await go_through(rehearse, *steps)
+    assert seen[-1] == (active, {name: int(name in active) for name in ("one", "two")})
+
+
+@pytest.mark.parametrize("junk", [[1, None, ["x"]], "one", 5, {"one": 1}])
+async def test_a_malformed_list_does_not_end_the_run(rehearse: Any, junk: Any) -> None:
+    def spoil(callback_context: Any) -> None:
+        callback_context.state[KEY] = junk
+
+    seen = await go_through(rehearse, (OURS, LOAD, spoil), (OURS, None, None))
+    assert seen[-1] == (["one"], {"one": 1, "two": 0})
+
+
+def test_a_concurrent_update_that_was_lost_is_told_from_an_edit() -> None:
+    record = {"active": True, "order": 1, "tokens": 1, "digest": "", "tool": "load_skill"}
+    state: dict[str, Any] = {skill_key("assistant", name): record for name in ("one", "two")}
+    state |= {KEY: ["two"], written_key("assistant"): ["two"]}
+    active = ActiveSkills(SkillLifecycleConfig(), None)
+
+    class Context:
+        agent_name, invocation_id, session = "assistant", "i", None
+
+        def __init__(self) -> None:
+            self.state = state
+
+    assert active.active(Context()) == ["one", "two"]  # type: ignore[arg-type]
+    state[KEY] = []
+    assert active.active(Context()) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated:DeprecationWarning")  # google-adk's own call
+async def test_an_agent_that_is_a_tool_gets_no_activations_of_its_caller(rehearse: Any, talk: Any) -> None:
+    """google-adk drops keys that begin with ``_adk`` there; activations of the caller are none of the tool's."""
+    assert all(key.startswith("_adk") for key in own_keys("a"))
+    seen: list[dict[str, Any]] = []
+    inner = rehearse(in_turn())
+    outer = rehearse(in_turn(LOAD, call("inner", request="go")))
+    worker = LlmAgent(
+        name="inner",
+        description="Works.",
+        model=inner.model(),
+        before_agent_callback=lambda callback_context: seen.append(callback_context.state.to_dict()),
+    )
+    boss = LlmAgent(name="assistant", model=outer.model(), tools=[SkillToolset([skill("one")]), AgentTool(worker)])
+    await (await talk(boss)).say("$one please")
+    assert [key for state in seen for key in state if "skill" in key and not key.startswith("temp:")] == []
+    assert seen
