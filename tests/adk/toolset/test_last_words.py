@@ -90,9 +90,7 @@ async def test_an_agent_that_uses_it_as_a_tool_gets_last_words(rehearse: Any, ta
     assert got["result"] == "I could not read it."
 
 
-@pytest.mark.behaviour(
-    "better", "A loop in `run_live`", google="goes on", ours=f"the stream is closed after {LIVE_REFUSALS} refusals"
-)
+@pytest.mark.behaviour("better", "A loop in `run_live`", google="goes on", ours="the stream is closed after 5 refusals")
 async def test_a_live_model_that_does_not_heed_refusals_ends_its_stream() -> None:
     def script(heard: str) -> dict[str, Any]:
         return calls("load_skill_resource", skill_name="one", file_path="references/no.md")
