@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -158,6 +159,10 @@ async def worlds() -> AsyncIterator[Make]:
     yield build
     for proxy in proxies:
         await proxy.stop()
+    # The server's ends of connections close when its tasks get their turn.
+    deadline = time.monotonic() + 10
+    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
     assert len(os.listdir("/proc/self/fd")) <= before
     assert [proxy.failures for proxy in proxies] == [0] * len(proxies)
     await server.stop()

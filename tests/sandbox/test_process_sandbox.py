@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import adk_skills_agent
-from adk_skills_agent.errors import SandboxError, SecurityWarning
+from adk_skills_agent.errors import ConfigError, SandboxError, SecurityWarning
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox, sandbox
 from adk_skills_agent.sandbox.local.spawner import Launch, start
@@ -66,13 +66,14 @@ async def test_the_agents_own_interpreter_is_meant_literally():
 async def test_an_interpreter_of_the_host_that_cannot_be_started_is_named_without_its_path(tmp_path, nothing_left):
     interpreter = tmp_path / "acme" / "bin" / "python3"
     policy = SandboxPolicy(isolation="process", min_isolation="process", python=str(interpreter))
-    modes = {"it cannot be read": None, "it is not executable": 0o644, "'gone', which does not exist": 0o755}
-    for problem, mode in modes.items():
+    not_usable = (ConfigError, "'python3', is no executable file")
+    not_startable = (SandboxError, "The command 'python3' cannot be started: .*'gone', which does not exist")
+    for mode, (kind, problem) in {None: not_usable, 0o644: not_usable, 0o755: not_startable}.items():
         if mode is not None:
             interpreter.parent.mkdir(parents=True, exist_ok=True)
             interpreter.write_text(f"#!{tmp_path}/gone\n")
             interpreter.chmod(mode)
-        with pytest.raises(SandboxError, match=f"The command 'python3' cannot be started: .*{problem}") as caught:
+        with pytest.raises(kind, match=problem) as caught:
             await local_sandbox().run(ExecutionRequest((str(interpreter), "-c", ""), policy))
         assert str(tmp_path) not in str(caught.value)
         assert any(str(interpreter) in note for note in caught.value.__notes__)
@@ -81,6 +82,7 @@ async def test_an_interpreter_of_the_host_that_cannot_be_started_is_named_withou
 async def test_a_command_beside_the_interpreter_that_cannot_be_started_is_named_without_its_path(tmp_path):
     (tmp_path / "acme-tool").write_text(f"#!{tmp_path}/gone\n")
     (tmp_path / "acme-tool").chmod(0o755)
+    (tmp_path / "python3").symlink_to(sys.executable)
     policy = SandboxPolicy(isolation="process", min_isolation="process", python=str(tmp_path / "python3"))
     with pytest.raises(SandboxError, match=r"no command 'acme-tool'.*'gone', which does not exist") as caught:
         await local_sandbox().run(ExecutionRequest(("acme-tool",), policy))
