@@ -1,20 +1,23 @@
 """The conformance suite's registry: every backend that ships is an entry of ``BACKENDS`` and passes every row.
 
 A test names the attack row of SANDBOX.md section 3 it covers. ``@pytest.mark.level("landlock")`` says that a row
-holds from that level up; without the mark it holds for all.
+holds from that level up; without the mark it holds for all. ``@pytest.mark.local("why")`` marks rows about this
+machine's own levels, which say nothing about a container.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+import container_engines
 import level_table
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
@@ -35,12 +38,35 @@ class Backend:
     make: Callable[[], Sandbox]
     require: Callable[[], None] = lambda: None
     slots: bool = False  # every run of the fixture ``box`` uses a sandbox that was started before it
+    is_local: bool = True  # this machine contains its runs itself
 
 
 def _local() -> Sandbox:
     from adk_skills_agent.sandbox.local import local_sandbox
 
     return local_sandbox()
+
+
+def _in(engine: str, runtime: str | None = None) -> Sandbox:
+    from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox
+
+    found = container_engines.shared(engine)
+    return ContainerSandbox(found.image, base_url=found.url, options=ContainerOptions(runtime=runtime))
+
+
+def _require_gvisor() -> None:
+    problem = container_engines.missing("runsc")
+    if problem is not None:
+        pytest.skip(problem)
+    container_engines.require("podman")
+
+
+def _container(name: str, make: Callable[[], Sandbox], require: Callable[[], object]) -> Backend:
+    return Backend(f"container-{name}", IsolationLevel.CONTAINER, make, lambda: void(require()), is_local=False)
+
+
+def void(_value: object) -> None:
+    """Nothing, whatever it was."""
 
 
 LOCAL_LEVELS = ("cgroup", "namespaces", "landlock", "seccomp", "process")
@@ -56,19 +82,30 @@ BACKENDS = (
         functools.partial(level_table.require, "namespaces"),
         True,
     ),
+    *(
+        _container(engine, functools.partial(_in, engine), functools.partial(container_engines.require, engine))
+        for engine in container_engines.ENGINES
+    ),
+    _container("gvisor", functools.partial(_in, "podman", "runsc"), _require_gvisor),
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "level(name): the row holds from this isolation level up")
+    config.addinivalue_line("markers", "local(why): the row is about this machine's own levels")
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+@pytest.fixture(
+    params=[pytest.param(one, marks=() if one.is_local else pytest.mark.slow, id=one.name) for one in BACKENDS]
+)
 def backend(request: pytest.FixtureRequest) -> Backend:
     chosen: Backend = request.param
     mark = request.node.get_closest_marker("level")
     if mark is not None and chosen.level.strength < IsolationLevel(mark.args[0]).strength:
         pytest.skip(f"holds from level {mark.args[0]} up; {chosen.name} is {chosen.level.value}")
+    own = request.node.get_closest_marker("local")
+    if own is not None and not chosen.is_local:
+        pytest.skip(f"about this machine's own levels: {own.args[0]}")
     chosen.require()
     return chosen
 
@@ -123,7 +160,7 @@ class Box:
 
 
 @pytest.fixture
-def box(backend: Backend, tmp_path: Path, nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> Box:
+def box(backend: Backend, tmp_path: Path, nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     if backend.slots:
         from adk_skills_agent.sandbox.local import sandbox, slots
 
@@ -136,11 +173,14 @@ def box(backend: Backend, tmp_path: Path, nothing_left: None, monkeypatch: pytes
     skill = tmp_path / "skill"
     (skill / "scripts").mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: skill\ndescription: attacks\n---\n")
-    return Box(
-        backend.make(),
+    sandbox = backend.make()
+    yield Box(
+        sandbox,
         skill,
         {"isolation": backend.level.value, "min_isolation": backend.level.value, "wall_seconds": 20.0},
     )
+    if not backend.is_local:
+        asyncio.run(sandbox.close())
 
 
 Run = Callable[..., Awaitable[ExecutionResult]]
