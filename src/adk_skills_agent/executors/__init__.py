@@ -2,6 +2,8 @@
 
 - :class:`LocalSandboxCodeExecutor`: for ``code_executor=`` of ``LlmAgent`` and of google-adk's ``SkillToolset``.
 - :class:`UnsafeLocalCodeExecutor`: google-adk's executor of that name, with limits and a clean environment.
+- :class:`RemoteCodeExecutor`: another executor of google-adk's, for another machine, with limits.
+- :func:`remote_sandbox`: google-adk's executors and environments for other machines as a sandbox of this package.
 - :class:`SandboxEnvironment`: for ``environment=`` of google-adk's ``SkillToolset`` and ``EnvironmentToolset``.
 """
 
@@ -11,6 +13,8 @@ from adk_skills_agent.executors.code_input import CodeExecutionInput, File
 from adk_skills_agent.executors.code_result import CodeExecutionResult
 from adk_skills_agent.executors.environment import SandboxEnvironment
 from adk_skills_agent.executors.local_sandbox import LocalSandboxCodeExecutor
+from adk_skills_agent.executors.remote import remote_sandbox
+from adk_skills_agent.executors.remote_code import RemoteCodeExecutor
 from adk_skills_agent.executors.unsafe_local import UnsafeLocalCodeExecutor
 
 __all__ = [
@@ -18,6 +22,8 @@ __all__ = [
     "CodeExecutionResult",
     "File",
     "LocalSandboxCodeExecutor",
+    "RemoteCodeExecutor",
     "SandboxEnvironment",
     "UnsafeLocalCodeExecutor",
+    "remote_sandbox",
 ]

@@ -1,4 +1,4 @@
-"""The way out of a box: frames wait here until the host has read what came before.
+"""The ways through a supervisor: pipes of what runs in, and frames out, which wait until the host reads.
 
 Part of the program in a box (:mod:`.box_program`); see :mod:`.supervisor`.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import select
-from typing import Callable
+from typing import Callable, Iterator
 
 from adk_skills_agent.sandbox import frames
 
 _CHUNK = 1 << 16
 _MOST_QUEUED = 1 << 20  # then what runs waits with its output until the host has read
 _LOOK_MILLISECONDS = 50
+_MOST_OLD = 16
+_MOST_DRAINED = 1 << 20
 
 
 class Outgoing:
@@ -64,6 +66,54 @@ class Outgoing:
             self._waiting = False
             ignore(self._poll, self._descriptor)
         return True
+
+
+class Pipes:
+    """The reading ends of what executions write, those of earlier ones too: what they left running may go on writing.
+
+    Args:
+        poll: Told which to watch.
+    """
+
+    def __init__(self, poll: select.poll) -> None:
+        self._poll = poll
+        self._known: dict[int, tuple[int, int]] = {}  # oldest first
+
+    def add(self, number: int, stdout: int, stderr: int) -> None:
+        """Those of a new execution."""
+        for stream, descriptor in enumerate((stdout, stderr), 1):
+            os.set_blocking(descriptor, False)
+            self._known[descriptor] = (stream, number)
+            self._poll.register(descriptor, select.POLLIN)
+
+    def owner(self, descriptor: int) -> tuple[int, int] | None:
+        """Its stream and execution; None when it is closed."""
+        return self._known.get(descriptor)
+
+    def of(self, number: int) -> list[tuple[int, int]]:
+        """Descriptors of an execution, and their streams."""
+        return [(descriptor, stream) for descriptor, (stream, own) in self._known.items() if own == number]
+
+    def drain(self, descriptor: int) -> Iterator[bytes]:
+        """What is in a pipe now, and no more than one can hold."""
+        left = _MOST_DRAINED
+        while left > 0:
+            data = take(descriptor)
+            if not data:
+                return
+            left -= len(data)
+            yield data
+
+    def forget(self, descriptor: int) -> None:
+        """Close it."""
+        del self._known[descriptor]
+        ignore(self._poll, descriptor)
+        os.close(descriptor)
+
+    def forget_oldest(self) -> None:
+        """Close those of long ago; what still writes there gets an error."""
+        while len(self._known) > _MOST_OLD:
+            self.forget(next(iter(self._known)))
 
 
 def take(descriptor: int) -> bytes | None:

@@ -23,7 +23,7 @@ from adk_skills_agent.sandbox.box_layout import BoxLayout
 from adk_skills_agent.sandbox.box_result import BoxEnd, Timing, box_result
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, IsolationReport, SandboxPolicy
 from adk_skills_agent.sandbox.local import workers
-from adk_skills_agent.sandbox.local.command import encode
+from adk_skills_agent.sandbox.local.command import encode, spelling
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.output import Capture, SpillFile, check_spill_folder
 from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
@@ -113,10 +113,14 @@ async def _run(
 ) -> ExecutionResult | Exception:
     run_id = os.urandom(8).hex()
     command = _command(request, policy, layout, run_id)
+    shown = spelling(request.argv[0], request.argv[0]) if request.argv[0] == sys.executable else request.argv[0]
     captures = _captures(request, policy, run_id)
-    files = await _work(lambda: BoxFolder(request, policy, layout, run_id))
+    made: list[BoxFolder] = []
     answer = None
+    thrown_away = False
     try:
+        await _work(lambda: made.append(BoxFolder(request, policy, layout, run_id)))
+        files = made[0]
         view = layout.view(request.mounts)
         streams = {
             number: Stream(name, -1, capture, OutputFilter(view, secrets), request.on_output, policy.output_bytes)
@@ -138,23 +142,33 @@ async def _run(
                 overdue = True
                 channel.kill()
             ended = time.monotonic()
+        except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+            thrown_away = True
+            channel.kill()
+            raise
         finally:
-            end = await uninterrupted(channel.close())
+            if not thrown_away:
+                end = await uninterrupted(channel.close())
         answer.close_streams()
         if answer.failure is not None:
             raise answer.failure
         timing = Timing(asked, started, ended, overdue=overdue)
         return await _work(
-            lambda: box_result(answer, files, captures, streams, policy, channel.isolation, end, timing, secrets)
+            lambda: box_result(answer, files, captures, streams, policy, channel.isolation, end, timing, secrets, shown)
         )
     except BaseException as error:
+        thrown_away = isinstance(error, GeneratorExit)
         for capture in captures:
             capture.discard()
         if answer is not None and error is answer.failure:
             return answer.failure
         raise
     finally:
-        await _work(files.discard)
+        for files in made:  # none when it could not be made; one also when the wait for it was cancelled
+            if thrown_away:
+                files.discard()
+            else:
+                await _work(files.discard)
 
 
 def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: BoxLayout, run_id: str) -> frames.Frame:

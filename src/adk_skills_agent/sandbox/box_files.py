@@ -54,8 +54,6 @@ class Workspace:
             if not os.path.lexists(path):
                 os.symlink(frames.text(frame, "target"), path)
                 self._know(path, os.lstat(path))
-                if path.startswith(self.root + "/"):
-                    self._known[path[len(self.root) + 1 :]] = _mark(os.lstat(path))
         else:
             self._write(path, mode, frames.content(frame), frames.flag(frame, "more"))
 
@@ -110,7 +108,7 @@ class Workspace:
         """
         before, self._known = self._known, {}
         count = total = skipped = 0
-        for path, info in self._walk():
+        for path, info in sorted(self._walk(), key=lambda found: found[0]):
             reason = None  # type: str | None
             self._known[path] = mark = _stamp(info)
             if before.pop(path, None) == mark:
@@ -131,10 +129,6 @@ class Workspace:
                     sent, reason = self._send(number, path, info.st_mode, min(limits["each"], limits["total"]), send)
                     total += sent
             else:
-                mark = _mark(info)
-                self._known[path] = mark
-                if before.pop(path, None) == mark:
-                    continue
                 reason = "is no regular file"
             if reason is not None and skipped < _MOST_SKIPPED:
                 skipped += 1
@@ -194,11 +188,6 @@ class Workspace:
 
 def _stamp(info: os.stat_result) -> Stamp:
     return info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
-
-
-def _mark(info: os.stat_result) -> Stamp:
-    """The same for what is no regular file."""
-    return info.st_ino, 0, info.st_mtime_ns, info.st_ctime_ns
 
 
 def _shown(path: str) -> str:

@@ -64,6 +64,7 @@ def box_result(
     end: BoxEnd,
     timing: Timing,
     secrets: SecretForms | None,
+    shown: str,
 ) -> ExecutionResult:
     """Collect the files and put the result together. Blocking.
 
@@ -72,7 +73,9 @@ def box_result(
     """
     done = answer.done
     if done is not None and done.get("started") is False:
-        raise SandboxError(f"The command could not be started: {str(done.get('reason') or 'no reason given')[:300]}.")
+        raise SandboxError(
+            f"The command {shown!r} could not be started: {str(done.get('reason') or 'no reason given')[:300]}."
+        )
     cause = end.status or answer.cause
     notes = [*files.notes, *answer.notes, *end.notes]
     timed_out = cause is Status.TIMEOUT

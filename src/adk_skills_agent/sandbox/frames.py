@@ -26,8 +26,8 @@ Host to box (``t`` is the kind; what has a default may be left out):
 Box to host:
 
 ====================  ==================================================================================================
-``ready``             answers ``hello``: ``pid``, ``proto``, ``python`` (its version), ``guarded`` (nothing in the box can
-                      look into the supervisor).
+``ready``             answers ``hello``: ``pid``, ``proto``, ``python`` (its version), ``guarded`` (nothing in the box
+                      can look into the supervisor).
 ``out``               ``id``, ``s`` (1 stdout, 2 stderr), ``b64``; ``late`` when an earlier exec's processes wrote it.
 ``file``              ``id``, ``path``, ``mode``, ``b64``, ``more``: a file the exec added or changed.
 ``skip``              ``id``, ``path``, ``reason``: one that is not sent.

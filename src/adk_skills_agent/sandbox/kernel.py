@@ -68,6 +68,14 @@ class Kernel:
         sys.displayhook = self._show
         sys.argv = [""]
         sys.path[:] = ["", *(folder for folder in sys.path if folder)]  # the session's own modules, as at a prompt
+        # What libraries keep for themselves is no output of the code, and there is no screen.
+        temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108  # the box's own
+        for name, value in (
+            ("MPLBACKEND", "agg"),
+            ("MPLCONFIGDIR", f"{temporary}/matplotlib"),
+            ("XDG_CACHE_HOME", f"{temporary}/cache"),
+        ):
+            os.environ.setdefault(name, value)
         # What code may replace in these modules must not be missing here.
         self._exit, self._getpid, self._dup2, self._close = posix._exit, posix.getpid, posix.dup2, posix.close
 

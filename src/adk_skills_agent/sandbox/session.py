@@ -111,9 +111,9 @@ class PythonSession:
             raise SandboxError(f"The session cannot run code now: it is {self.state.value}.")
         channel, policy = self._channel, request.policy
         self.executions += 1
+        sent = request_frames(self.executions, request)
         exchange = Exchange(self.executions, request, channel.view, self._late)
         self._late = ""
-        sent = request_frames(self.executions, request)
         self.state = SessionState.BUSY
         limit: asyncio.TimerHandle | None = None
         try:

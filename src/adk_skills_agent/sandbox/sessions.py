@@ -23,6 +23,7 @@ from adk_skills_agent.sandbox.session_request import SessionRequest
 from adk_skills_agent.sandbox.uninterrupted import uninterrupted
 
 _FIRST_PAUSE_SECONDS = 0.1
+_MOST_DOUBLINGS = 4
 _LONG_IDLE_SECONDS = 5.0  # then a box is asked whether it is there before it gets code
 _MOST_REMEMBERED = 10_000  # ids without a session of which the next one is to be told why
 _LEAST_LOOK_SECONDS, _MOST_LOOK_SECONDS = 0.05, 30.0
@@ -148,9 +149,10 @@ class Sessions:
         chosen = list(self._places) if session_id is None else [session_id]
         for name in chosen:
             place = self._places.get(name)
-            if place is None or place.session is None:
+            if place is None or (place.session is None and place.lost is None):
                 continue
-            place.session.kill()  # what runs in it ends, and gives up its turn
+            if place.session is not None:
+                place.session.kill()  # what runs in it ends, and gives up its turn
             async with place.turn:
                 await self._drop(place, "it was reset")
                 place.lost, place.must_wait = "it was reset", False
@@ -246,7 +248,8 @@ class Sessions:
                 f"{place.lost}). It can be started again in {seconds:.0f} s; change the code before that."
             )
         if place.must_wait and len(place.breaks) > 1:
-            await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2 ** (len(place.breaks) - 2))
+            doubled = min(len(place.breaks) - 2, _MOST_DOUBLINGS)
+            await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**doubled)
         place.must_wait = False
 
     async def _make_room(self) -> None:

@@ -1,9 +1,9 @@
 """The program that serves one box from inside: it alone holds the channel to the host (SANDBOX.md 4.4).
 
-Part of the program in a box (:mod:`.box_program`), which runs wherever a box has Python 3.8 or newer: a local sandbox,
-a container, a pod. Frames (:mod:`.frames`) come in on descriptor 0 and go out on descriptor 1; both are moved out of
-the way at once and are in no other process. Nothing in the box may look into this process (PR_SET_DUMPABLE). It ends when
-the channel does, and everything it started ends with it.
+Part of the program in a box (:mod:`.box_program`), which runs wherever there is Python 3.8 or newer: a local sandbox, a
+container, a pod. Frames (:mod:`.frames`) come in on descriptor 0 and go out on descriptor 1; both are moved out of
+the way at once, and are in no other process. Nothing in the box may look into this process (PR_SET_DUMPABLE). It ends
+when the channel does, and everything it started ends with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 
 from adk_skills_agent.sandbox import frames
-from adk_skills_agent.sandbox.box_channel import Outgoing, ignore, take
+from adk_skills_agent.sandbox.box_channel import Outgoing, Pipes, ignore, take
 from adk_skills_agent.sandbox.box_execution import Running
 from adk_skills_agent.sandbox.box_files import Workspace
 from adk_skills_agent.sandbox.box_kernel import KernelLink
@@ -33,8 +33,6 @@ from adk_skills_agent.sandbox.box_watch import INTERVAL_SECONDS, Watch, others
 from adk_skills_agent.sandbox.kernel import LINK_LOST
 
 _CHUNK = 1 << 18
-_MOST_OLD = 16  # pipes of earlier executions, whose left-over processes may still print
-_MOST_DRAINED = 1 << 20  # of each stream after the end: what a pipe can hold
 _DRAIN_SECONDS = 0.5
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
 _LINK_CLOSED = "the code closed the descriptors of its own process, or started another program in it"
@@ -70,7 +68,7 @@ class Supervisor:
         self._said_hello = False
         self._kernel: KernelLink | None = None
         self._running: Running | None = None
-        self._pipes: dict[int, tuple[int, int]] = {}  # descriptor to stream and id, oldest first
+        self._pipes = Pipes(self._poll)
         self._parts: dict[str, bytearray] = {}
         self._problem: str | None = None
         self._last_id = 0
@@ -113,7 +111,7 @@ class Supervisor:
             run.done["disk"] = full
             self._kill(run, f"there were too many files in {full}")
         if run.drain_until is not None:
-            if now >= run.drain_until or all(number != run.id for _, number in self._pipes.values()):
+            if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)
         elif run.kill_at is not None and now >= run.kill_at:
             run.kill_at = None
@@ -197,7 +195,14 @@ class Supervisor:
         limit(frame.get("limits") or {})
         version = "{}.{}.{}".format(*sys.version_info[:3])
         self._send(
-            {"t": "ready", "pid": os.getpid(), "proto": frames.PROTOCOL, "python": version, "guarded": self._guarded}
+            {
+                "t": "ready",
+                "pid": os.getpid(),
+                "proto": frames.PROTOCOL,
+                "python": version,
+                "guarded": self._guarded,
+                "writable": os.access(".", os.W_OK),
+            }
         )
 
     def _put(self, frame: frames.Frame) -> None:
@@ -228,10 +233,7 @@ class Supervisor:
             self._leave_when_told()
             return
         self._running = run
-        for stream, descriptor in enumerate((run.process.stdout, run.process.stderr), 1):
-            os.set_blocking(descriptor, False)
-            self._pipes[descriptor] = (stream, run.id)
-            self._poll.register(descriptor, select.POLLIN)
+        self._pipes.add(run.id, run.process.stdout, run.process.stderr)
 
     def _start_code(self, frame: frames.Frame, parts: dict[str, bytearray]) -> Running:
         code = bytes(parts["code"]).decode("utf-8", "surrogatepass") if "code" in parts else frames.text(frame, "code")
@@ -260,13 +262,14 @@ class Supervisor:
     # ---- what runs
 
     def _read(self, descriptor: int) -> None:
-        if descriptor not in self._pipes:
+        owner = self._pipes.owner(descriptor)
+        if owner is None:
             return  # closed by what came before it in the same turn
-        stream, number = self._pipes[descriptor]
+        stream, number = owner
         data = take(descriptor)
         if not data:
             if data is not None:
-                self._forget_pipe(descriptor)
+                self._pipes.forget(descriptor)
             return
         run = self._running
         late = run is None or number != run.id
@@ -280,11 +283,6 @@ class Supervisor:
     def _pass_on(self, number: int, stream: int, data: bytes, late: bool) -> None:
         frame = {"t": "out", "id": number, "s": stream, "b64": frames.base64(data)}
         self._send({**frame, "late": True} if late else frame)
-
-    def _forget_pipe(self, descriptor: int) -> None:
-        del self._pipes[descriptor]
-        self._ignore(descriptor)
-        os.close(descriptor)
 
     def _hear_kernel(self) -> None:
         kernel, run = self._kernel, self._running
@@ -354,20 +352,12 @@ class Supervisor:
     def _finish(self, run: Running) -> None:
         """Everything written before the end goes first, then the files, then ``done``."""
         self._running = None
-        for descriptor, (stream, number) in list(self._pipes.items()):
-            if number != run.id:
-                continue
-            left = _MOST_DRAINED
-            while left > 0:
-                data = take(descriptor)
-                if not data:
-                    break
-                left -= len(data)
+        for descriptor, stream in self._pipes.of(run.id):
+            for data in self._pipes.drain(descriptor):
                 self._pass_on(run.id, stream, data, late=False)
             if not run.is_code or run.lost is not None:
-                self._forget_pipe(descriptor)
-        while len(self._pipes) > _MOST_OLD:
-            self._forget_pipe(next(iter(self._pipes)))
+                self._pipes.forget(descriptor)
+        self._pipes.forget_oldest()
         if not run.is_code and self._alone:
             run.done["killed"] = others() - (self._kernel is not None)
             kill_all()

@@ -8,12 +8,15 @@ machine's own levels, which say nothing about a container.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import os
 import stat
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +42,7 @@ class Backend:
     require: Callable[[], None] = lambda: None
     slots: bool = False  # every run of the fixture ``box`` uses a sandbox that was started before it
     is_local: bool = True  # this machine contains its runs itself
+    is_elsewhere: bool = False  # what contains them there is not ours, and on loopback not there at all
 
 
 def _local() -> Sandbox:
@@ -65,6 +69,30 @@ def _container(name: str, make: Callable[[], Sandbox], require: Callable[[], obj
     return Backend(f"container-{name}", IsolationLevel.CONTAINER, make, lambda: void(require()), is_local=False)
 
 
+@functools.cache
+def _cluster() -> Any:
+    from loopback_cluster import Cluster
+
+    made = Cluster()
+    atexit.register(made.close)
+    return made
+
+
+def _pods() -> Sandbox:
+    made: Sandbox = _cluster().sandbox()
+    return made
+
+
+def _service() -> Sandbox:
+    from adk_skills_agent.executors import remote_sandbox
+    from remote_services import ElsewhereEnvironment
+
+    return remote_sandbox(ElsewhereEnvironment(Path(tempfile.mkdtemp(prefix="elsewhere-", dir=_SERVICES.name))))
+
+
+_SERVICES = tempfile.TemporaryDirectory(prefix="adk-skills-services-")
+
+
 def void(_value: object) -> None:
     """Nothing, whatever it was."""
 
@@ -87,6 +115,15 @@ BACKENDS = (
         for engine in container_engines.ENGINES
     ),
     _container("gvisor", functools.partial(_in, "podman", "runsc"), _require_gvisor),
+    Backend(
+        "kubernetes",
+        IsolationLevel.CONTAINER,
+        _pods,
+        functools.partial(level_table.require, "namespaces"),
+        is_local=False,
+        is_elsewhere=True,
+    ),
+    Backend("remote", IsolationLevel.REMOTE, _service, is_local=False, is_elsewhere=True),
 )
 
 
@@ -103,6 +140,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     mark = request.node.get_closest_marker("level")
     if mark is not None and chosen.level.strength < IsolationLevel(mark.args[0]).strength:
         pytest.skip(f"holds from level {mark.args[0]} up; {chosen.name} is {chosen.level.value}")
+    if mark is not None and chosen.is_elsewhere:
+        pytest.skip(f"what isolates there is the place's own; {chosen.name} is tested for what this package does in it")
     own = request.node.get_closest_marker("local")
     if own is not None and not chosen.is_local:
         pytest.skip(f"about this machine's own levels: {own.args[0]}")

@@ -175,12 +175,16 @@ def reach(act):
         return type(error).__name__
     return "reached"
 parent = os.getppid()
-own = sorted(int(name) for name in (os.listdir("/proc/self/fd") if os.access("/proc/self/fd", os.R_OK) else []))
-print(len([number for number in own if number > 2]) <= 2)
+def is_open(number):
+    try:
+        return bool(os.fstat(number))
+    except OSError:
+        return False
+print(sum(map(is_open, range(3, 4096))))
 print(reach(lambda: os.listdir(f"/proc/{parent}/fd")), reach(lambda: open(f"/proc/{parent}/mem", "rb")))
 """
     lines = (await kept.value(code)).splitlines()
-    assert lines[0] == "True"
+    assert lines[0] == "1"  # the socket to its supervisor, which has the host's channel
     if kept.policy.isolation != "process":  # there it is the agent's own user, root perhaps
         assert "reached" not in lines[1]
 

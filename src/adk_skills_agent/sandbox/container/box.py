@@ -12,8 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError
@@ -46,14 +45,20 @@ class Removals:
         failed: Names and reasons of containers that are, or may be, still there.
     """
 
-    failed: dict[str, str]
-    _pending: set[str]
-    _changed: threading.Condition
+    failed: dict[str, str] = field(default_factory=dict)
+    _pending: set[object] = field(default_factory=set)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    @classmethod
-    def none(cls) -> Removals:
-        """Nothing to remove yet."""
-        return cls({}, set(), threading.Condition())
+    def expect(self, creation: object) -> None:
+        """Something is being made that may have to be removed."""
+        with self._changed:
+            self._pending.add(creation)
+
+    def settle(self, creation: object) -> None:
+        """It is made, or will not be."""
+        with self._changed:
+            self._pending.discard(creation)
+            self._changed.notify_all()
 
     def begin(self, engine: Engine, container: str) -> None:
         """Kill and remove a container in a thread; nobody waits. Safe from any thread, also without a loop."""
@@ -131,6 +136,7 @@ class ContainerBox:
         self._killed = False
         self._ended = False
         self._closed: BoxEnd | None = None
+        self._loop = asyncio.get_running_loop()
 
     @property
     def is_open(self) -> bool:
@@ -167,6 +173,8 @@ class ContainerBox:
         """End everything in it at once; never blocks, from any thread, safe to call twice."""
         self._killed = True
         self._removals.begin(self._engine, self.name)
+        if self._loop.is_closed():
+            self._stream.close()
 
     async def close(self) -> BoxEnd:
         """End it; everything in it has ended when this returns. The engine's record of it goes in the background."""
@@ -260,6 +268,11 @@ class ContainerBox:
                 f"{frames.PROTOCOL}. Use the same version of adk-skills-agent on both sides."
             )
         self.python = frames.text(frame, "python", "?")
+        if frame.get("writable") is False:
+            raise ImageUnavailable(
+                f"The container's user cannot write to /work. The image has a folder of that name, whose rights "
+                f"{self._engine.info.title} keeps: add RUN chmod 1777 /work to its Dockerfile, or use another user."
+            )
 
     def _said(self) -> str:
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
@@ -276,23 +289,12 @@ async def start_box(
         ImageUnavailable: The image is not there, or has no Python that can be used.
         SandboxError: The engine refuses, or nothing in the container answers.
     """
-    settings = plan.settings(engine.info, program_text(), labels)
-    made: list[str] = []
-
-    def make(client: Any) -> str:
-        container = client.containers.create(**settings)
-        made.append(container.id)
-        client.api.start(container.id)
-        return str(container.id)
-
-    doing = "start a container"
-    starting = submit(lambda: engine.ask_now(make, doing))
+    creation = _Creation(engine, plan.settings(engine.info, program_text(), labels), removals)
     try:
-        name = await asyncio.shield(starting)
+        name = await asyncio.shield(submit(creation.make))
         stream = await attach(engine.url, name, engine.info.title)
     except BaseException as error:
-        # A creation under way cannot be called back: whatever comes of it is removed when it is there.
-        starting.add_done_callback(_then(lambda: _begin_all(removals, engine, made)))
+        creation.abandon()
         if isinstance(error, SandboxError) and any(word in error.message.lower() for word in _NO_PYTHON):
             raise _no_python(plan, error) from error
         raise
@@ -305,18 +307,51 @@ async def start_box(
     return box
 
 
-def _then(work: Callable[[], object]) -> Callable[[asyncio.Future[Any]], None]:
-    def ended(future: asyncio.Future[Any]) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            future.exception()  # taken, so that it is not reported as lost
-        work()
+class _Creation:
+    """A container that is being made, in a thread, while who wanted it may give up at any moment."""
 
-    return ended
+    def __init__(self, engine: Engine, settings: dict[str, Any], removals: Removals) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._removals = removals
+        self._lock = threading.Lock()
+        self._name: str | None = None
+        self._abandoned = False
+        removals.expect(self)
 
+    def make(self) -> str:
+        """Create and start it. Blocking.
 
-def _begin_all(removals: Removals, engine: Engine, made: list[str]) -> None:
-    for name in made:
-        removals.begin(engine, name)
+        Raises:
+            SandboxError: See :meth:`Engine.ask`.
+        """
+        try:
+            return self._engine.ask_now(self._make, "start a container")
+        finally:
+            self._removals.settle(self)
+
+    def _make(self, client: Any) -> str:
+        with self._lock:
+            abandoned = self._abandoned
+        if abandoned:
+            raise SandboxError("Nobody wants the container any more.")
+        name = str(client.containers.create(**self._settings).id)
+        with self._lock:
+            self._name = name
+            abandoned = self._abandoned
+        if abandoned:
+            self._removals.begin(self._engine, name)
+        else:
+            client.api.start(name)
+        return name
+
+    def abandon(self) -> None:
+        """Remove it, now or when it is there; from any thread, also without a loop."""
+        with self._lock:
+            self._abandoned = True
+            name = self._name
+        if name is not None:
+            self._removals.begin(self._engine, name)
 
 
 def _no_python(plan: Plan, error: SandboxError) -> SandboxError:

@@ -109,7 +109,7 @@ class ContainerSandbox(Sandbox):
         self._options = ContainerOptions() if options is None else options
         self._on_progress = on_progress
         self._pool = Pool()
-        self._removals = Removals.none()
+        self._removals = Removals()
         self._lock = threading.Lock()
         self._ready: _Ready | None = None
         self._orphans: tuple[str, ...] = ()
