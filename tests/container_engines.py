@@ -156,6 +156,10 @@ def _url(folder: Path) -> str:
 
 
 def _running(name: str) -> str | None:
+    """An engine that runs anyway: named by ADK_SKILLS_TEST_DOCKER or ADK_SKILLS_TEST_PODMAN, or the machine's."""
+    named = os.environ.get(f"ADK_SKILLS_TEST_{name.upper()}")
+    if named:
+        return named
     for path in _RUNNING[name]:
         if os.path.exists(path) and _answers(f"unix://{path}"):
             return f"unix://{path}"

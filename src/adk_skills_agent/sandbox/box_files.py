@@ -108,14 +108,22 @@ class Workspace:
         """
         before, self._known = self._known, {}
         count = total = skipped = 0
-        for path, info in sorted(self._walk(), key=lambda found: found[0]):
+        found = sorted(self._walk(), key=lambda one: one[0])
+        names = {}  # type: dict[tuple[int, int], int]
+        for _, info in found:
+            names[info.st_dev, info.st_ino] = names.get((info.st_dev, info.st_ino), 0) + 1
+        sent_as = {}  # type: dict[tuple[int, int], str]
+        for path, info in found:
             reason = None  # type: str | None
             self._known[path] = mark = _stamp(info)
             if before.pop(path, None) == mark:
                 continue
             if stat.S_ISREG(info.st_mode):
-                if info.st_nlink != 1:
-                    reason = "has several hard links"
+                identity = (info.st_dev, info.st_ino)
+                if names[identity] != info.st_nlink:
+                    reason = "has several hard links"  # one of them elsewhere: the content may not be the run's
+                elif identity in sent_as:
+                    send({"t": "file", "id": number, "path": _shown(path), "same": _shown(sent_as[identity])})
                 elif count >= limits["count"]:
                     reason = "more than max_files={} output files".format(limits["count"])
                 elif info.st_size > limits["each"]:
@@ -128,8 +136,10 @@ class Workspace:
                     count += 1
                     sent, reason = self._send(number, path, info.st_mode, min(limits["each"], limits["total"]), send)
                     total += sent
+                    if reason is None:
+                        sent_as[identity] = path
             else:
-                reason = "is no regular file"
+                reason = _kind(info.st_mode)
             if reason is not None and skipped < _MOST_SKIPPED:
                 skipped += 1
                 send({"t": "skip", "id": number, "path": _shown(path), "reason": reason})
@@ -184,6 +194,13 @@ class Workspace:
                         yield path, info
                     elif depth < _MOST_DEPTH:
                         waiting.append((path, depth + 1))
+
+
+def _kind(mode: int) -> str:
+    for test, kind in ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket")):
+        if test(mode):
+            return "is " + kind
+    return "is a device" if stat.S_ISBLK(mode) or stat.S_ISCHR(mode) else "is no regular file"
 
 
 def _stamp(info: os.stat_result) -> Stamp:

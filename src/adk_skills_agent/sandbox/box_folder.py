@@ -20,7 +20,7 @@ from adk_skills_agent.sandbox.local.collection import Collected, collect
 from adk_skills_agent.sandbox.local.output_names import readable
 from adk_skills_agent.sandbox.local.persistence import persist
 from adk_skills_agent.sandbox.local.staging import Staged, stage
-from adk_skills_agent.sandbox.local.tree import Walk, open_folder, portable
+from adk_skills_agent.sandbox.local.tree import Walk, open_folder, parent_of, portable
 from adk_skills_agent.sandbox.local.workspace import Workspace, create_workspace, fill_workspace
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _MOST_NOTES = 50
 _MOST_ENTRIES = 100_000
 _MOST_SECONDS = 60.0
 _UNBOUNDED = 1 << 62
+_HARD_LINKS = "has several hard links"  # of box_files.py: one of them is not in the workspace
 
 
 class BoxFolder:
@@ -65,6 +66,8 @@ class BoxFolder:
         self._left_out = 0
         self._skipped: list[tuple[str, str]] = []
         self._room = _UNBOUNDED if policy.workspace_bytes is None else policy.workspace_bytes
+        self._replaced: dict[str, str] = {}
+        self._outside: list[str] = []
         self.notes: list[str] = []
         self._workspace: Workspace | None = None
         self._staged: Staged | None = stage(request)
@@ -138,9 +141,7 @@ class BoxFolder:
             FrameError: The frame has not the form it must have.
         """
         kind, path = frame["t"], frames.text(frame, "path")
-        if kind == "skip":
-            self._skip(path, frames.text(frame, "reason"))
-            return
+        reason = frames.text(frame, "reason") if kind == "skip" else None
         data = frames.content(frame) if kind == "file" else b""
         mode = frames.number(frame, "mode", 0o600)
         parts = path.split("/")
@@ -148,8 +149,12 @@ class BoxFolder:
             self._skip(path, "the sandbox gave it an impossible path")
             return
         try:
-            if kind == "gone":
+            if reason is not None:
+                self._left(parts, path, reason)
+            elif kind == "gone":
                 self._remove(parts)
+            elif "same" in frame:
+                self._link(parts, frames.text(frame, "same"))
             else:
                 self._write(parts, path, mode, data, more=frames.flag(frame, "more"))
         except (OSError, UnicodeEncodeError) as error:
@@ -170,6 +175,8 @@ class BoxFolder:
         self._close_file()
         collected = collect(workspace, self._policy, secrets)
         collected.skipped[:0] = self._skipped
+        collected.replaced |= self._replaced
+        collected.outside += self._outside
         if self._left_out:
             collected.notes.append(f"{self._left_out:,} more files were not collected.")
         if self._persistent is not None:
@@ -187,6 +194,29 @@ class BoxFolder:
             os.close(self._top)
             self._top = -1
         return None if workspace is None else workspace.remove()
+
+    def _left(self, parts: list[str], path: str, reason: str) -> None:
+        """Something in the box that does not come: what a session had under that name must not come back for it."""
+        self._skip(path, reason)
+        workspace = self._workspace
+        assert workspace is not None  # noqa: S101  # until discard()
+        if reason == _HARD_LINKS:
+            self._outside.append(path)
+        elif reason.startswith("is ") and path not in workspace.links:
+            self._remove(parts)
+            if path in workspace.persistent:
+                self._replaced[path] = reason
+
+    def _link(self, parts: list[str], same: str) -> None:
+        """Another name of a file that came before."""
+        folder = self._parent(parts)
+        try:
+            name = parts[-1].encode("utf-8", "surrogateescape")
+            _clear(name, folder)
+            with parent_of(self._top, same) as (other, known):
+                os.link(known, name, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
+        finally:
+            os.close(folder)
 
     def _skip(self, path: str, reason: str) -> None:
         if len(self._skipped) < _MOST_SKIPPED:

@@ -29,7 +29,8 @@ Box to host:
 ``ready``             answers ``hello``: ``pid``, ``proto``, ``python`` (its version), ``guarded`` (nothing in the box
                       can look into the supervisor).
 ``out``               ``id``, ``s`` (1 stdout, 2 stderr), ``b64``; ``late`` when an earlier exec's processes wrote it.
-``file``              ``id``, ``path``, ``mode``, ``b64``, ``more``: a file the exec added or changed.
+``file``              ``id``, ``path``, ``mode``, ``b64``, ``more``: a file the exec added or changed; ``same``
+                      instead of ``b64``: another name of that one, sent before.
 ``skip``              ``id``, ``path``, ``reason``: one that is not sent.
 ``gone``              ``id``, ``path``: one that it removed.
 ``done``              ``id``, ``exit`` and ``signal`` (one is null), ``ms``, ``timed_out``, ``interrupted``, ``flood``

@@ -304,7 +304,10 @@ def check_level(policy: SandboxPolicy, level: IsolationLevel, why: str) -> None:
     Raises:
         SandboxUnavailable: With the reason.
     """
-    if policy.isolation not in {"auto", level.value}:
+    asked = policy.isolation
+    if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
+        reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
+    elif asked not in {"auto", level.value}:
         reason = f"{level.value}: {why}, and isolation={policy.isolation!r} is required"
     elif IsolationLevel(policy.min_isolation).strength > level.strength:
         reason = f"{level.value}: weaker than min_isolation={policy.min_isolation!r}; {why}"

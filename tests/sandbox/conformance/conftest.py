@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+import backend_matrix
 import container_engines
 import level_table
 from adk_skills_agent.sandbox.contract import (
@@ -137,6 +138,13 @@ def pytest_configure(config: pytest.Config) -> None:
 )
 def backend(request: pytest.FixtureRequest) -> Backend:
     chosen: Backend = request.param
+    told: dict[str, Any] = {
+        "backend": chosen.name,
+        "test": f"{request.module.__name__}::{request.function.__name__}",
+        "applies": False,
+        "setup_ms": [],
+    }
+    request.node.user_properties.append((backend_matrix.PROPERTY, told))
     mark = request.node.get_closest_marker("level")
     if mark is not None and chosen.level.strength < IsolationLevel(mark.args[0]).strength:
         pytest.skip(f"holds from level {mark.args[0]} up; {chosen.name} is {chosen.level.value}")
@@ -145,6 +153,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     own = request.node.get_closest_marker("local")
     if own is not None and not chosen.is_local:
         pytest.skip(f"about this machine's own levels: {own.args[0]}")
+    told["applies"] = True
     chosen.require()
     return chosen
 
@@ -160,6 +169,7 @@ class Box:
     sandbox: Sandbox
     skill: Path
     policy: dict[str, object]
+    setup_ms: list[float] = field(default_factory=list)
     _count: int = field(default=0)
 
     @property
@@ -185,7 +195,9 @@ class Box:
         return ExecutionRequest(argv=argv, policy=SandboxPolicy(**policy), **rest)  # type: ignore[arg-type]
 
     async def run(self, *argv: str, **settings: object) -> ExecutionResult:
-        return await self.sandbox.run(self.request(*argv, **settings))
+        result = await self.sandbox.run(self.request(*argv, **settings))
+        self.setup_ms.append(result.setup_ms)
+        return result
 
     def assert_on_time(self, result: ExecutionResult, seconds: float) -> None:
         """The command ended when its deadline, with the grace, says: not before ``seconds`` and not much later."""
@@ -199,7 +211,13 @@ class Box:
 
 
 @pytest.fixture
-def box(backend: Backend, tmp_path: Path, nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+def box(
+    request: pytest.FixtureRequest,
+    backend: Backend,
+    tmp_path: Path,
+    nothing_left: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Box]:
     if backend.slots:
         from adk_skills_agent.sandbox.local import sandbox, slots
 
@@ -217,6 +235,7 @@ def box(backend: Backend, tmp_path: Path, nothing_left: None, monkeypatch: pytes
         sandbox,
         skill,
         {"isolation": backend.level.value, "min_isolation": backend.level.value, "wall_seconds": 20.0},
+        dict(request.node.user_properties)[backend_matrix.PROPERTY]["setup_ms"],
     )
     if not backend.is_local:
         asyncio.run(sandbox.close())

@@ -229,3 +229,35 @@ async def test_a_cancelled_execution_stops_and_the_session_goes_on(kept: Kept) -
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await kept.value("kept, 'half' in globals()") == "(1, False)"
+
+
+async def test_memory_beyond_the_limit_ends_the_session_and_says_so(kept: Kept) -> None:
+    # Shared memory passes the limit of each process; only what watches or bounds the whole box sees it.
+    hog = """
+import mmap, time
+memory = mmap.mmap(-1, 300 << 20)
+for start in range(0, len(memory), 1 << 20):
+    memory[start : start + (1 << 20)] = b"x" * (1 << 20)
+time.sleep(30)
+"""
+    result = await kept.run(hog, memory_bytes=128 << 20)
+    assert (result.status, result.oom_killed) == ("oom", True)
+    assert any("is lost" in note for note in result.notes)
+    assert any("memory" in note and "128 MiB" in note for note in result.notes)
+    assert (await kept.run("1", memory_bytes=128 << 20)).session_reset
+
+
+async def test_a_full_disk_is_an_error_of_the_code_or_ends_the_session(kept: Kept) -> None:
+    await kept.run("kept = 1", workspace_bytes=4 << 20)
+    filling = (
+        "import time\nwith open('big', 'wb') as file:\n    for _ in range(64):\n        file.write(bytes(1 << 20))\n"
+    )
+    full = await kept.run(f"{filling}time.sleep(30)", workspace_bytes=4 << 20, file_bytes=256 << 20)
+    after = await kept.run("1 + 1", workspace_bytes=4 << 20)
+    if full.status == "error":
+        assert b"No space left on device" in full.stderr
+        assert not after.session_reset
+    else:
+        assert full.status == "disk_limit"
+        assert after.session_reset
+    assert after.stdout == b"2\n"

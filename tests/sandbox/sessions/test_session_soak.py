@@ -48,7 +48,7 @@ async def test_many_sessions_of_which_some_break_again_and_again(host: Host, not
 
 async def settled(kept: Kept) -> tuple[int, int, int]:
     """Descriptors, threads and children of this process, after everything was used once and has ended."""
-    await kept.value("1", id="first")
+    await asyncio.gather(*(kept.value("1", id=f"first {number}") for number in range(16)))
     await kept.sessions.close()
     counts = (0, 0, 0)
     for _ in range(100):

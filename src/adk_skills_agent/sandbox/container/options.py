@@ -110,7 +110,7 @@ class Plan:
         options, policy = self.options, self.policy
         made: dict[str, Any] = {
             "image": self.image,
-            "entrypoint": [options.python, "-I", "-S", "-c", program],
+            "entrypoint": [options.python, "-I", "-c", program],
             "command": [],
             "stdin_open": True,
             "tty": False,

@@ -33,6 +33,7 @@ from adk_skills_agent.sandbox.local import workers
 from adk_skills_agent.sandbox.local.staging import stage
 from adk_skills_agent.sandbox.local.turns import Turns
 from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.session_channel import SessionHost
 from adk_skills_agent.sandbox.uninterrupted import uninterrupted
 
 MAX_RUNNING = 32
@@ -187,6 +188,12 @@ class ContainerSandbox(Sandbox):
         if result.status is not Status.OK:
             raise SandboxError(f"A trial run of 'true' did not end well: {result.status.value}.")
         return result.isolation
+
+    def session_host(self) -> SessionHost:
+        """Python sessions in containers of their own (S0-109)."""
+        from adk_skills_agent.sandbox.container.session_host import ContainerSessions
+
+        return ContainerSessions(self)
 
     async def describe(self) -> ContainerDescription:
         """What is there, found by starting a container.
