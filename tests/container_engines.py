@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -36,6 +37,7 @@ PACKAGES = {
     "debootstrap": ("debootstrap",),
 }
 PROGRAMS = {"podman": ("podman", "runc"), "docker": ("dockerd", "runc"), "runsc": ("runsc",)}
+_OWNER_LABEL = "adk-skills.owner"
 _started: list[subprocess.Popen[bytes]] = []  # held, or Python warns that nobody waits for them
 _RUNNING = {"docker": ("/var/run/docker.sock",), "podman": ("/run/podman/podman.sock",)}
 # Podman's own default for open files may be above what it may set; crun refuses a hybrid hierarchy of cgroups.
@@ -149,6 +151,25 @@ def private(name: str) -> Iterator[StartedEngine]:
         yield engine
     finally:
         _stop(folder, engine.process.pid if engine.process else None)
+
+
+def client(engine: StartedEngine) -> Any:
+    """The SDK's client of an engine; close it."""
+    import docker
+
+    return docker.DockerClient(base_url=engine.url, timeout=60)
+
+
+def owned(engine: StartedEngine, owner: str | None = None) -> list[str]:
+    """Containers of this package on an engine, of one agent; None is this process."""
+    from adk_skills_agent.sandbox.container.owner import owner as own
+
+    found = client(engine)
+    try:
+        label = f"{_OWNER_LABEL}={own() if owner is None else owner}"
+        return [str(item["Id"]) for item in found.api.containers(all=True, filters={"label": label})]
+    finally:
+        found.close()
 
 
 def _url(folder: Path) -> str:

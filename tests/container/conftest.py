@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import container_engines
 from adk_skills_agent.sandbox.container import ContainerSandbox
-from adk_skills_agent.sandbox.container.owner import OWNER_LABEL
 from container_engines import StartedEngine
 
 
@@ -32,20 +30,3 @@ def sandbox(engine: StartedEngine) -> Iterator[ContainerSandbox]:
     box = ContainerSandbox(engine.image, base_url=engine.url)
     yield box
     asyncio.run(box.close())
-
-
-def client(engine: StartedEngine) -> Any:
-    """The SDK's client of an engine; close it."""
-    import docker
-
-    return docker.DockerClient(base_url=engine.url, timeout=60)
-
-
-def owned(engine: StartedEngine, owner: str | None = None) -> list[str]:
-    """Containers of this package on an engine, of one owner or of all."""
-    found = client(engine)
-    try:
-        label = OWNER_LABEL if owner is None else f"{OWNER_LABEL}={owner}"
-        return [str(item["Id"]) for item in found.api.containers(all=True, filters={"label": label})]
-    finally:
-        found.close()

@@ -52,7 +52,9 @@ def test_the_defaults_are_hard() -> None:
         ("keep_logs", True, "log_config"),
     ],
 )
-def test_each_default_can_be_switched_off_by_name_and_that_is_reported(option: str, value: object, setting: str) -> None:
+def test_each_default_can_be_switched_off_by_name_and_that_is_reported(
+    option: str, value: object, setting: str
+) -> None:
     before, after = settings(), settings(**{option: value})
     assert before.get(setting) != after.get(setting)
     assert [sentence for sentence in ContainerOptions(**{option: value}).weakened() if sentence.startswith(option)]  # type: ignore[arg-type]

@@ -107,7 +107,10 @@ def test_what_listens_and_is_no_engine_is_said(tmp_path: Path) -> None:
     def hang_up(connection: socket.socket) -> None:
         connection.close()
 
-    with serving(tmp_path / "engine.sock", hang_up) as url, pytest.raises(EngineUnavailable, match="No container engine"):
+    with (
+        serving(tmp_path / "engine.sock", hang_up) as url,
+        pytest.raises(EngineUnavailable, match="No container engine"),
+    ):
         connect_now((url,))
 
 

@@ -8,6 +8,7 @@ with the same bounds. What a box sends is hostile: no link is followed, nothing 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.collection import Collected, collect
 from adk_skills_agent.sandbox.local.output_names import readable
 from adk_skills_agent.sandbox.local.persistence import persist
+from adk_skills_agent.sandbox.local.removal import remove_tree
 from adk_skills_agent.sandbox.local.staging import Staged, stage
 from adk_skills_agent.sandbox.local.tree import Walk, open_folder, parent_of, portable
 from adk_skills_agent.sandbox.local.workspace import Workspace, create_workspace, fill_workspace
@@ -35,6 +37,8 @@ _MOST_NOTES = 50
 _MOST_ENTRIES = 100_000
 _MOST_SECONDS = 60.0
 _UNBOUNDED = 1 << 62
+_TWICE = 2
+"""More than a session keeps may come back: what is kept of it is decided in one place, by size and not by name."""
 _HARD_LINKS = "has several hard links"  # of box_files.py: one of them is not in the workspace
 
 
@@ -65,7 +69,7 @@ class BoxFolder:
         self._top = -1
         self._left_out = 0
         self._skipped: list[tuple[str, str]] = []
-        self._room = _UNBOUNDED if policy.workspace_bytes is None else policy.workspace_bytes
+        self._room = _UNBOUNDED if policy.workspace_bytes is None else _TWICE * policy.workspace_bytes
         self._replaced: dict[str, str] = {}
         self._outside: list[str] = []
         self.notes: list[str] = []
@@ -96,7 +100,7 @@ class BoxFolder:
             return {"count": policy.max_files, "each": policy.max_file_bytes, "total": policy.max_total_file_bytes}
         count = _MOST_ENTRIES if policy.workspace_inodes is None else policy.workspace_inodes
         most = _UNBOUNDED if policy.workspace_bytes is None else policy.workspace_bytes
-        return {"count": count, "each": most, "total": most}
+        return {"count": count, "each": most, "total": _TWICE * most}
 
     def sent(self) -> Iterator[bytes]:
         """The ``put`` frames of everything, encoded, a part at a time; nothing is held in memory but that."""
@@ -206,6 +210,8 @@ class BoxFolder:
             self._remove(parts)
             if path in workspace.persistent:
                 self._replaced[path] = reason
+        elif self._persistent is not None:
+            self.notes.append(f"{readable(path)!r} was not kept: {readable(reason)}.")
 
     def _link(self, parts: list[str], same: str) -> None:
         """Another name of a file that came before."""
@@ -244,11 +250,17 @@ class BoxFolder:
             self._close_file()
 
     def _remove(self, parts: list[str]) -> None:
-        folder = self._parent(parts)
+        name = "/".join(parts)
         try:
-            _clear(parts[-1].encode("utf-8", "surrogateescape"), folder)
-        finally:
-            os.close(folder)
+            with parent_of(self._top, name) as (folder, last):
+                try:
+                    _clear(last, folder)
+                except OSError as error:
+                    if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                        raise
+                    remove_tree(os.fsdecode(last), folder)  # a folder that gave way to something else
+        except (FileNotFoundError, NotADirectoryError):
+            return
 
     def _parent(self, parts: list[str]) -> int:
         """A descriptor of the folder something is in, made where it is missing; what is no folder gives way."""

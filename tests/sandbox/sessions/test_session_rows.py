@@ -248,12 +248,11 @@ time.sleep(30)
 
 
 async def test_a_full_disk_is_an_error_of_the_code_or_ends_the_session(kept: Kept) -> None:
-    await kept.run("kept = 1", workspace_bytes=4 << 20)
-    filling = (
-        "import time\nwith open('big', 'wb') as file:\n    for _ in range(64):\n        file.write(bytes(1 << 20))\n"
-    )
-    full = await kept.run(f"{filling}time.sleep(30)", workspace_bytes=4 << 20, file_bytes=256 << 20)
-    after = await kept.run("1 + 1", workspace_bytes=4 << 20)
+    limits = {"workspace_bytes": 4 << 20, "file_bytes": 256 << 20}
+    await kept.run("kept = 1", **limits)
+    filling = "import time\nwith open('big', 'wb') as file:\n    for _ in range(64): file.write(bytes(1 << 20))\n"
+    full = await kept.run(f"{filling}time.sleep(30)", **limits)
+    after = await kept.run("1 + 1", **limits)
     if full.status == "error":
         assert b"No space left on device" in full.stderr
         assert not after.session_reset

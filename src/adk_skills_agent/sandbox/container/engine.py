@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -190,7 +191,9 @@ def connect_now(urls: tuple[str, ...]) -> Engine:
     reasons = []
     for url in urls:
         try:
-            client = docker.DockerClient(base_url=url, version="auto", timeout=CONNECT_SECONDS, **_tls(docker, url))
+            _knock(url)
+            client = docker.DockerClient(base_url=url, version=_api_version(docker, url), **_tls(docker, url))
+            client.api.timeout = CONNECT_SECONDS
             try:
                 info = _info(client)
             except BaseException:
@@ -201,6 +204,33 @@ def connect_now(urls: tuple[str, ...]) -> Engine:
         except (docker.errors.DockerException, OSError) as error:
             reasons.append((url, error))
     raise unreachable(reasons)
+
+
+def _knock(url: str) -> None:
+    """Connect and hang up: a socket that the SDK could not connect is left open by it.
+
+    Raises:
+        OSError: Nobody is there, or this user may not connect.
+    """
+    if url.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(CONNECT_SECONDS)
+            connection.connect(url.removeprefix("unix://"))
+
+
+def _api_version(docker: Any, url: str) -> str:
+    """What the engine speaks. The SDK asks by itself, and then nobody can close the client when there is no answer."""
+    oldest = docker.constants.MINIMUM_DOCKER_API_VERSION
+    asking = docker.DockerClient(base_url=url, version=oldest, timeout=CONNECT_SECONDS, **_tls(docker, url))
+    try:
+        told = str(asking.api.version(api_version=False)["ApiVersion"])
+    finally:
+        asking.close()
+    return min(told, docker.constants.DEFAULT_DOCKER_API_VERSION, key=_numbers)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def _sdk() -> Any:
