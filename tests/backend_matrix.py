@@ -1,7 +1,7 @@
 """What each backend did in the conformance suite, recorded test by test, and the docs' matrix made from it.
 
-A run of the suite with ``ADK_SKILLS_WRITE_DOCS=1`` merges what it saw into tests/docs/backends.json, for the backends it ran,
-and writes the tables of docs/backends.md anew. tests/docs/test_backend_matrix.py checks that the record is about the
+A complete run of the suite for a backend with ``ADK_SKILLS_WRITE_DOCS=1`` puts what it saw into
+tests/docs/backends.json. tests/docs/test_backend_matrix.py checks that the record is about the
 suite as it is now and that the page says what the record says.
 """
 

@@ -188,15 +188,12 @@ def _running(name: str) -> str | None:
 
 
 def _answers(url: str) -> bool:
-    import docker
+    from adk_skills_agent.errors import EngineUnavailable
+    from adk_skills_agent.sandbox.container.engine import connect_now
 
     try:
-        client = docker.DockerClient(base_url=url, timeout=5)
-        try:
-            client.ping()
-        finally:
-            client.close()
-    except (docker.errors.DockerException, OSError):
+        connect_now((url,)).close()  # the SDK itself leaves sockets open that it cannot connect
+    except EngineUnavailable:
         return False
     return True
 

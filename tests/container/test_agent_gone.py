@@ -1,4 +1,4 @@
-"""Row 31 for containers: an agent that is killed takes its containers along, and the next start removes what is left."""
+"""Row 31 for containers: those of an agent that is killed end with it, and the next start removes what is left."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ async def test_an_image_whose_python_is_something_else_is_said(engine: StartedEn
     options = ContainerOptions(python="/bin/cat")  # reads our arguments as files, and ends
     said = await refusal(ContainerSandbox(engine.image, base_url=engine.url, options=options), SandboxError)
     assert "ended before anything in it answered" in said
-    assert "cat:" in said
+    assert owned(engine) == []
 
 
 async def test_a_container_that_never_answers_is_given_up(

@@ -16,7 +16,7 @@ _VALUES = st.recursive(
 _FRAMES = st.builds(lambda rest, kind: {**rest, "t": kind}, st.dictionaries(st.text(), _VALUES, max_size=4), st.text())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(_FRAMES, max_size=4), st.lists(st.integers(1, 40), max_size=60))
 def test_frames_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[frames.Frame], cuts: list[int]) -> None:
     data = b"".join(map(frames.encode, sent))
@@ -29,7 +29,7 @@ def test_frames_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[fr
     assert reader.is_between_frames
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_frames_or_an_error_of_the_protocol(data: bytes) -> None:
     reader = frames.FrameReader()

@@ -163,6 +163,8 @@ class BoxFolder:
                 self._write(parts, path, mode, data, more=frames.flag(frame, "more"))
         except (OSError, UnicodeEncodeError) as error:
             self._close_file()
+            with contextlib.suppress(OSError, UnicodeEncodeError):
+                self._remove(parts)  # half of it is not the file
             self._skip(path, f"cannot be stored: {getattr(error, 'strerror', None) or 'its name is no valid text'}")
 
     def collect(self, secrets: SecretForms | None) -> Collected:

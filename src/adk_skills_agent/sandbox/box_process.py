@@ -16,6 +16,9 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
+_INSTRUCTION_BYTES = 8
 _OUT_OF_THE_WAY = 60  # descriptors from here on
 _MOST_DESCRIPTORS = 4096
 _NOT_STARTED = 127
@@ -52,7 +55,7 @@ def guard() -> bool:
     return guarded
 
 
-def prctl(option: int, value: int) -> bool:
+def prctl(option: int, value: int, more: Any = 0) -> bool:
     """One setting of this process; whether it was accepted."""
     global _library  # noqa: PLW0603
     try:
@@ -60,12 +63,26 @@ def prctl(option: int, value: int) -> bool:
             import ctypes
 
             _library = ctypes.CDLL(None)
-        return bool(_library.prctl(option, value, 0, 0, 0) == 0)
+        return bool(_library.prctl(option, value, more, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 
 
 _library: Any = None
+call_filter = b""
+"""The system call filter of everything started from here on; what surrounds the box may have one of its own."""
+
+
+def _filter_calls() -> None:
+    if not call_filter:
+        return
+    import ctypes
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+    program = Program(len(call_filter) // _INSTRUCTION_BYTES, call_filter)
+    prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program))
 
 
 def fork_kernel(home: str, channel: list[int]) -> tuple[int, Any]:
@@ -178,6 +195,7 @@ def _become(channel: list[int]) -> None:
     first_to_end()
     prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
     prctl(_PR_SET_DUMPABLE, 1)
+    _filter_calls()
 
 
 def ending(status: int) -> tuple[int | None, int | None]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
+import _thread
 import builtins
 import io
 import marshal
@@ -57,8 +58,8 @@ class Kernel:
         self._pid = posix.getpid()
         self._running = False
         self._sources: dict[str, str] = {}
-        self._streams = [_text(number) for number in range(3)]
-        self._late: tuple[int, ...] = ()
+        self._late = _Late()
+        self._streams: tuple[io.TextIOWrapper, ...] = (_stdin(), _Stream(1, self._late), _Stream(2, self._late))
         self._number = 0
         self._shown = 0
         main = ModuleType("__main__")
@@ -124,27 +125,31 @@ class Kernel:
 
     def _begin(self, out: int, err: int) -> None:
         """Give the streams to a new execution, and those it takes over to threads that are still there."""
-        threads = set(sys._current_frames()) - {_thread_id()}
-        if threads and not self._late:
-            self._late = (posix.dup(1), posix.dup(2))  # never closed: a thread may be writing
-        for late, number in zip(self._late, (1, 2) if threads else (0, 0)):
-            self._dup2(number, late)
-        for number, descriptor in ((1, out), (2, err)):
-            self._dup2(descriptor, number)
-            self._close(descriptor)
+        late = self._late
+        with late.lock:
+            late.threads = set(sys._current_frames()) - {_thread.get_ident()}
+            if late.threads and not late.descriptors:
+                late.descriptors = (posix.dup(1), posix.dup(2))
+            for old, number in zip(late.descriptors, (1, 2) if late.threads else (0, 0)):
+                self._dup2(number, old)
+            for number, descriptor in ((1, out), (2, err)):
+                self._dup2(descriptor, number)
+                self._close(descriptor)
         null = posix.open("/dev/null", posix.O_RDONLY)
         if null != 0:
             self._dup2(null, 0)
             self._close(null)
         # The same objects as before, which a logger may hold, unless code has closed one.
-        self._streams = [stream if not stream.closed else _text(number) for number, stream in enumerate(self._streams)]
+        stdin, stdout, stderr = self._streams
+        stdin = _stdin() if stdin.closed else stdin
+        stdout = _Stream(1, late) if stdout.closed else stdout
+        stderr = _Stream(2, late) if stderr.closed else stderr
+        self._streams = (stdin, stdout, stderr)
         sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[misc]
         # What an earlier execution did to signals was for itself.
         _signal.signal(_signal.SIGINT, self._on_signal)
         _signal.signal(_signal.SIGXCPU, self._on_signal)
         _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGNALS)
-        if threads:
-            sys.stdout, sys.stderr = (_Routed(*pair, threads) for pair in zip(self._streams[1:], self._late))
 
     def _limit_cpu(self, seconds: int | None) -> None:
         import resource
@@ -308,50 +313,47 @@ class _State:
             _enter_if_there(self._folder)
 
 
-class _Routed:
-    """A stream with another one behind it: what threads of earlier executions print is not this execution's.
+class _Late:
+    """Threads of earlier executions, and where what they print goes; changed and asked under its lock."""
+
+    def __init__(self) -> None:
+        self.lock = _thread.allocate_lock()
+        self.threads: set[int] = set()
+        self.descriptors: tuple[int, ...] = ()  # never closed: a thread may be writing
+
+
+class _Stream(io.TextIOWrapper):
+    """Standard output or error as ``python -u`` has it: what was printed before a kill is not lost in a buffer.
 
     Args:
-        stream: For everybody else.
-        late: Descriptor of what those threads were started with.
-        threads: Their ids.
+        number: Its descriptor.
+        late: What threads of earlier executions print is not this execution's.
     """
 
-    def __init__(self, stream: Any, late: int, threads: set[int]) -> None:
-        self._stream, self._late, self._threads = stream, late, threads
+    def __init__(self, number: int, late: _Late) -> None:
+        raw: Any = io.FileIO(number, "w", closefd=False)
+        errors = "surrogateescape" if number == 1 else "backslashreplace"
+        super().__init__(raw, "utf-8", errors, write_through=True)
+        self._number, self._late, self._main = number, late, _thread.get_ident()
 
     def write(self, text: str) -> int:
         """To one of both."""
-        if _thread_id() not in self._threads:
-            return int(self._stream.write(text))
-        try:
-            posix.write(self._late, text.encode("utf-8", "replace"))
-        except OSError:  # its reader has gone
-            pass
+        if _thread.get_ident() == self._main:
+            return super().write(text)
+        late = self._late
+        with late.lock:
+            if _thread.get_ident() not in late.threads:
+                return super().write(text)
+            try:
+                posix.write(late.descriptors[self._number - 1], text.encode("utf-8", "replace"))
+            except OSError:  # nobody reads it any more
+                pass
         return len(text)
 
-    def writelines(self, lines: Any) -> None:
-        """One after the other."""
-        for line in lines:
-            self.write(line)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def _thread_id() -> int:
-    import _thread
-
-    return _thread.get_ident()
-
-
-def _text(number: int) -> io.TextIOWrapper:
-    """A standard stream as ``python -u`` has it: what was printed before a kill is not lost in a buffer."""
-    raw: Any = io.FileIO(number, "w" if number else "r", closefd=False)
-    if number == 0:
-        return io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
-    errors = "surrogateescape" if number == 1 else "backslashreplace"
-    return io.TextIOWrapper(raw, "utf-8", errors, write_through=True)
+def _stdin() -> io.TextIOWrapper:
+    raw: Any = io.FileIO(0, "r", closefd=False)
+    return io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
 
 
 def _enter(job: dict[str, Any]) -> None:

@@ -99,6 +99,10 @@ def _end_the_rest() -> None:
 
 def _empty(folders: Iterable[str]) -> None:
     for folder in folders:
+        try:
+            os.chmod(folder, 0o700)  # the script may have taken its own permissions away
+        except OSError:
+            continue
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             path = os.path.join(folder, name)
             if os.path.isdir(path) and not os.path.islink(path):

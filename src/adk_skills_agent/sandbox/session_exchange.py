@@ -62,6 +62,7 @@ class Exchange:
         )
         self._done: frames.Frame = {"t": "done"}
         self._files: list[OutputFile] = []
+        self._sent: dict[str, bytes] = {}  # by the box's own paths
         self._names: set[str] = set()
         self._bytes = 0
         self._open: tuple[str, bytearray] | None = None
@@ -231,7 +232,8 @@ class Exchange:
         if self._open is None:
             self._open = (path, bytearray())
         held = self._open[1]
-        held += frames.content(frame)
+        # Of several hard links to one file the content comes once.
+        held += frames.content(frame) if "same" not in frame else self._sent.get(frames.text(frame, "same"), b"")
         policy = self._policy
         if self._open[0] != path or len(held) > policy.max_file_bytes + frames.PIECE_BYTES:
             raise frames.FrameError("The pieces of a file are no file.")
@@ -252,7 +254,9 @@ class Exchange:
                 self._skipped.append((readable(path), reason or ""))
             return
         name = distinct(name, self._names)
-        self._files.append(OutputFile(name, bytes(held), mime_type(name)))
+        content = bytes(held)
+        self._files.append(OutputFile(name, content, mime_type(name)))
+        self._sent[path] = content
 
 
 def _captures(folder: Path | None, most: int, flood: int | None) -> tuple[Capture, Capture]:

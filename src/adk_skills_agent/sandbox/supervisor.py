@@ -15,7 +15,7 @@ import select
 import sys
 import time
 
-from adk_skills_agent.sandbox import frames
+from adk_skills_agent.sandbox import box_process, frames
 from adk_skills_agent.sandbox.box_channel import Outgoing, Pipes, ignore, take
 from adk_skills_agent.sandbox.box_execution import Running
 from adk_skills_agent.sandbox.box_files import Workspace
@@ -115,8 +115,7 @@ class Supervisor:
                 self._finish(run)
         elif run.kill_at is not None and now >= run.kill_at:
             run.kill_at = None
-            late = "it did not stop at its deadline and was killed"
-            self._kill(run, late if not run.link_lost else _LINK_CLOSED)
+            self._kill(run, _LINK_CLOSED if run.link_lost else "it did not stop at its deadline and was killed")
         elif run.deadline is not None and now >= run.deadline:
             run.deadline = None
             run.done["timed_out"] = True
@@ -193,6 +192,9 @@ class Supervisor:
         self._batch = frames.flag(frame, "batch")
         self._watch.inodes = frame.get("inodes") or self._watch.inodes
         limit(frame.get("limits") or {})
+        filters = frame.get("filters") or {}
+        if filters:
+            box_process.call_filter = frames.content({**filters, "t": "hello"}, os.uname().machine)
         version = "{}.{}.{}".format(*sys.version_info[:3])
         self._send(
             {
@@ -298,7 +300,7 @@ class Supervisor:
                 run.lost = run.lost or "the code wrote to the descriptor of its supervisor"
             signal_group(kernel.pid, _signal.SIGKILL)
         elif kernel.is_closed:
-            self._ignore(kernel.descriptor)
+            ignore(self._poll, kernel.descriptor)
             if run is not None and code_runs:
                 run.link_lost = True
                 run.kill_at = time.monotonic() + _LAST_SECONDS
@@ -326,7 +328,7 @@ class Supervisor:
         if self._running is not None and select.select([kernel.descriptor], [], [], 0)[0]:
             self._hear_kernel()  # what it said before it ended came first
         self._kernel = None
-        self._ignore(kernel.descriptor)
+        ignore(self._poll, kernel.descriptor)
         kernel.close()
         signal_group(kernel.pid, _signal.SIGKILL)
         run = self._running
@@ -373,15 +375,12 @@ class Supervisor:
         if not self._outgoing.send(frame):
             self._end(0)
 
-    def _ignore(self, descriptor: int) -> None:
-        ignore(self._poll, descriptor)
-
     def _leave(self) -> None:
         """The host is done with this box, or gone: end now, or in a batch when what runs has ended."""
         self._ending = True
         if not self._batch or self._running is None:
             self._end(0)
-        self._ignore(self._reading)
+        ignore(self._poll, self._reading)
 
     def _leave_when_told(self) -> None:
         if self._ending:

@@ -21,9 +21,9 @@ def _local() -> SessionHost:
     return LocalSessions()
 
 
-# What does not differ between them is tested on one with a file system of its own and one without; the others, and
-# every backend that needs an engine, belong to the slow tests. test_session_levels.py has a little of all for each.
-LOCAL_LEVELS = {"namespaces": (), "landlock": (), "cgroup": SLOW, "seccomp": SLOW, "process": SLOW}
+# What does not differ between levels is tested on one of them; the others, and every backend that needs an engine,
+# belong to the slow tests. test_session_levels.py has a little of all for each level.
+LOCAL_LEVELS = {"namespaces": (), "landlock": SLOW, "cgroup": SLOW, "seccomp": SLOW, "process": SLOW}
 HOSTS = tuple(
     Host(name, IsolationLevel(name), _local, functools.partial(level_table.require, name), marks)
     for name, marks in LOCAL_LEVELS.items()
@@ -32,6 +32,17 @@ HOSTS = tuple(
 
 @pytest.fixture(params=[pytest.param(host, id=host.name, marks=host.marks) for host in HOSTS])
 def host(request: pytest.FixtureRequest) -> Host:
+    chosen: Host = request.param
+    chosen.require()
+    return chosen
+
+
+# Minutes each: the levels that are left out run the very same program.
+SOAKED = [host for host in HOSTS if host.name not in {"cgroup", "seccomp", "process"}]
+
+
+@pytest.fixture(params=[pytest.param(host, id=host.name, marks=host.marks) for host in SOAKED])
+def soaked(request: pytest.FixtureRequest) -> Host:
     chosen: Host = request.param
     chosen.require()
     return chosen

@@ -76,7 +76,8 @@ class DirectBox:
             elif frame["t"] == "out":
                 streams[frame["s"]] += frames.content(frame)
             elif frame["t"] == "file":
-                files[frame["path"]] = files.get(frame["path"], b"") + frames.content(frame)
+                same = files[frame["same"]] if "same" in frame else b""
+                files[frame["path"]] = files.get(frame["path"], same) + frames.content(frame)
             elif frame["t"] == "skip":
                 skipped[frame["path"]] = frame["reason"]
             elif frame["t"] == "done":

@@ -136,6 +136,7 @@ def test_variables_and_folder_of_one_execution_are_its_own(box: DirectBox) -> No
     assert box.run(show)["stdout"].startswith("('2', ")
 
 
+@pytest.mark.slow
 def test_processor_time_is_counted_for_each_execution(box: DirectBox) -> None:
     spin = "import time\nwhile time.process_time() < {}: pass"
     assert box.run(spin.format(0.6), cpu_seconds=1)["exit"] == 0

@@ -35,8 +35,8 @@ FAILING = {
 
 
 @pytest.mark.slow
-async def test_many_sessions_of_which_some_break_again_and_again(host: Host, nothing_left: None) -> None:
-    kept = Kept(host, SessionLimits(sessions=SESSIONS + 4, executions=10_000, restarts=1_000_000))
+async def test_many_sessions_of_which_some_break_again_and_again(soaked: Host, nothing_left: None) -> None:
+    kept = Kept(soaked, SessionLimits(sessions=SESSIONS + 4, executions=10_000, restarts=1_000_000))
     before = await settled(kept)
     try:
         told = await asyncio.gather(*(one_session(kept, number) for number in range(SESSIONS)))

@@ -27,10 +27,10 @@ from adk_skills_agent.sandbox.session_channel import BoxEnd
 
 logger = logging.getLogger(__name__)
 
-READY_SECONDS = 15.0
+READY_SECONDS = 30.0
 """How long a container that was started may take until our program in it answers."""
 _LEAVE_SECONDS = 1.0
-_REMOVE_SECONDS = 20.0
+_REMOVE_SECONDS = 30.0
 _STDERR_BYTES = 4000
 _REMOVE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _NO_PYTHON = ("executable file not found", "no such file or directory", "executable file `", "not found in $path")

@@ -9,8 +9,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local.seccomp import NAMESPACES, program
+from adk_skills_agent.sandbox.local.syscall_numbers import NUMBERS
 
 NOBODY = 65534
 _SUPERVISOR_PROCESSES = 1
@@ -97,12 +100,12 @@ class Plan:
     volumes: tuple[tuple[str, PurePosixPath], ...] = ()
     folders: tuple[tuple[str, str], ...] = ()
 
-    def settings(self, info: EngineInfo, program: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    def settings(self, info: EngineInfo, text: str, labels: Mapping[str, str]) -> dict[str, Any]:
         """Arguments of the SDK's ``containers.create``.
 
         Args:
             info: The engine, for what it does not know.
-            program: The supervisor.
+            text: The program of process 1.
             labels: Whose it is.
         """
         from docker.types import Mount, Ulimit
@@ -110,7 +113,7 @@ class Plan:
         options, policy = self.options, self.policy
         made: dict[str, Any] = {
             "image": self.image,
-            "entrypoint": [options.python, "-I", "-c", program],
+            "entrypoint": [options.python, "-I", "-c", text],
             "command": [],
             "stdin_open": True,
             "tty": False,
@@ -167,6 +170,8 @@ class Plan:
             "limits": {name: most for name, most in limits.items() if most is not None},
             "inodes": {} if policy.workspace_inodes is None else dict.fromkeys(places, policy.workspace_inodes),
             "alone": True,
+            # The engine's own filter leaves more open than a script needs: ptrace, io_uring, netlink, other tables.
+            "filters": {arch: frames.base64(program(arch, NAMESPACES)) for arch in NUMBERS},
         }
 
     def _files(self) -> int:

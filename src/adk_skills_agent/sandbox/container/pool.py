@@ -24,6 +24,8 @@ MOST_IDLE = 8
 """Containers that wait, of all kinds together, in one loop."""
 IDLE_SECONDS = 300.0
 """A container that waited so long is not taken any more, and a kind that was not asked for so long gets none."""
+_AFTER_SECONDS = 0.3
+"""Starting the next container takes a processor for a while, which the run that is just beginning wants first."""
 _PAUSE_SECONDS = 30.0
 """After a container could not be made ahead: a broken engine must not be asked all the time."""
 
@@ -118,6 +120,7 @@ class Pool:
 
     async def _make(self, kind: _Kind, start: Start) -> None:
         try:
+            await asyncio.sleep(_AFTER_SECONDS)
             box = await start()
         except SkillsError as error:
             kind.not_before = time.monotonic() + _PAUSE_SECONDS

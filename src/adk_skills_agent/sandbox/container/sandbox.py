@@ -36,10 +36,10 @@ from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.session_channel import SessionHost
 from adk_skills_agent.sandbox.uninterrupted import uninterrupted
 
-MAX_RUNNING = 32
+MAX_RUNNING = 16
 """Containers of runs at the same time in one agent process; more runs wait for their turn."""
 _LASTS_SECONDS = 7200.0
-_CLOSE_SECONDS = 20.0
+_CLOSE_SECONDS = 60.0
 _RUNNING = Turns(MAX_RUNNING)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tarfile
 import tempfile
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _AT = "/skill"
 _NAME_DIGITS = 32
 _SPOOLED_BYTES = 8 << 20
+_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Volumes:
@@ -120,10 +122,17 @@ def _anybody(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _drop(client: DockerClient, name: str) -> Any:
+def _drop(client: DockerClient, name: str) -> None:
     from docker import errors
 
-    try:
-        return client.api.remove_volume(name, force=True)
-    except errors.NotFound:
-        return None
+    for pause in (*_PAUSES, None):
+        try:
+            client.api.remove_volume(name, force=True)
+        except errors.NotFound:
+            return
+        except errors.APIError:
+            if pause is None:
+                raise
+            time.sleep(pause)  # a container that is just being removed still has it
+        else:
+            return
