@@ -101,6 +101,8 @@ def _verdict(counts: Mapping[str, int]) -> str:
 def table(record: Mapping[str, Any], order: list[str]) -> str:
     """A row for each group of guarantees, a column for each backend: how many of its rows hold."""
     names = [name for name in order if name in record]
+    if not names:
+        return "No complete run of the suite is recorded yet (tests/docs/test_backend_matrix.py says how)."
     lines = [f"| | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
     for group in GROUPS:
         cells = []

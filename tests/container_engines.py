@@ -315,7 +315,7 @@ def _image(url: str) -> str:
 
     client = docker.DockerClient(base_url=url, timeout=300)
     try:
-        name = f"{IMAGE}-{_content()[:12]}"
+        name = os.environ.get("ADK_SKILLS_TEST_IMAGE") or f"{IMAGE}-{_content()[:12]}"
         tag = f"{name}:latest"  # Podman gives what it imports no other
         with contextlib.suppress(docker.errors.ImageNotFound):
             client.images.get(tag)

@@ -21,7 +21,13 @@ from adk_skills_agent.sandbox.box_answer import BoxAnswer
 from adk_skills_agent.sandbox.box_folder import BoxFolder
 from adk_skills_agent.sandbox.box_layout import BoxLayout
 from adk_skills_agent.sandbox.box_result import BoxEnd, Timing, box_result
-from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, IsolationReport, SandboxPolicy
+from adk_skills_agent.sandbox.contract import (
+    WORK_DIR,
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationReport,
+    SandboxPolicy,
+)
 from adk_skills_agent.sandbox.local import workers
 from adk_skills_agent.sandbox.local.command import encode, spelling
 from adk_skills_agent.sandbox.local.environment import build_environment
@@ -127,6 +133,7 @@ async def _run(
             for number, name, capture in ((1, "stdout", captures[0]), (2, "stderr", captures[1]))
         }
         answer = BoxAnswer(streams, files, policy, _EXEC_ID)
+        await _work(lambda: files.check_folder(request.cwd))
         channel = await open_channel(policy)
         overdue = False
         started = ended = time.monotonic()
@@ -184,14 +191,22 @@ def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: BoxLayout
         if "\0" in part:
             raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
         encode(part)
+    if not argv[0]:
+        raise ValueError("argv[0] is empty: there is no command.")
     view = layout.view(request.mounts)
     environment = build_environment(policy, request.env, workspace=layout.work, tmp=layout.temporary, run_id=run_id)
     if "PATH" not in policy.env and "PATH" not in request.env and "PATH" not in policy.inherit_env:
         environment["PATH"] = layout.path  # the host's interpreter is not there
+    for name, value in environment.items():
+        encode(name)
+        encode(value)
     own = argv[0] in {sys.executable, policy.python}
     words = [layout.python if own else view.argument(argv[0]), *(view.argument(part) for part in argv[1:])]
-    if ".." in request.cwd.parts or "\0" in str(request.cwd):
-        raise ValueError(f"cwd {str(request.cwd)!r} is not inside the sandbox; use a folder under /work or a mount.")
+    known = (WORK_DIR, *(mount.target for mount in request.mounts))
+    inside = any(request.cwd.is_relative_to(place) for place in known)
+    if not inside or ".." in request.cwd.parts or "\0" in str(request.cwd):
+        under = ", ".join(sorted(map(str, known)))
+        raise ValueError(f"cwd {str(request.cwd)!r} is not inside the sandbox; use a folder under {under}.")
     wall = policy.wall_seconds
     return {
         "t": "exec",
@@ -204,7 +219,7 @@ def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: BoxLayout
         "grace_ms": round(policy.term_grace_seconds * 1000),
         "flood": policy.output_flood_bytes,
         "cpu_seconds": _cpu_seconds(policy),
-        "pids": policy.pids,
+        "pids": None if layout.alone else policy.pids,  # a limit of the user's, who has other boxes
     }
 
 

@@ -12,11 +12,11 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.sandbox import frames
-from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local.collection import Collected, collect
 from adk_skills_agent.sandbox.local.output_names import readable
 from adk_skills_agent.sandbox.local.persistence import persist
@@ -91,6 +91,25 @@ class BoxFolder:
         except BaseException:
             self.discard()
             raise
+
+    def check_folder(self, folder: PurePosixPath) -> None:
+        """Refuse a working directory that will not be there.
+
+        Raises:
+            ValueError: There is no such folder in the workspace or a mount.
+        """
+        workspace, staged = self._workspace, self._staged
+        assert workspace is not None  # noqa: S101  # until discard()
+        assert staged is not None  # noqa: S101
+        mounts = staged.request.mounts
+        places = [Path(mount.source, folder.relative_to(mount.target)) for mount in mounts if _below(folder, mount)]
+        if folder.is_relative_to(WORK_DIR):
+            below = folder.relative_to(WORK_DIR)
+            places.append(Path(workspace.work, below))
+            if below.parts and below.parts[0] in workspace.links:
+                places += [Path(mount.source, below) for mount in mounts if mount.linked]
+        if not any(place.is_dir() for place in places):
+            raise ValueError(f"cwd {str(folder)!r} does not exist in the sandbox.")
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -288,6 +307,10 @@ class BoxFolder:
         if self._open is not None:
             os.close(self._open[0])
             self._open = None
+
+
+def _below(folder: PurePosixPath, mount: ReadOnlyMount) -> bool:
+    return folder.is_relative_to(mount.target)
 
 
 def _clear(name: bytes, folder: int) -> None:

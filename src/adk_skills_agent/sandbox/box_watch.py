@@ -25,16 +25,23 @@ class Watch:
     def __init__(self) -> None:
         self.inodes: dict[str, int] = {}
         self._oom_before = 0
+        self._cpu_before: float | None = None
         self._next = 0.0
 
     def begin(self) -> None:
         """An execution begins."""
         self._oom_before = _oom_kills()
+        self._cpu_before = _cpu_seconds()
         self._next = time.monotonic() + INTERVAL_SECONDS
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel ended a process of this box since then because its memory ran out."""
         return _oom_kills() > self._oom_before
+
+    def cpu_ms(self) -> float | None:
+        """What everything in the box has used since then, where it has a group of its own that tells."""
+        now = _cpu_seconds()
+        return None if now is None or self._cpu_before is None else round((now - self._cpu_before) * 1000, 3)
 
     def overfull(self) -> str | None:
         """A file system with too many files, looked for now and then."""
@@ -68,6 +75,22 @@ def first_to_end() -> None:
             file.write("1000")
     except OSError:
         pass
+
+
+def _cpu_seconds() -> float | None:
+    try:
+        with open("/sys/fs/cgroup/cpuacct/cpuacct.usage") as file:
+            return int(file.read()) / 1e9
+    except (OSError, ValueError):
+        pass
+    try:
+        with open("/sys/fs/cgroup/cpu.stat") as file:
+            for line in file:
+                if line.startswith("usage_usec "):
+                    return int(line.split()[1]) / 1e6
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def _oom_kills() -> int:

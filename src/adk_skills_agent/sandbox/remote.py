@@ -31,6 +31,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
+from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.remote_launcher import AnswerError, Job, as_code, bundle, told
 
 logger = logging.getLogger(__name__)
@@ -190,7 +191,7 @@ class RemoteSandbox(Sandbox):
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`."""
-        policy = request.policy
+        policy = check_policy(request.policy)
         check_level(policy, IsolationLevel.REMOTE, f"{self._service.name} runs what it gets on its own machine")
         nonce = os.urandom(16).hex()
         base = await self._base()

@@ -196,16 +196,8 @@ class Supervisor:
         if filters:
             box_process.call_filter = frames.content({**filters, "t": "hello"}, os.uname().machine)
         version = "{}.{}.{}".format(*sys.version_info[:3])
-        self._send(
-            {
-                "t": "ready",
-                "pid": os.getpid(),
-                "proto": frames.PROTOCOL,
-                "python": version,
-                "guarded": self._guarded,
-                "writable": os.access(".", os.W_OK),
-            }
-        )
+        told = {"pid": os.getpid(), "proto": frames.PROTOCOL, "python": version, "guarded": self._guarded}
+        self._send({"t": "ready", **told, "writable": os.access(".", os.W_OK)})
 
     def _put(self, frame: frames.Frame) -> None:
         try:
@@ -365,6 +357,9 @@ class Supervisor:
             kill_all()
         if self._watch.ran_out_of_memory():
             run.done["oom"] = True
+        used = self._watch.cpu_ms() if self._alone and not run.is_code else None
+        if used is not None:
+            run.done["cpu_ms"] = used
         if run.files is not None:
             self._workspace.tell_changes(run.id, run.files, self._send)
         milliseconds = (time.monotonic() - run.began) * 1000

@@ -136,6 +136,8 @@ NOT_ELSEWHERE = {
     "test_row_42_output_is_read_only_after_every_writer_is_dead": "left-over processes are not counted",
     "test_a_hard_link_to_elsewhere_keeps_the_earlier_version_and_says_so": "hard links are the place's",
     "test_row_50_a_script_whose_interpreter_is_missing_cannot_be_started": "the reason is the place's",
+    "test_a_persistent_workspace_is_kept_after_a_timeout_and_never_outgrows_its_limit": "the place's disk",
+    "test_a_script_inside_the_profile_behaves_the_same_at_every_level": "packages are the place's",
     "test_a_policy_is_met_exactly_or_refused_with_reasons": "there are no levels to choose from",
 }
 

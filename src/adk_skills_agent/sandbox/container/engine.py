@@ -226,7 +226,7 @@ def _api_version(docker: Any, url: str) -> str:
         told = str(asking.api.version(api_version=False)["ApiVersion"])
     finally:
         asking.close()
-    return min(told, docker.constants.DEFAULT_DOCKER_API_VERSION, key=_numbers)
+    return min(told, str(docker.constants.DEFAULT_DOCKER_API_VERSION), key=_numbers)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.kubernetes.pod_report import pod_report
+from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.remote import RemoteAnswer, RemoteChannel, RemoteEnd, ask_shell, check_level
 from adk_skills_agent.sandbox.remote_launcher import Job
 
@@ -87,7 +88,7 @@ class KubernetesSandbox(Sandbox):
             SandboxUnavailable: There is no client library, cluster or warm pool, or it is not what the policy needs.
         """
         # Refused without a pod where no pod can be what is asked for.
-        check_level(request.policy, IsolationLevel.CONTAINER, "a pod of Kubernetes")
+        check_level(check_policy(request.policy), IsolationLevel.CONTAINER, "a pod of Kubernetes")
         nonce = os.urandom(16).hex()
         job = Job(nonce, _HOME, "/work", (), _FOLDERS, _INLINE_BYTES)
 
