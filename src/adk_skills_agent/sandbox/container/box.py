@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 READY_SECONDS = 30.0
 """How long a container that was started may take until our program in it answers."""
 _LEAVE_SECONDS = 1.0
+_LOOK_SECONDS = 0.01
 _REMOVE_SECONDS = 30.0
 _STDERR_BYTES = 4000
 _REMOVE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -47,22 +48,21 @@ class Removals:
 
     failed: dict[str, str] = field(default_factory=dict)
     _pending: set[object] = field(default_factory=set)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expect(self, creation: object) -> None:
         """Something is being made that may have to be removed."""
-        with self._changed:
+        with self._lock:
             self._pending.add(creation)
 
     def settle(self, creation: object) -> None:
         """It is made, or will not be."""
-        with self._changed:
+        with self._lock:
             self._pending.discard(creation)
-            self._changed.notify_all()
 
     def begin(self, engine: Engine, container: str) -> None:
         """Kill and remove a container in a thread; nobody waits. Safe from any thread, also without a loop."""
-        with self._changed:
+        with self._lock:
             if container in self._pending:
                 return
             self._pending.add(container)
@@ -95,21 +95,29 @@ class Removals:
         self._end(container, problem)
 
     def _end(self, container: str, problem: str | None) -> None:
-        with self._changed:
+        with self._lock:
             self._pending.discard(container)
             if problem is None:
                 self.failed.pop(container, None)
             else:
                 self.failed[container] = problem
                 logger.warning("Container %s could not be removed: %s", container[:12], problem)
-            self._changed.notify_all()
 
-    def wait(self, seconds: float, container: str | None = None) -> bool:
-        """Block until all that was begun, or that one, has ended; whether it has."""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._pending if container is None else container not in self._pending, seconds
-            )
+    async def wait(self, seconds: float, container: str | None = None) -> bool:
+        """Wait until all that was begun, or that one, has ended; whether it has.
+
+        Not in a thread of the engine's: those are what it waits for.
+        """
+        deadline = time.monotonic() + seconds
+        while self._is_pending(container):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)
+        return True
+
+    def _is_pending(self, container: str | None) -> bool:
+        with self._lock:
+            return bool(self._pending) if container is None else container in self._pending
 
 
 class ContainerBox:
@@ -210,7 +218,7 @@ class ContainerBox:
 
     async def _gone(self) -> tuple[str, ...]:
         """Wait until the engine has killed it; a sentence when that cannot be known."""
-        if await submit(lambda: self._removals.wait(_REMOVE_SECONDS, self.name)):
+        if await self._removals.wait(_REMOVE_SECONDS, self.name):
             problem = self._removals.failed.get(self.name)
         else:
             problem = f"the engine did not answer within {_REMOVE_SECONDS:g} s"

@@ -234,7 +234,7 @@ class ContainerSandbox(Sandbox):
         ready = await self._prepared() if ready is None or left else ready
         for container in left:
             self._removals.begin(ready.engine, container)
-        await submit(lambda: self._removals.wait(_CLOSE_SECONDS))
+        await self._removals.wait(_CLOSE_SECONDS)
         self._forget(ready)
         self._check_healthy()
         await self.probe()
@@ -246,7 +246,7 @@ class ContainerSandbox(Sandbox):
             CleanupFailed: Something is left behind; says what and why.
         """
         await self._pool.close()
-        await submit(lambda: self._removals.wait(_CLOSE_SECONDS))
+        await self._removals.wait(_CLOSE_SECONDS)
         with self._lock:
             ready, self._ready = self._ready, None
         if ready is not None:
