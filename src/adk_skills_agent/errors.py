@@ -5,6 +5,7 @@
     │   ├── ParseError           its text cannot be read as frontmatter and body
     │   └── ValidationError      its values break the specification (``.errors`` lists them all)
     ├── CatalogError
+    │   ├── RegistryError        a registry of others raised something, or answered with what it must not
     │   ├── SkillNotFound        no skill of that name (``.suggestions``)
     │   ├── SkillNotActive       the skill must be loaded first, or is not loaded (any more)
     │   ├── ResourceNotFound     no such file in the skill (``.suggestions``)
@@ -91,6 +92,10 @@ class CatalogError(SkillsError):
     """A question to the catalog has no answer."""
 
     code = ErrorCode.REGISTRY_ERROR
+
+
+class RegistryError(CatalogError):
+    """A registry of others raised something, or answered with what it must not."""
 
 
 class SkillNotFound(CatalogError, _WithSuggestions):

@@ -17,7 +17,6 @@ SKILL_FILE = "SKILL.md"
 RESOURCE_FOLDERS = ("references", "assets", "scripts")
 """The folders of the specification; in this order a bare file name is looked for."""
 
-_SHOWN_CHARS = 80
 _FIRST_FILES = 10
 
 _TOOL = re.compile(r"(?:[^\s,()]|\([^()]*\))+")
@@ -183,8 +182,7 @@ def not_found(name: str, path: str, files: Sequence[str], prefixes: Sequence[str
 
     is_script = path.startswith("scripts/") or tuple(prefixes) == ("scripts",)
     candidates = [file for file in files if file.startswith("scripts/")] if is_script else list(files)
-    shown = path if len(path) <= _SHOWN_CHARS else path[: _SHOWN_CHARS - 3] + "..."
     close = nearest(path, candidates) or tuple(candidates[:_FIRST_FILES])
     if is_script:
-        return ScriptNotFound(f"Script '{shown}' not found in skill '{name}'.", close)
-    return ResourceNotFound(f"Resource '{shown}' not found in skill '{name}'.", close)
+        return ScriptNotFound(f"Script '{path}' not found in skill '{name}'.", close)
+    return ResourceNotFound(f"Resource '{path}' not found in skill '{name}'.", close)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.known_skill import SKILL_FILE
 from adk_skills_agent.adk.script_usage import HEAD_BYTES, usage_line
@@ -45,6 +45,11 @@ class SkillText:
     more_files: int = 0
     compatibility: str | None = None
     whole_chars: int | None = None
+
+    @property
+    def instructions(self) -> str:
+        """The body as a model may read it: without tags of ours."""
+        return _fenced(self.body)
 
     @property
     def tokens(self) -> int:
@@ -89,6 +94,15 @@ class SkillText:
 def _fenced(text: str) -> str:
     """A skill's text without our own tags: it can neither end its block nor pose as another skill."""
     return _OWN_TAG.sub("&lt;", text)
+
+
+def fenced(value: Any) -> Any:
+    """A skill's own text without our tags, as in the system instruction; also what is inside lists and mappings."""
+    if isinstance(value, str):
+        return _fenced(value)
+    if isinstance(value, dict):
+        return {fenced(key): fenced(one) for key, one in value.items()}
+    return [fenced(one) for one in value] if isinstance(value, list) else value
 
 
 def text_digest(instructions: str) -> str:

@@ -24,6 +24,7 @@ from adk_skills_agent.sandbox.contract import (
     Sandbox,
     SandboxPolicy,
 )
+from adk_skills_agent.sandbox.local import zygote_control
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Backend:
     make: Callable[[], Sandbox]
     require: Callable[[], None] = lambda: None
     slots: bool = False  # every run of the fixture ``box`` uses a sandbox that was started before it
+    forked: bool = False  # every sandbox of it is made by the zygote; else none is
 
 
 def _local() -> Sandbox:
@@ -49,12 +51,16 @@ BACKENDS = (
         Backend(name, IsolationLevel(name), _local, functools.partial(level_table.require, name))
         for name in LOCAL_LEVELS
     ),
-    Backend(
-        "namespaces-slots",
-        IsolationLevel.NAMESPACES,
-        _local,
-        functools.partial(level_table.require, "namespaces"),
-        True,
+    *(
+        Backend(
+            f"{name}-{variant}",
+            IsolationLevel(name),
+            _local,
+            functools.partial(level_table.require, name),
+            slots=variant == "slots",
+            forked=True,
+        )
+        for name, variant in (("cgroup", "zygote"), ("namespaces", "zygote"), ("namespaces", "slots"))
     ),
 )
 
@@ -123,7 +129,36 @@ class Box:
 
 
 @pytest.fixture
-def box(backend: Backend, tmp_path: Path, nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> Box:
+def maker(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sandboxes are all forked, or all made by bubblewrap; both happen in one process otherwise."""
+    if backend.level.strength < IsolationLevel.NAMESPACES.strength:
+        return
+    from adk_skills_agent.sandbox.local import zygote_life
+
+    ready = zygote_life.ZygoteLife.ready
+
+    def at_once(life: zygote_life.ZygoteLife, uid: int | None) -> zygote_control.Zygote:
+        found = ready(life, uid)
+        if found is None:
+            assert life.wait(20.0), "no zygote can be started here"
+            found = ready(life, uid)
+        assert found is not None
+        return found
+
+    if backend.forked:
+        monkeypatch.setattr(zygote_life, "_FIRST_OF_USE", 1)
+        monkeypatch.setattr(zygote_life.ZygoteLife, "ready", at_once)
+        monkeypatch.setattr(zygote_life.ZygoteLife, "_failed", _refuse)
+    else:
+        monkeypatch.setattr(zygote_life.ZygoteLife, "ready", lambda _life, _uid: None)
+
+
+def _refuse(_life: object, _zygote: object, error: Exception) -> None:
+    raise AssertionError("bubblewrap made a sandbox that should have been forked") from error
+
+
+@pytest.fixture
+def box(backend: Backend, tmp_path: Path, nothing_left: None, maker: None, monkeypatch: pytest.MonkeyPatch) -> Box:
     if backend.slots:
         from adk_skills_agent.sandbox.local import sandbox, slots
 

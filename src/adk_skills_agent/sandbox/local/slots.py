@@ -148,7 +148,8 @@ class SlotPool:
             self._start_makers()
             self._taken = time.monotonic()
             found = _alive_one(kind, dead)
-            self._changed.notify_all()
+            if found is None:
+                self._changed.notify_all()  # else the makers are left to sleep until refill(), or look by themselves
             # What is being made for this key comes sooner than what would be begun now, for as many as are being made.
             while patient and found is None and kind.waiting < kind.starting:
                 kind.waiting += 1
