@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from adk_skills_agent.sandbox.local.zygote_life import zygote_life
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -35,6 +37,13 @@ def private_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_zygote_on_its_way() -> Iterator[None]:
+    """What a test sets off in the background has ended before the next one counts anything."""
+    yield
+    zygote_life().wait(20)
 
 
 @pytest.fixture

@@ -142,8 +142,16 @@ class KnownSkill(ABC):
             raise SkillChanged(CHANGED)
         return ""
 
-    def stamp(self) -> object | None:
-        """Equal to the last one while nothing of the skill changed, without reading a file; None when unknown."""
+    def stamp(self, read: Sequence[str], since: int) -> object | None:
+        """Equal to the last one while its list of files and some of them did not change, without reading any.
+
+        Args:
+            read: The files whose content counts.
+            since: When reading them began, by ``time.time_ns()``.
+
+        Returns:
+            None when that is not known.
+        """
         return None
 
     @property

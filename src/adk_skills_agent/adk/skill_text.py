@@ -36,6 +36,7 @@ class SkillText:
         more_files: How many files are not listed.
         compatibility: What the author says it needs, or None.
         whole_chars: Length of the body before it was cut; None when it was not.
+        usages_of: Paths of the scripts whose first lines were read.
     """
 
     name: str
@@ -45,6 +46,7 @@ class SkillText:
     more_files: int = 0
     compatibility: str | None = None
     whole_chars: int | None = None
+    usages_of: tuple[str, ...] = ()
 
     @property
     def instructions(self) -> str:
@@ -132,6 +134,7 @@ def skill_text(
         more_files=max(0, len(files) - manifest_files),
         compatibility=skill.compatibility,
         whole_chars=len(injected) if len(body) < len(injected) else None,
+        usages_of=tuple(path for path in files[:manifest_files] if path.startswith("scripts/"))[:MAX_USAGES],
     )
 
 

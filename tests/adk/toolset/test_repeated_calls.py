@@ -56,7 +56,9 @@ async def test_the_same_call_with_the_same_answer_ends_the_turn(
 
 
 @pytest.mark.parametrize("tool", ["load_skill", "search_skills", "load_skill_resource", "run_skill_script", "in turns"])
-@pytest.mark.behaviour("better", "A registry that is down, asked for another skill each time", google="for ever")
+@pytest.mark.behaviour(
+    "better", "A registry that is down, asked for another skill each time", google="for ever", ours="ends the turn"
+)
 async def test_a_registry_that_is_down_ends_the_turn_whatever_it_is_asked(rehearse: Any, talk: Any, tool: str) -> None:
     def asked(number: int) -> Any:
         name = f"far-{number}"
@@ -69,7 +71,9 @@ async def test_a_registry_that_is_down_ends_the_turn_whatever_it_is_asked(rehear
         return ways[tool] if tool in ways else list(ways.values())[number % len(ways)]
 
     server = rehearse(in_turn(*[asked(number) for number in range(12)]))
-    toolset = SkillToolset([skill("one")], registry=DOWN, policy="trusted")
+    names = {f"far-{number}": ConnectionError("down") for number in range(12)}
+    down = Answering(skills=names, found=ConnectionError("down"))
+    toolset = SkillToolset([skill("one")], registry=down, policy="trusted")
     events = await (await talk(agent_with(server, toolset))).say("go")
     codes = [answer["error_code"] for answer in answers(events)]
     assert codes == ["REGISTRY_ERROR"] * 2 + ["REGISTRY_ERROR_FATAL"] * 2
@@ -77,12 +81,18 @@ async def test_a_registry_that_is_down_ends_the_turn_whatever_it_is_asked(rehear
 
 
 async def test_local_skills_can_be_used_while_the_registry_is_down(rehearse: Any, talk: Any) -> None:
-    wrong = [call("load_skill", skill_name=f"far-{number}") for number in range(3)]
-    server = rehearse(in_turn(*wrong, READ, call("load_skill_resource", skill_name="far", file_path="references/a.md")))
+    server = rehearse(
+        in_turn(
+            *[call("load_skill", skill_name="far")] * 3,
+            READ,
+            call("load_skill_resource", skill_name="far", file_path="references/a.md"),
+        )
+    )
     toolset = SkillToolset([skill("one")], registry=DOWN)
     *_, read, far = answers(await (await talk(agent_with(server, toolset))).say("go"))
     assert read["content"] == "guide"
     assert far["error_code"] == "REGISTRY_ERROR_FATAL"
+    assert "final_text" in far
 
 
 async def test_what_is_done_a_few_times_is_not_counted(rehearse: Any, talk: Any) -> None:

@@ -36,7 +36,6 @@ _NOT_STARTED = 127
 _UMASK = 0o077
 _CHILDREN = -1
 _USAGE_BYTES = 144
-_MADV_POPULATE_WRITE = 23
 _USUAL = b"""
 import os, sys
 class A(list):
@@ -84,7 +83,7 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         if spec["ahead"]:
             step = "warm up"
             _warm_up()
-            _own_memory(library)
+            spec["end"].rehearse()
         step = "receive"
         job = _receive()
         step = "begin"
@@ -132,7 +131,6 @@ def _wait(library: "_Library", payload: int, *, ahead: bool, holds_output: bool)
     """Tell how the payload ended, and when nobody is left and what all used; then end."""
     if ahead:
         "{}alone {} {}".format("", *_used_by_children(library))  # what it will do, done once
-        _own_memory(library)
     if not holds_output:  # bubblewrap does: the end of the pipes is the end of the run
         null = posix.open("/dev/null", posix.O_RDWR)
         for number in (1, 2):
@@ -166,21 +164,6 @@ def _tell(line: str) -> None:
         posix.write(_HOST, f"{line}\n".encode())
     except OSError:
         posix._exit(_NOT_STARTED)  # the host is gone
-
-
-def _own_memory(library: "_Library") -> None:
-    """Copy what is shared since the fork while there is time: a page costs 4 microseconds when it is first written."""
-    with open("/proc/self/maps", "rb") as stream:
-        lines = stream.read().splitlines()
-    for line in lines:
-        place, rights = line.split(None, 2)[:2]
-        if rights != b"rw-p":
-            continue
-        start, end = (int(part, 16) for part in place.split(b"-"))
-        try:
-            library.call("madvise", start, end - start, _MADV_POPULATE_WRITE)
-        except OSError:  # a kernel before 5.14, or a place of the kernel's own
-            continue
 
 
 # ---- the payload
@@ -298,6 +281,24 @@ class _QuickEnd:
         atexit.register(self)
         gc.freeze()
         self._code: int | None = None
+
+    def rehearse(self) -> None:
+        """Do once what the end of every script does."""
+        import _weakref
+        import gc
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for name in ("last_type", "last_value", "last_traceback"):
+            setattr(sys, name, None)
+            delattr(sys, name)
+        own = [name for name in list(sys.modules) if name not in self._before or name == "__main__"]
+        left = [_weakref.ref(sys.modules[name]) for name in own]
+        for reference in reversed(left):
+            reference()
+        gc.collect()
+        gc.collect()
+        gc.freeze()
 
     def ended(self, error: "BaseException | None") -> None:
         """The script's last line is done."""

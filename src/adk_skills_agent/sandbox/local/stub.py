@@ -61,7 +61,7 @@ class _Library:
         self._long = Long
         self._char: Any = Char
         handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
-        names = ("syscall", "prctl", "capset", "setrlimit", "getrusage", "madvise")
+        names = ("syscall", "prctl", "capset", "setrlimit", "getrusage")
         self._functions = {name: Function(_ctypes.dlsym(handle, name)) for name in names}
 
     def call(self, name: str, *arguments: "int | bytes | None", step: str = "") -> int:

@@ -111,7 +111,6 @@ def serve(spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
         posix.write(_HOST_FD, b"failed a_module_of_site_started_a_thread 0")
         posix._exit(1)
     functions = _fork_functions(_ctypes)
-    spec["self"] = posix.getpid()
     host = _socket.socket(fileno=posix.dup(_HOST_FD))
     _prepare_next(library)
     host.send(b"ready")
@@ -169,12 +168,12 @@ def _become_guest(
     """
     import marshal
 
+    for number, descriptor in enumerate(given[:3]):
+        posix.dup2(descriptor, number)  # from here on it is this sandbox's own socket that it talks through
     step = "begin"
     try:
         library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
         job = _job(marshal.loads(posix.pread(given[3], posix.fstat(given[3]).st_size, 0)))  # noqa: S302  # the agent's
-        for number, descriptor in enumerate(given[:3]):
-            posix.dup2(descriptor, number)
         library.call("syscall", _CLOSE_RANGE, 3, _ALL_DESCRIPTORS, 0)
         posix.setsid()
         settings = posix.open("/proc", posix.O_PATH | posix.O_CLOEXEC)
@@ -206,7 +205,7 @@ def _job(told: "tuple[Any, ...]") -> "dict[str, Any]":
     described, python, utf8, preload, ahead, identities = told
     job: dict[str, Any] = marshal.loads(described)  # noqa: S302  # the agent's
     job.update(python=python, utf8=utf8, preload=preload, ahead=ahead)
-    job["identities"] = dict(zip(job["shown"], identities))
+    job["identities"] = dict(zip(job["shown"], identities, strict=True))
     return job
 
 
@@ -234,7 +233,7 @@ def _new_root(
 ) -> None:
     """Put a root together from its description, and leave nothing else in reach."""
     trees = [_tree(library, step[1]) if step[0] == "bind" else -1 for step in steps]
-    for step, tree in zip(steps, trees):
+    for step, tree in zip(steps, trees, strict=True):
         if tree >= 0 and step[1] in shown:
             info = posix.fstat(tree)
             if (info.st_dev, info.st_ino) != shown[step[1]]:
@@ -246,7 +245,7 @@ def _new_root(
     posix.mkdir("old", 0o700)
     library.call("syscall", pivot_root, b".", b"old", step="change the root")
     posix.chdir("/")
-    for step, tree in zip(steps, trees):
+    for step, tree in zip(steps, trees, strict=True):
         kind, path = step[0], step[-1]
         if kind == "bind":
             _place(library, tree, path)

@@ -86,6 +86,7 @@ class Zygote:
 
     def __init__(self, uid: int | None) -> None:
         self._lock = threading.Lock()
+        self._uid = uid
         self._owner = os.getpid()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection = ours

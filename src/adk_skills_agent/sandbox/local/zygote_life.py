@@ -31,6 +31,7 @@ class ZygoteLife:
         self._changed = threading.Condition()
         self._needed = 0
         self._uid: int | None = None
+        self._inherited: tuple[int, ...] = ()
         self._starting = False
         self._zygote: Zygote | None = None
         self._failures = 0
@@ -97,10 +98,14 @@ class ZygoteLife:
             self._needed += 1
             if self._needed < _FIRST_OF_USE or self._failures >= _MOST_FAILURES:
                 return None
-            if self._zygote is not None:
+            inherited = _inherited()
+            if self._zygote is not None and self._inherited == inherited:
                 return self._zygote if self._uid == uid else None
             if not self._starting:
-                self._starting, self._uid = True, uid
+                outdated, self._zygote = self._zygote, None
+                if outdated is not None:
+                    outdated.end()
+                self._starting, self._uid, self._inherited = True, uid, inherited
                 try:
                     threading.Thread(target=self._make, args=(uid,), name="adk-skills-zygote", daemon=True).start()
                 except RuntimeError:  # no more threads, or the interpreter is ending
@@ -132,6 +137,14 @@ class ZygoteLife:
         zygote.end()
         if first:
             _tell(error)
+
+
+def _inherited() -> tuple[int, ...]:
+    """What a process has from the one that starts it, and cannot be given later."""
+    import resource
+
+    limits = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+    return os.geteuid(), os.getegid(), *(resource.getrlimit(which)[1] for which in sorted(limits))
 
 
 def _interpreter_can_move() -> bool:
