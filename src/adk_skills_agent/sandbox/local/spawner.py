@@ -118,8 +118,8 @@ def start(launch: Launch) -> Child:
     process: subprocess.Popen[bytes] | None = None
     with contextlib.ExitStack() as undo:
         try:
-            out_read, out_write = pipe(undo)
-            err_read, err_write = pipe(undo)
+            out_read, out_write = _pipe(undo)
+            err_read, err_write = _pipe(undo)
             with launch.birthplace():
                 process = subprocess.Popen(
                     launch.argv,
@@ -149,7 +149,7 @@ def start(launch: Launch) -> Child:
     return Child(process.pid, _pidfd(process.pid), out_read, err_read, started, own_peak())
 
 
-def pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
+def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
     read, write = os.pipe()
     undo.callback(os.close, read)
     undo.callback(os.close, write)
@@ -164,6 +164,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 def own_peak() -> int:
+    """Bytes this process has used at most until now."""
     import resource
     import sys
 

@@ -87,7 +87,6 @@ class Zygote:
     def __init__(self, uid: int | None) -> None:
         self._lock = threading.Lock()
         self._uid = uid
-        self._owner = os.getpid()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection = ours
         ours.settimeout(READY_SECONDS)
@@ -187,10 +186,9 @@ class Zygote:
 
     def end(self) -> None:
         """End it; sandboxes it has made go on."""
-        self._connection.close()
-        if os.getpid() != self._owner:
-            return
         _end(self._child.pid)
+        with self._lock:  # whoever waits for an answer has heard of the end by now
+            self._connection.close()
         for descriptor in (self._child.stdout, self._child.stderr, self._child.pidfd):
             if descriptor is not None:
                 os.close(descriptor)

@@ -119,11 +119,11 @@ class ZygoteLife:
                 raise SandboxError(f"the interpreter is both below {MOVED} and elsewhere")
             made = Zygote(uid)
         except (SandboxError, OSError) as error:
-            with self._changed:
-                self._failures = _MOST_FAILURES
-            _tell(error)
+            if self._failures == 0:
+                _tell(error)
         finally:
             with self._changed:
+                self._failures += made is None
                 self._zygote, self._starting = made, False
                 self._changed.notify_all()
 
