@@ -20,6 +20,7 @@ from functools import partial
 from catalog_rows import command_rows, corpus_rows, listing_rows
 from load_rows import flood_rows, parallel_rows
 from opponents import machine
+from python_session_rows import python_session_rows
 from script_rows import asset_rows, burst_rows, cold_rows, plain_user_rows, pydantic_ai_rows, tool_rows
 from subjects import Effort, SideFailed
 from table import Row, not_measured, print_table, say
@@ -43,6 +44,7 @@ def groups(options: argparse.Namespace) -> dict[str, Measure]:
         "script-pydantic-ai": partial(pydantic_ai_rows, runs),
         "script-parallel": partial(parallel_rows, runs),
         "script-flood": partial(flood_rows, runs),
+        "python-session": partial(python_session_rows, runs),
         "toolset-tokens": partial(token_rows, runs),
         "toolset-sessions": partial(session_rows, runs),
     }

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from backend_matrix import Recorder
+
 # A hook: prints at the end which isolation levels were tested.
 from level_table import pytest_terminal_summary as pytest_terminal_summary
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Recorder())
 
 
 @pytest.fixture

@@ -16,7 +16,10 @@
     │   └── UnsupportedScriptType  no interpreter for that kind of file
     ├── ConfigError              a setting of the owner's cannot be used
     └── SandboxError             the sandbox itself did not work; never a script's own failure
-        └── SandboxUnavailable   no isolation level here is strong enough (``.reasons``)
+        ├── SandboxUnavailable   no isolation level here is strong enough (``.reasons``)
+        │   ├── EngineUnavailable  no container engine can be used here; says what to install or to start
+        │   └── ImageUnavailable   the container image is not there, cannot be built, or has no usable Python
+        └── CleanupFailed        a container could not be removed (``.left_behind``); its run itself had ended
 
 A script that fails, times out or is killed is a *result*, not an exception.
 
@@ -173,6 +176,26 @@ class SandboxUnavailable(SandboxError):
     def __init__(self, message: str, reasons: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.reasons: tuple[str, ...] = tuple(reasons)
+
+
+class EngineUnavailable(SandboxUnavailable):
+    """No container engine can be used here: not installed, not running, or not permitted (issue 5)."""
+
+
+class ImageUnavailable(SandboxUnavailable):
+    """The container image is not there, cannot be pulled or built, or has no Python that can be used."""
+
+
+class CleanupFailed(SandboxError):
+    """Containers could not be killed or removed (S0-79).
+
+    Attributes:
+        left_behind: Their names.
+    """
+
+    def __init__(self, message: str, left_behind: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.left_behind: tuple[str, ...] = tuple(left_behind)
 
 
 class SecurityWarning(UserWarning):

@@ -185,7 +185,7 @@ async def test_a_foreign_executor_that_never_ends_is_not_waited_for(
 
 async def test_an_interrupt_goes_through(tools: Path) -> None:
     """S0-70: KeyboardInterrupt and CancelledError are nobody's answer."""
-    from adk_skills_agent.adk.foreign_executor import in_thread
+    from adk_skills_agent.executors.own_thread import in_thread
 
     def interrupt() -> None:
         raise KeyboardInterrupt

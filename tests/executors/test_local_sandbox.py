@@ -37,11 +37,6 @@ def test_it_is_a_google_adk_executor_with_the_documented_defaults() -> None:
     assert executor.effective_policy().memory_bytes == 256 << 20
 
 
-def test_a_stateful_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="stateful"):
-        LocalSandboxCodeExecutor(stateful=True)
-
-
 def test_success_has_stdout_and_an_empty_stderr(executor: LocalSandboxCodeExecutor) -> None:
     result = run(executor, "import sys; print('hello'); print('careful', file=sys.stderr)")
     assert (result.stdout, result.stderr, result.exit_code) == ("hello\n", "", 0)

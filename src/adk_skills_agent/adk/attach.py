@@ -12,7 +12,7 @@ from adk_skills_agent.adk.tools.use_skill import UseSkillTool
 from adk_skills_agent.adk.toolset import SkillTools, short_named_runtime
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.choose import sandbox_of
 from adk_skills_agent.sandbox.presets import policy_of
 from adk_skills_agent.scripts import Interpreters, RunSettings
 
@@ -31,7 +31,7 @@ def with_skills(
     skills: Iterable[str | Path] | CatalogReader,
     *,
     policy: SandboxPolicy | str | None = None,
-    sandbox: Sandbox | None = None,
+    sandbox: Sandbox | str | None = None,
     interpreters: Mapping[str, Sequence[str]] | None = None,
     env: Mapping[str, EnvValue] | None = None,
     grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
@@ -95,7 +95,7 @@ def create_run_script_tool(
     skills: CatalogReader,
     *,
     policy: SandboxPolicy | str | None = None,
-    sandbox: Sandbox | None = None,
+    sandbox: Sandbox | str | None = None,
     interpreters: Mapping[str, Sequence[str]] | None = None,
     env: Mapping[str, EnvValue] | None = None,
     grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
@@ -104,7 +104,7 @@ def create_run_script_tool(
     return RunScriptTool(
         short_named_runtime(
             skills.view(),
-            sandbox=sandbox or local_sandbox(),
+            sandbox=sandbox_of(sandbox),
             prefers_sandbox=sandbox is not None or policy is not None,
             settings=_settings(policy, interpreters),
             env=env,

@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import contextvars
 import json
 import logging
 import secrets
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.foreign_artifacts import GeneratedFile, save_generated, save_stream
 from adk_skills_agent.adk.foreign_program import GENERATED_FILES, skill_program
@@ -26,6 +24,7 @@ from adk_skills_agent.adk.known_skill import SKILL_FILE
 from adk_skills_agent.adk.script_call import ScriptCall, ScriptRun
 from adk_skills_agent.errors import ErrorCode, UnsupportedScriptType
 from adk_skills_agent.executors.code_input import CodeExecutionInput
+from adk_skills_agent.executors.own_thread import TooLate, in_thread
 from adk_skills_agent.scripts import ScriptArguments, build_argv, execution_id
 from adk_skills_agent.scripts.arguments import check_types
 from adk_skills_agent.scripts.interpreters import PYTHON_SUFFIXES, SHELL_SUFFIXES
@@ -39,17 +38,12 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.skill_runtime import SkillRuntime
 
 logger = logging.getLogger(__name__)
-_Result = TypeVar("_Result")
 
 PAYLOAD_BYTES = 16 << 20
 """Of a skill's files together; beyond it the owner is warned (S0-48)."""
 MAX_ERROR_CHARS = 200
 _GRACE_SECONDS = 5.0
 """After a script's time, for an executor to notice it by itself."""
-
-
-class TooLate(Exception):
-    """Work in a thread did not end in time; not a TimeoutError, which the work itself may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,52 +121,6 @@ def google_argv(call: ScriptCall) -> list[str]:
         if isinstance(positional, (list, tuple)) and positional:
             argv += ["--", *positional]
     return list(build_argv(ScriptArguments([str(element) for element in argv])))
-
-
-async def in_thread(work: Callable[[], _Result], seconds: float) -> _Result:
-    """Do blocking work in a thread of its own, which does not keep the interpreter alive.
-
-    Not the loop's pool: it has few threads, and name look-ups of the agent wait there too (row 19).
-
-    Args:
-        work: The work.
-        seconds: How long it is waited for; the thread then goes on alone.
-
-    Raises:
-        TooLate: It did not end in time.
-        BaseException: Whatever the work raises.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    outcome: list[Callable[[], _Result]] = []
-    context = contextvars.copy_context()
-
-    def finish() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    def go() -> None:
-        try:
-            result = context.run(work)
-        except BaseException as error:  # noqa: BLE001 - SystemExit of a script too; raised again where it is awaited
-            raised = error
-            outcome.append(lambda: _raise(raised))
-        else:
-            outcome.append(lambda: result)
-        try:
-            loop.call_soon_threadsafe(finish)
-        except RuntimeError:
-            pass  # the loop was closed: nobody waits any more
-
-    threading.Thread(target=go, name="adk-skills-execute-code", daemon=True).start()
-    await asyncio.wait({done}, timeout=seconds)
-    if not done.done():
-        raise TooLate
-    return outcome[0]()
-
-
-def _raise(error: BaseException) -> Any:
-    raise error
 
 
 def _program(call: ScriptCall, argv: list[str], shell: bool, seconds: float, nonce: str | None) -> str:

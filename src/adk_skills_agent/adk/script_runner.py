@@ -22,6 +22,7 @@ from adk_skills_agent.adk.foreign_executor import run_in_executor
 from adk_skills_agent.adk.script_call import Prepared, ScriptCall, ScriptRun
 from adk_skills_agent.errors import InvalidArguments, SkillsError
 from adk_skills_agent.executors import UnsafeLocalCodeExecutor
+from adk_skills_agent.executors.invocation import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.redaction import redacted
@@ -111,8 +112,12 @@ class OwnSandbox:
             plan, workspace = prepared.plan, prepared.workspace
             if call.inputs:
                 plan = replace(plan, request=replace(plan.request, input_files=call.inputs))
+            whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+            if getattr(self.sandbox, "wants_invocation", False):
+                whose = on_behalf_of(tool_context.get_invocation_context())
             async with claim.turn():
-                outcome = await self._execute(plan, runtime)
+                with whose:
+                    outcome = await self._execute(plan, runtime)
             saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
         notes = [*([workspace.note] if workspace.note else []), *saved.notes]
         answer = outcome.to_model(
@@ -231,7 +236,9 @@ def agent_executor(context: ReadonlyContext) -> BaseCodeExecutor | None:
 
 
 def _by_executor(runtime: SkillRuntime, executor: BaseCodeExecutor) -> Way:
-    if not isinstance(executor, SandboxedCodeExecutor) or getattr(executor, "in_process", False):
+    # A stateful one runs the script in the Python state of its skill, session and agent (S0-110).
+    given_code = getattr(executor, "in_process", False) or executor.stateful
+    if not isinstance(executor, SandboxedCodeExecutor) or given_code:
 
         async def run(shared: SkillRuntime, tool_context: ToolContext, call: ScriptCall) -> ScriptRun:
             return await run_in_executor(shared, tool_context, call, executor)

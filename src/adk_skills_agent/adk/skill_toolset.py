@@ -32,7 +32,8 @@ from adk_skills_agent.adk.tools.unload_skill import UnloadSkillTool
 from adk_skills_agent.adk.toolset_instruction import toolset_instruction
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.choose import sandbox_of
+from adk_skills_agent.sandbox.contract import Sandbox
 from adk_skills_agent.sandbox.presets import policy_of
 from adk_skills_agent.scripts import Grants, Interpreters, RunSettings
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.audit_log import AuditLog
     from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
-    from adk_skills_agent.sandbox.contract import Sandbox, SandboxPolicy
+    from adk_skills_agent.sandbox.contract import SandboxPolicy
     from adk_skills_agent.sandbox.secrets import EnvValue
 
 
@@ -69,8 +70,9 @@ class SkillToolset(RuntimeToolset):
         tool_filter: As for every google-adk toolset.
         discovery_mode: LAZY, EAGER or SEARCH; google-adk's enum is taken too.
         lifecycle_config: How long skills stay active; google-adk's class is taken too.
-        sandbox: Where scripts run when there is neither executor nor environment here; the agent's own executor comes
-            after it.
+        sandbox: Where scripts run when there is neither executor nor environment here: ``"local"``, ``"container"``,
+            ``"kubernetes"``, ``"auto"`` or an object; the agent's own executor comes after it. None takes what
+            ``ADK_SKILLS_SANDBOX`` says, else ``"auto"``.
         policy: Limits of those scripts: a policy, or the name of a preset; scripts then run in our sandbox, too.
         interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
         env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.
@@ -105,7 +107,7 @@ class SkillToolset(RuntimeToolset):
         tool_filter: ToolPredicate | list[str] | None = None,
         discovery_mode: Any = SkillDiscoveryMode.LAZY,
         lifecycle_config: Any = None,
-        sandbox: Sandbox | None = None,
+        sandbox: Sandbox | str | None = None,
         policy: SandboxPolicy | str | None = None,
         interpreters: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, EnvValue] | None = None,
@@ -138,7 +140,9 @@ class SkillToolset(RuntimeToolset):
         prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
         # Our sandbox is the default only where google-adk's own way of giving skills was not used.
         wants_sandbox = catalog is not None or policy is not None or sandbox is not None
-        own_sandbox = sandbox is None and wants_sandbox and code_executor is None and environment is None
+        own_sandbox = isinstance(sandbox, str) or (
+            sandbox is None and wants_sandbox and code_executor is None and environment is None
+        )
         names = {} if script_tool_name == "run_skill_script" else {"run_skill_script": script_tool_name}
         events = events_for(on_event, audit_log, granted.forms)
         runtime = SkillRuntime(
@@ -154,7 +158,7 @@ class SkillToolset(RuntimeToolset):
             limits=limits,
             settings=RunSettings(policy_of(policy), Interpreters(interpreters)),
             grants=granted,
-            sandbox=local_sandbox() if own_sandbox else sandbox,
+            sandbox=sandbox_of(sandbox) if own_sandbox or sandbox is not None else None,
             prefers_sandbox=policy is not None or sandbox is not None,
             code_executor=code_executor,
             environment=environment,

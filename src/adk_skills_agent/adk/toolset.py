@@ -22,7 +22,8 @@ from adk_skills_agent.adk.tools.run_script import RunScriptTool
 from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.unload_skill import UnloadSkillTool
 from adk_skills_agent.adk.tools.use_skill import UseSkillTool
-from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.choose import sandbox_of
+from adk_skills_agent.sandbox.contract import Sandbox
 from adk_skills_agent.scripts import Grants, RunSettings
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
     from adk_skills_agent.catalog import CatalogReader
-    from adk_skills_agent.sandbox.contract import Sandbox
     from adk_skills_agent.sandbox.secrets import EnvValue
 
 NAMES = {"load_skill": "use_skill", "load_skill_resource": "read_reference", "run_skill_script": "run_script"}
@@ -93,7 +93,7 @@ class SkillTools(RuntimeToolset):
 
     Args:
         skills: The skills this agent may see.
-        sandbox: Where scripts run; None takes this machine.
+        sandbox: Where scripts run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``) or an object.
         settings: Limits and interpreters.
         prefers_sandbox: Whether it comes before the agent's own executor; a sandbox that is given does.
         tool_filter: As for every google-adk toolset.
@@ -107,7 +107,7 @@ class SkillTools(RuntimeToolset):
         self,
         skills: CatalogReader,
         *,
-        sandbox: Sandbox | None = None,
+        sandbox: Sandbox | str | None = None,
         settings: RunSettings | None = None,
         prefers_sandbox: bool = False,
         tool_filter: ToolPredicate | list[str] | None = None,
@@ -116,7 +116,7 @@ class SkillTools(RuntimeToolset):
     ) -> None:
         runtime = short_named_runtime(
             skills,
-            sandbox=local_sandbox() if sandbox is None else sandbox,
+            sandbox=sandbox_of(sandbox),
             prefers_sandbox=prefers_sandbox or sandbox is not None,
             settings=settings,
             prefix=f"{tool_name_prefix}_" if tool_name_prefix else "",
@@ -124,7 +124,10 @@ class SkillTools(RuntimeToolset):
             **more,
         )
         super().__init__(
-            runtime, owns_sandbox=sandbox is None, tool_filter=tool_filter, tool_name_prefix=tool_name_prefix
+            runtime,
+            owns_sandbox=not isinstance(sandbox, Sandbox),
+            tool_filter=tool_filter,
+            tool_name_prefix=tool_name_prefix,
         )
         self._tools = (
             UseSkillTool(runtime),

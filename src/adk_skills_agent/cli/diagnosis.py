@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.sandbox.choose import SandboxChoice, choose_sandbox
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.bubblewrap import NOBODY
@@ -44,6 +45,7 @@ class Diagnosis:
         chosen: The one scripts get; None when not even a trial run at the weakest works.
         least: The default policy's ``min_isolation``.
         trial_problem: Why a complete trial run did not work; None when it did.
+        sandbox: What scripts get when no call and no code says otherwise, and where that was said.
     """
 
     versions: Mapping[str, str]
@@ -52,6 +54,7 @@ class Diagnosis:
     chosen: LevelCheck | None
     least: str
     trial_problem: str | None
+    sandbox: SandboxChoice
 
     @property
     def default_policy_holds(self) -> bool:
@@ -122,6 +125,7 @@ class Diagnosis:
             "min_isolation": self.least,
             "trial_problem": self.trial_problem,
             "default_policy_holds": self.default_policy_holds,
+            "sandbox": {"name": self.sandbox.name, "source": self.sandbox.source},
         }
 
 
@@ -137,7 +141,7 @@ def diagnose() -> Diagnosis:
         trial_problem = getattr(error, "message", None) or str(error)
     else:
         chosen = next((check for check in checks if check.level == report.level.value), chosen)
-    return Diagnosis(versions(), this_machine(), checks, chosen, policy.min_isolation, trial_problem)
+    return Diagnosis(versions(), this_machine(), checks, chosen, policy.min_isolation, trial_problem, choose_sandbox())
 
 
 def versions() -> dict[str, str]:

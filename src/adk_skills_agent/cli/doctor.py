@@ -9,9 +9,12 @@ import click
 
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import json_option
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.choose import NAMES
 
 if TYPE_CHECKING:
     from adk_skills_agent.cli.diagnosis import Diagnosis, LevelCheck
+    from adk_skills_agent.sandbox.contract import IsolationReport
 
 EXAMPLES = """\b
 Exit codes:
@@ -22,18 +25,35 @@ Exit codes:
 Examples:
   adk-skills doctor
   adk-skills doctor --json
+  adk-skills doctor --container
 """
 _NAME_WIDTH = 18
 
 
 @click.command("doctor", epilog=EXAMPLES)
+@click.option(
+    "--container",
+    is_flag=True,
+    help="Look at the container engine instead: which one there is, and what holds in a container of it.",
+)
+@click.option(
+    "--sandbox",
+    default=None,
+    type=click.Choice(NAMES),
+    help="Try this sandbox out and print what holds in it.",
+)
 @json_option
-def command(as_json: bool) -> None:
+def command(container: bool, sandbox: str | None, as_json: bool) -> None:
     """Print versions and what isolation works.
 
     Found by really running each level: which work and why others do not, who enforces what, and one command for each
     thing that can be fixed.
     """
+    if container and sandbox not in {None, "container"}:
+        raise ConfigError(f"--container is --sandbox container; it does not go with --sandbox {sandbox}.")
+    if container or sandbox is not None:
+        _try_sandbox("container" if container else str(sandbox), as_json)
+        return
     from adk_skills_agent.cli.diagnosis import diagnose
 
     found = diagnose()
@@ -42,6 +62,28 @@ def command(as_json: bool) -> None:
     else:
         _render(found)
     if not found.default_policy_holds:
+        raise click.exceptions.Exit(1)
+
+
+def _try_sandbox(name: str, as_json: bool) -> None:
+    """One sandbox by name: a trial run, and what the report says of it."""
+    from adk_skills_agent.cli.sandbox_check import check_sandbox
+
+    found = check_sandbox(name)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        print(f"Sandbox {found.name}")
+        for fact, text in found.facts:
+            _line(fact, text)
+        if found.report is not None:
+            print(f"\nWhat holds in it, at level {found.report.level.value}")
+            _render_enforcement(found.report)
+            for reason in found.report.reasons:
+                _line("", f"because {reason}")
+    if found.problem is not None:
+        if not as_json:
+            print(f"\nIt cannot be used: {safe(found.problem)}", file=sys.stderr)
         raise click.exceptions.Exit(1)
 
 
@@ -59,6 +101,8 @@ def _render(found: Diagnosis) -> None:
     if found.chosen is not None:
         print(f"\nWhat holds for a script under the default policy, at level {found.chosen.level}")
         _render_enforcement(found.chosen)
+    print("\nScripts run in")
+    _line("sandbox", f"{found.sandbox.name} ({found.sandbox.source})")
     if found.default_policy_holds:
         return
     if found.trial_problem is not None:
@@ -78,7 +122,7 @@ def _verdict(check: LevelCheck, found: Diagnosis) -> str:
     return "works; only by explicit choice" if check.level == "process" else "works"
 
 
-def _render_enforcement(check: LevelCheck) -> None:
+def _render_enforcement(check: LevelCheck | IsolationReport) -> None:
     left = list(check.degraded)
     for concern, mechanism in check.enforced.items():
         _line(concern, mechanism)

@@ -15,10 +15,12 @@ from adk_skills_agent.cli.live_output import LiveOutput
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
 from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.sandbox.choose import NAMES, choose_sandbox
 from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.presets import PRESETS
 
 if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.contract import Sandbox
     from adk_skills_agent.sandbox.secrets import EnvValue
     from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan
 
@@ -89,6 +91,13 @@ Examples:
     help="Refuse to run below this level; the variable counts when no policy is named. 'process' protects neither "
     "files nor network: for scripts you trust.  [default: the policy's, landlock]",
 )
+@click.option(
+    "--sandbox",
+    default=None,
+    type=click.Choice(NAMES),
+    help="Where it runs. Without it: the variable ADK_SKILLS_SANDBOX, then [tool.adk-skills] of --policy-file or of "
+    "the file ADK_SKILLS_CONFIG names.  [default: auto: this machine where it meets the policy, else a container]",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print the script's output, and besides it only what went wrong.")
 @json_option
 @trust_option
@@ -106,6 +115,7 @@ def command(
     env: tuple[str, ...],
     secrets: tuple[str, ...],
     min_isolation: str | None,
+    sandbox: str | None,
     quiet: bool,
     as_json: bool,
     trust_project: bool,
@@ -129,7 +139,8 @@ def command(
         input_files=tuple(_input(path) for path in inputs),
     )
     try:
-        outcome = run_interruptible(_execute(plan, None if as_json else LiveOutput(status=not quiet)))
+        chosen = choose_sandbox(sandbox, file=policy_file)
+        outcome = run_interruptible(_execute(chosen.sandbox, plan, None if as_json else LiveOutput(status=not quiet)))
     except ValueError as error:  # the contract's word for a request that cannot be expressed
         raise ConfigError(str(error)) from error
     produced = outcome.result.files
@@ -140,6 +151,7 @@ def command(
             | {
                 "duration_ms": round(outcome.result.wall_ms),
                 "written": written,
+                "sandbox": chosen.name,
                 "isolation": _isolation(outcome),
             }
         )
@@ -149,17 +161,15 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-async def _execute(plan: ScriptPlan, live: LiveOutput | None) -> ScriptOutcome:
+async def _execute(sandbox: Sandbox, plan: ScriptPlan, live: LiveOutput | None) -> ScriptOutcome:
     """Run it to its end.
 
     Raises:
         SandboxError: The sandbox ended without a result.
     """
-    from adk_skills_agent.sandbox.local import local_sandbox
     from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent
     from adk_skills_agent.scripts import script_outcome
 
-    sandbox = local_sandbox()
     try:
         if live is None:
             return script_outcome(plan, await sandbox.run(plan.request), error_chars=None)
@@ -239,7 +249,12 @@ def _input(path: Path) -> InputFile:
 
 def _isolation(outcome: ScriptOutcome) -> dict[str, object]:
     report = outcome.result.isolation
-    return {"level": report.level.value, "enforced": dict(report.enforced), "degraded": list(report.degraded)}
+    return {
+        "level": report.level.value,
+        "enforced": dict(report.enforced),
+        "degraded": list(report.degraded),
+        "reasons": list(report.reasons),
+    }
 
 
 def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:

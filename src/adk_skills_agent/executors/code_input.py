@@ -70,12 +70,18 @@ def input_files(code_input: google.CodeExecutionInput) -> tuple[InputFile, ...]:
     for file in code_input.input_files or ():
         path = getattr(file, "path", None)
         place = str(folder / (path if path is not None else file.name))
-        placed[place] = InputFile(place, _content(file))
+        placed[place] = InputFile(place, file_content(file))
     return tuple(placed.values())
 
 
-def _content(file: google.File) -> bytes:
-    """Bytes are meant as they are. Text is base64 when it is exactly that, as google-adk passes it, else UTF-8."""
+def file_content(file: google.File) -> bytes:
+    """What is in a file.
+
+    Bytes are meant as they are. Text is base64 when it is exactly that, as google-adk passes it, else UTF-8.
+
+    Raises:
+        ValueError: It is neither.
+    """
     content: object = file.content  # a dataclass checks nothing
     if isinstance(content, bytes):
         return content

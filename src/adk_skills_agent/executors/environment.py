@@ -21,6 +21,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.executors import workspace_files
 from adk_skills_agent.executors.code_result import exit_code, failure_lines
 from adk_skills_agent.format.skill_file import find_skill_md
+from adk_skills_agent.sandbox.choose import sandbox_of
 from adk_skills_agent.sandbox.contract import (
     SKILL_DIR,
     WORK_DIR,
@@ -30,7 +31,6 @@ from adk_skills_agent.sandbox.contract import (
     Sandbox,
     SandboxPolicy,
 )
-from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.turns import Turns
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.presets import policy_of
@@ -62,7 +62,7 @@ class SandboxEnvironment(BaseEnvironment):
         env: Variables given to every command; a :class:`~adk_skills_agent.Secret` is kept out of what comes back.
         max_output_chars: Most characters of each stream in a result; None keeps what the policy keeps.
         on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives.
-        sandbox: Where commands run; None takes this machine.
+        sandbox: Where commands run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``) or an object.
 
     Raises:
         ConfigError: The policy has impossible values, two skills have the same folder name, or one has no SKILL.md.
@@ -78,7 +78,7 @@ class SandboxEnvironment(BaseEnvironment):
         env: Mapping[str, EnvValue] | None = None,
         max_output_chars: int | None = MODEL_STREAM_CHARS,
         on_output: Callable[[str, bytes], None] | None = None,
-        sandbox: Sandbox | None = None,
+        sandbox: Sandbox | str | None = None,
     ) -> None:
         # super().__init__ has nothing but google-adk's notice that the base class is experimental.
         policy = policy_of(policy)
@@ -95,8 +95,8 @@ class SandboxEnvironment(BaseEnvironment):
         self._env = dict(env or {})
         self._max_output_chars = max_output_chars
         self._on_output = on_output
-        self._owns_sandbox = sandbox is None
-        self._sandbox = local_sandbox() if sandbox is None else sandbox
+        self._owns_sandbox = not isinstance(sandbox, Sandbox)
+        self._sandbox = sandbox_of(sandbox)
         self._turn = Turns(1)
         self._root: Path | None = None
         self._cleanup: weakref.finalize[[str], SandboxEnvironment] | None = None

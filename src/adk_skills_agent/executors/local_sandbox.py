@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -15,7 +16,8 @@ class LocalSandboxCodeExecutor(SandboxedCodeExecutor):
 
     The code gets a private working directory with the input files in it, a small fixed environment, no network and no
     host files beyond the system's and the interpreter's. New and changed files of the working directory come back as
-    ``output_files``, which an ``LlmAgent`` saves as artifacts. Nothing is kept from one execution to the next.
+    ``output_files``, which an ``LlmAgent`` saves as artifacts. Nothing is kept from one execution to the next, unless
+    ``stateful=True`` asks for it.
 
     Attributes:
         default_timeout_seconds: Seconds of wall time when neither the call nor ``timeout_seconds`` says otherwise;
@@ -25,6 +27,9 @@ class LocalSandboxCodeExecutor(SandboxedCodeExecutor):
         min_isolation: Below this level code is refused with the reasons. None takes the policy's, else ``landlock``.
     """
 
+    _can_be_stateful: ClassVar[bool] = True
+
+    stateful: bool = Field(default=False, frozen=True)
     default_timeout_seconds: float | None = Field(default=30, ge=0, allow_inf_nan=False)
     max_memory_mb: int | None = Field(default=256, ge=1)
     max_cpu_seconds: int | None = Field(default=30, ge=0)

@@ -11,25 +11,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from google.adk.code_executors import BaseCodeExecutor
 from google.adk.code_executors import code_execution_utils as google
-from pydantic import ConfigDict, Field, InstanceOf, SkipValidation, field_validator
+from pydantic import ConfigDict, Field, InstanceOf, PrivateAttr, SkipValidation, field_validator
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.executors.background import BackgroundCall
 from adk_skills_agent.executors.caller import BoundToTask, bound_to_task, calling_task
 from adk_skills_agent.executors.code_input import call_timeout, input_files, working_folder
 from adk_skills_agent.executors.code_result import CodeExecutionResult, code_result
+from adk_skills_agent.executors.invocation import on_behalf_of
 from adk_skills_agent.executors.skill_wrapper import SkillWrapper, recognise
+from adk_skills_agent.executors.stateful_code import StatefulCode, session_key, with_sentences
 from adk_skills_agent.sandbox import python_program
+from adk_skills_agent.sandbox.choose import sandbox_of
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Sandbox, SandboxPolicy
 from adk_skills_agent.sandbox.env_names import check_env_name, looks_secret
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.policy import check_env, check_policy
 from adk_skills_agent.sandbox.presets import policy_of
 from adk_skills_agent.sandbox.secrets import EnvValue
+from adk_skills_agent.sandbox.session_channel import SessionHost
+from adk_skills_agent.sandbox.session_request import SessionRequest
+from adk_skills_agent.sandbox.sessions import SessionHealth, SessionLimits
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 
 if TYPE_CHECKING:
@@ -60,12 +66,17 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         on_output: Called with ``("stdout" | "stderr", chunk)`` as output arrives, in the executors' own thread.
         policy: Further limits, or the name of a preset (``trusted``, ``default``, ``strict``). They hold where the
             executor's own fields were not given.
-        sandbox: Where code runs; None takes this machine.
+        sandbox: Where code runs: ``"local"``, ``"container"``, ``"kubernetes"``, ``"auto"`` or an object; None takes
+            this machine.
+        stateful: Keep variables, imports and files from one execution to the next, in a state of its own for each
+            ``execution_id`` of a user's session (S0-109, S0-110). An execution that fails changes nothing of it.
+        session_limits: How long such a state is kept, and how many; None takes the defaults.
     """
 
     model_config = ConfigDict(ignored_types=(BoundToTask,), arbitrary_types_allowed=True, extra="forbid")
 
     stateful: bool = Field(default=False, frozen=True, exclude=True)
+    session_limits: InstanceOf[SessionLimits] | None = Field(default=None, exclude=True)
     max_output_chars: int | None = Field(default=MODEL_STREAM_CHARS, ge=0)
     restrict_builtins: bool = False
     allowed_env_vars: list[str] = Field(default_factory=list)
@@ -74,10 +85,15 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     policy: InstanceOf[SandboxPolicy] | None = Field(default=None, exclude=True)
     sandbox: InstanceOf[Sandbox] | None = Field(default=None, exclude=True)
 
+    _can_be_stateful: ClassVar[bool] = False
+    _state: StatefulCode | None = PrivateAttr(default=None)
+
     def __init__(self, **data: Any) -> None:
-        if data.get("stateful"):
+        if data.get("stateful") and not self._can_be_stateful:
             raise ValueError(f"Cannot set `stateful=True` in {type(self).__name__}.")
         super().__init__(**data)
+        if self.stateful:
+            self._state = StatefulCode(self._session_host(), self.session_limits)
         check_env(self.env, type(self).__name__)
         self._check_inherited()
         check_policy(self.effective_policy())
@@ -100,10 +116,16 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     def _named_policy(cls, value: object) -> object:
         return policy_of(value) if isinstance(value, str) else value
 
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _named_sandbox(cls, value: object) -> object:
+        return sandbox_of(value) if isinstance(value, str) else value
+
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """A copy shares what is the owner's: policy, sandbox, variables, callback."""
+        """A copy shares what is the owner's: policy, sandbox, variables, callback, sessions."""
         memo = {} if memo is None else memo
-        memo.update((id(shared), shared) for shared in (self.policy, self.sandbox, self.env, self.on_output))
+        own = (self.policy, self.sandbox, self.env, self.on_output, self._state)
+        memo.update((id(shared), shared) for shared in own)
         return super().__deepcopy__(memo)
 
     @abstractmethod
@@ -117,10 +139,10 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     @bound_to_task
     def execute_code(
         self,
-        invocation_context: InvocationContext,  # noqa: ARG002  # google-adk's signature
+        invocation_context: InvocationContext,
         code_execution_input: google.CodeExecutionInput,
     ) -> CodeExecutionResult:
-        """Run the code as ``__main__`` of a fresh interpreter and wait for it.
+        """Run the code as ``__main__`` of a fresh interpreter, or of its session's, and wait for it.
 
         Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not.
 
@@ -131,7 +153,63 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
             ValueError: An input file or the working directory is outside the workspace.
             CancelledError: The task that called was cancelled.
         """
-        return self._execute(code_execution_input)
+        wrapper = recognise(code_execution_input.code)
+        # google-adk gives the scripts of its own skills no id: each is a program by itself, not a step of a session.
+        if self._state is None or (wrapper is not None and code_execution_input.execution_id is None):
+            with on_behalf_of(invocation_context):
+                return self._execute(code_execution_input)
+        key = session_key(invocation_context, code_execution_input.execution_id)
+        return self._execute_in_session(self._state, key, code_execution_input, wrapper)
+
+    def reset_state(self, invocation_context: InvocationContext | None = None, execution_id: str | None = None) -> None:
+        """Forget a Python state: what runs in it is ended, the next execution begins anew and says so (S0-114).
+
+        Args:
+            invocation_context: Whose; None with no ``execution_id`` either resets all.
+            execution_id: Which of its states; None takes the one of the session itself.
+        """
+        if self._state is None:
+            return
+        every = invocation_context is None and execution_id is None
+        self._state.reset(None if every else session_key(invocation_context, execution_id))
+
+    def session_health(self) -> tuple[SessionHealth, ...]:
+        """The Python states of a stateful executor: those there are, and those there were and why they are gone."""
+        return () if self._state is None else self._state.health()
+
+    def close(self) -> None:
+        """End the sessions of a stateful executor; the next execution starts one anew."""
+        if self._state is not None:
+            self._state.close()
+
+    def _session_host(self) -> SessionHost:
+        box = self.sandbox if self.sandbox is not None else _this_machine()
+        host = box.session_host()
+        if host is None:
+            raise ConfigError(
+                f"stateful=True needs a sandbox that can keep Python state; {box.name!r} cannot. Leave sandbox= out."
+            )
+        return host
+
+    def _execute_in_session(
+        self, state: StatefulCode, key: str, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None
+    ) -> CodeExecutionResult:
+        policy = check_policy(self._policy_for(code_input, wrapper))
+        folder = working_folder(code_input)
+        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
+            request = SessionRequest(
+                code=code_input.code,
+                policy=policy,
+                env=self.env,
+                input_files=input_files(code_input),
+                cwd=str(folder) if folder.parts else None,
+                restrict_builtins=self.restrict_builtins,
+                on_output=self.on_output,
+                spill_dir=None if wrapper is not None else Path(spill),
+            )
+            execution = state.execute(key, request)
+            result = code_result(execution, policy, wrapper=wrapper, max_chars=self.max_output_chars)
+        return with_sentences(result, execution)
 
     def _execute(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
         code = code_input.code

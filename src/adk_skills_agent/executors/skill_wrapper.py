@@ -1,4 +1,4 @@
-"""Recognise the program google-adk's own SkillToolset makes out of a skill's script.
+"""Recognise the program google-adk's own SkillToolset, or ours, makes out of a skill's script.
 
 google-adk hands an executor one Python program that unpacks the skill, runs the script and prints what it left, all as
 text (``_SkillScriptCodeExecutor`` of google-adk 2.13). No public interface tells that such a program is a skill script,
@@ -17,8 +17,8 @@ _START_WITHIN = 600
 # is looked for has one: neither a script nor an argument can forge it.
 _BODY = "\n    os.chdir(td)\n    try:\n"
 _END = "\n_materialize_and_run()\n"
-_SHELL = "      try:\n        _r = subprocess.run(\n"
-_MARKER = re.compile(r"\n +print\('(__ADK_SKILL_GENERATED_FILES__:[0-9a-f]+:)'")
+_SHELL = ("      try:\n        _r = subprocess.run(\n", "      try:\n        _run = subprocess.run(\n")
+_MARKER = re.compile(r"\n +print\('(?:\\n' \+ ')?(__ADK_SKILL_GENERATED_FILES__:[0-9a-f]+:)'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +45,5 @@ def recognise(code: str) -> SkillWrapper | None:
     marker = _MARKER.search(code, body)
     # A blank line stands between google-adk's templates.
     return SkillWrapper(
-        code[body : body + len(_SHELL) + 8].lstrip("\n").startswith(_SHELL), marker[1] if marker else None
+        code[body : body + len(_SHELL[-1]) + 8].lstrip("\n").startswith(_SHELL), marker[1] if marker else None
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from adk_skills_agent.sandbox.secrets import EnvValue, Secret
 
 if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.session_channel import SessionHost
     from adk_skills_agent.sandbox.streaming import ResourceSample, StreamEvent
 
 _NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
@@ -28,17 +29,23 @@ WORK_DIR = PurePosixPath("/work")
 
 
 class IsolationLevel(StrEnum):
-    """How a run is contained, strongest first. ``process`` is no isolation from the host's files or network."""
+    """How a run is contained, strongest first. ``process`` is no isolation from the host's files or network.
 
+    ``container`` is a container of an engine (Docker, Podman), ``remote`` another service's machine: the agent's own is
+    out of its reach, what holds there cannot be checked from here. The others are this machine's own.
+    """
+
+    CONTAINER = "container"
     CGROUP = "cgroup"
     NAMESPACES = "namespaces"
+    REMOTE = "remote"
     LANDLOCK = "landlock"
     SECCOMP = "seccomp"
     PROCESS = "process"
 
     @property
     def strength(self) -> int:
-        """4 for cgroup down to 0 for process."""
+        """How strong it is among the others: 0 for process."""
         return len(IsolationLevel) - 1 - list(IsolationLevel).index(self)
 
 
@@ -374,6 +381,10 @@ class Sandbox(ABC):
     @abstractmethod
     async def probe(self) -> IsolationReport:
         """What this backend can enforce here, found by really running it; cached per process."""
+
+    def session_host(self) -> SessionHost | None:
+        """What starts Python sessions in this backend; None when it cannot keep state."""
+        return None
 
     async def close(self) -> None:  # noqa: B027  # most backends hold nothing
         """Release what the backend holds. Safe to call twice."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.local("containers: tests/container/test_agent_gone.py")
+
 # Adopts whatever an agent leaves behind when it is killed, so that nothing can hide, and tells what is left when.
 KEEPER = """
 import ctypes, json, os, signal, subprocess, sys, time

@@ -12,6 +12,8 @@ import pytest
 
 from adk_skills_agent.sandbox.contract import IsolationLevel
 
+pytestmark = pytest.mark.local("what the local launcher needs; containers: tests/container/test_engine_failures.py")
+
 HEAD = """
 import asyncio, errno, gc, json, logging, os, resource, subprocess, sys, tempfile, threading, time, warnings
 warnings.simplefilter("ignore")

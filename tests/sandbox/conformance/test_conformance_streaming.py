@@ -40,6 +40,7 @@ async def test_output_is_there_while_the_script_still_runs(box):
     assert event == OutputEvent("stdout", b"one\n")
 
 
+@pytest.mark.local("only they tell what a run uses while it lasts")
 async def test_a_run_that_lasts_tells_what_it_uses(box):
     code = """
 block = bytearray(40 << 20)
@@ -118,6 +119,7 @@ async def test_a_stream_nobody_listens_to_starts_nothing(box):
     await box.sandbox.stream(box.request("no-such-command")).aclose()
 
 
+@pytest.mark.local("only they tell what a run uses while it lasts")
 async def test_the_callbacks_of_the_request_are_called_too(box):
     chunks: list[tuple[str, bytes]] = []
     samples: list[ResourceSample] = []
@@ -139,7 +141,10 @@ async def test_the_callbacks_of_the_request_are_called_too(box):
     assert samples[: len(told)] == told  # the callback may have got another one before the run was ended
 
 
-@pytest.mark.parametrize("callback", ["on_output", "on_sample"])
+@pytest.mark.parametrize(
+    "callback",
+    ["on_output", pytest.param("on_sample", marks=pytest.mark.local("only they tell what a run uses while it lasts"))],
+)
 async def test_a_callback_that_fails_ends_the_run_and_comes_out(box, callback):
     def fail(*_: object) -> None:
         raise LookupError(callback)

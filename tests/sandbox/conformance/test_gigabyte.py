@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.local("containers: tests/container/test_large_output.py")
+
 MIB = 1 << 20
 GROWTH = 10 * MIB
 

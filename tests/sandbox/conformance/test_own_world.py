@@ -170,6 +170,7 @@ async def test_row_61_two_runs_share_no_place(box):
 
 
 @pytest.mark.level("namespaces")
+@pytest.mark.local("a container has its image's interpreter")
 async def test_row_55_the_agents_interpreter_and_its_packages_work_wherever_they_are(box):
     # As a plain user the suite's packages come by PYTHONPATH, which is not the scripts'.
     module = "psutil" if psutil.__file__.startswith(sys.prefix) else "json"
@@ -182,6 +183,7 @@ async def test_row_55_the_agents_interpreter_and_its_packages_work_wherever_they
 
 
 @pytest.mark.level("namespaces")
+@pytest.mark.local("a container has its image's interpreter")
 async def test_row_55_another_interpreter_is_shown_too(box, tmp_path):
     import venv
 

@@ -28,7 +28,7 @@ def folder_name(run_id: str) -> str:
     Args:
         run_id: 16 hexadecimal digits nobody can guess.
     """
-    owner = _owner()
+    owner = owner_name()
     return PREFIX + (run_id if owner is None else f"{owner}-{run_id}")
 
 
@@ -43,14 +43,14 @@ def sweep_abandoned(place: str) -> None:
     if place in _swept:
         return
     _swept.add(place)
-    owner = _owner()
+    owner = owner_name()
     if owner is None:
         return
     claimed = []
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             found = _OWNED.fullmatch(entry.name)
-            if found is None or not _is_gone(*found.group(1, 2, 3)) or not _is_own_folder(entry):
+            if found is None or not is_gone(*found.group(1, 2, 3)) or not _is_own_folder(entry):
                 continue
             # A new name makes it ours: of several agents one succeeds, and when that is killed, too, the next goes on.
             mine = f"{place}/{PREFIX}{owner}-{found[4]}"
@@ -72,7 +72,8 @@ def _is_own_folder(entry: os.DirEntry[str]) -> bool:
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
 
 
-def _is_gone(world: str, pid: str, start: str) -> bool:
+def is_gone(world: str, pid: str, start: str) -> bool:
+    """Whether the agent of :func:`owner_name`, in its parts, surely does not run any more."""
     if world != _world():
         return False
     info = process_info(int(pid))
@@ -80,7 +81,8 @@ def _is_gone(world: str, pid: str, start: str) -> bool:
 
 
 @functools.lru_cache(maxsize=1)
-def _owner() -> str | None:
+def owner_name() -> str | None:
+    """This agent, as ``world-pid-start``; None where the system does not say enough."""
     world, info = _world(), process_info(os.getpid())
     return None if world is None or info is None else f"{world}-{info.pid}-{info.start}"
 
@@ -100,7 +102,7 @@ def _world() -> str | None:
 
 
 def _forget() -> None:
-    _owner.cache_clear()
+    owner_name.cache_clear()
     _world.cache_clear()
 
 

@@ -22,6 +22,7 @@ from adk_skills_agent.sandbox.local.command import encode, find_command, spellin
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exit_watch import has_ended, nobody_writes, wait_until_ended
 from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
+from adk_skills_agent.sandbox.local.live_stdin import LiveStdin
 from adk_skills_agent.sandbox.local.output_filter import secrets_of_run
 from adk_skills_agent.sandbox.local.persistence import persist
 from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted, signal_group
@@ -292,6 +293,8 @@ class LocalRun:
 
 def stdin_file(data: bytes, root: str) -> int:
     """Standard input as a file: no writer that could block, no pipe that could break. In memory where possible."""
+    if isinstance(data, LiveStdin):
+        return os.dup(data.descriptor)
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
     else:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SkillsError
 from adk_skills_agent.sandbox.contract import (
@@ -45,6 +45,9 @@ from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.redaction import redact_error, redacted
 from adk_skills_agent.sandbox.security_warning import warn_insecure
 from adk_skills_agent.sandbox.streaming import ResourceSample
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.session_channel import SessionHost
 
 _Result = TypeVar("_Result")
 
@@ -82,12 +85,18 @@ class LocalSandbox(Sandbox):
             # The turn comes first: whoever asked before the levels were tried out would else be overtaken by all later.
             async with RUNNING.place():
                 with Step("choose an isolation level"):
-                    choice = await _choice(request, policy)
-                _warn_once(choice.level.level)
+                    choice = await choose_level(request, policy)
+                warn_of_level(choice.level.level)
                 return redacted(await _run(request, policy, choice, waited_since), secrets)
         except SkillsError as error:
             redact_error(error, secrets)
             raise
+
+    def session_host(self) -> SessionHost:
+        """Sessions at the strongest level that works here and fits their policy."""
+        from adk_skills_agent.sandbox.local.session_host import LocalSessions
+
+        return LocalSessions()
 
     async def close(self) -> None:
         """End the sandboxes that wait for runs; those of other objects of this process, too, which start new ones.
@@ -105,7 +114,7 @@ class LocalSandbox(Sandbox):
         if os.getpid() not in _probed:
             policy = SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value, wall_seconds=10.0)
             request = ExecutionRequest(("sh", "-c", ":"), policy)
-            choice = await _choice(request, policy)
+            choice = await choose_level(request, policy)
             async with RUNNING.place():
                 result = await _run(request, policy, choice, time.monotonic())
             if result.status is not Status.OK:
@@ -122,14 +131,16 @@ def _close() -> None:
     wait_for_late(_CLOSE_SECONDS)
 
 
-async def _choice(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
+async def choose_level(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
+    """:func:`choose`, in a worker thread while it may block."""
     if is_known(policy):
         return choose(request, policy)
     loop = asyncio.get_running_loop()
     return await _uninterrupted(workers.submit(loop, lambda: choose(request, policy)))
 
 
-def _warn_once(level: IsolationLevel) -> None:
+def warn_of_level(level: IsolationLevel) -> None:
+    """Say once per process what a weak level leaves open (S0-44)."""
     if level in _WARNINGS and level not in _warned:
         _warned.add(level)
         warn_insecure(

@@ -9,6 +9,7 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap
 from adk_skills_agent.sandbox.local.first_process import first_process
 from adk_skills_agent.sandbox.local.guest_start import start_guest
+from adk_skills_agent.sandbox.local.live_stdin import LiveStdin
 from adk_skills_agent.sandbox.local.newborn import Birth
 from adk_skills_agent.sandbox.local.own_interpreter import USUAL_FLAGS
 from adk_skills_agent.sandbox.local.python_view import shown_at
@@ -67,6 +68,8 @@ def new_sandbox(
     """
     if script is not None:
         return start_guest(spec, command[0], command[1:script])
+    if isinstance(request.stdin, LiveStdin):  # bubblewrap can only copy what is there already
+        return start_guest(spec, shown_at(sys.executable), USUAL_FLAGS)
     return zygote_life().start(spec, None, (), (), lambda: _behind_a_shell(request, policy, spec, command, environment))
 
 

@@ -1,0 +1,212 @@
+"""Files of a box, seen from its supervisor: put in what the host sends, tell what an execution changed.
+
+Part of the program in a box (:mod:`.box_program`): imports nothing of this package but :mod:`.frames`. Whatever is read
+here is what the box may read anyway, so links and races cannot reach anything; they must only not make it hang.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, Callable, Dict, Iterator, Tuple
+
+from adk_skills_agent.sandbox import frames
+
+_MOST_ENTRIES = 100_000
+_MOST_DEPTH = 64
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_SKIPPED = 100
+
+Stamp = Tuple[int, int, int, int]
+Send = Callable[[Dict[str, Any]], None]
+
+
+class Workspace:
+    """The folder an execution works in, and how it looked when the last one ended.
+
+    Args:
+        root: Its path.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._known: dict[str, Stamp] = {}
+        self._open: tuple[str, str, int] | None = None  # path, name while it is written, fd
+        self._number = 0
+
+    def put(self, frame: frames.Frame) -> None:
+        """Carry out a ``put`` frame.
+
+        Raises:
+            OSError: It cannot be written.
+            FrameError: Its fields are no good.
+        """
+        path = os.path.join(self.root, frames.text(frame, "path"))
+        kind, mode = frames.text(frame, "kind", "file"), frames.number(frame, "mode", 0o600)
+        if self._open is None or self._open[0] != path:
+            self.drop_unfinished()
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        if kind == "folder":
+            os.makedirs(path, exist_ok=True)
+            os.chmod(path, mode)
+        elif kind == "link":
+            if not os.path.lexists(path):
+                os.symlink(frames.text(frame, "target"), path)
+                self._know(path, os.lstat(path))
+        else:
+            self._write(path, mode, frames.content(frame), frames.flag(frame, "more"))
+
+    def _write(self, path: str, mode: int, data: bytes, more: bool) -> None:
+        # Aside, then renamed: whatever lies at the path, a pipe perhaps, is replaced and never opened.
+        if self._open is None:
+            self._number += 1
+            name = f"{os.path.dirname(path)}/.put-{os.getpid()}-{self._number}"
+            self._open = (path, name, os.open(name, _WRITE, 0o600))
+        _, name, descriptor = self._open
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            if more:
+                return
+            os.fchmod(descriptor, mode)
+            os.rename(name, path)
+            self._know(path, os.fstat(descriptor))
+        except OSError:
+            self.drop_unfinished()
+            raise
+        os.close(descriptor)
+        self._open = None
+
+    def _know(self, path: str, info: os.stat_result) -> None:
+        if path.startswith(self.root + "/"):
+            self._known[path[len(self.root) + 1 :]] = _stamp(info)
+
+    def drop_unfinished(self) -> None:
+        """A file of which no further piece comes."""
+        if self._open is not None:
+            _, name, descriptor = self._open
+            self._open = None
+            os.close(descriptor)
+            try:
+                os.unlink(name)
+            except OSError:
+                pass
+
+    def remember(self) -> None:
+        """From here on only what changes now counts."""
+        self._known = {path: _stamp(info) for path, info in self._walk()}
+
+    def tell_changes(self, number: int, limits: dict[str, int], send: Send) -> None:
+        """Send ``file``, ``skip`` and ``gone`` frames for what is different since the last time.
+
+        Args:
+            number: The execution's id.
+            limits: ``count`` of files, ``each`` and ``total`` in bytes.
+            send: Takes one frame.
+        """
+        before, self._known = self._known, {}
+        count = total = skipped = 0
+        found = sorted(self._walk(), key=lambda one: one[0])
+        names = {}  # type: dict[tuple[int, int], int]
+        for _, info in found:
+            names[info.st_dev, info.st_ino] = names.get((info.st_dev, info.st_ino), 0) + 1
+        sent_as = {}  # type: dict[tuple[int, int], str]
+        for path, info in found:
+            reason = None  # type: str | None
+            self._known[path] = mark = _stamp(info)
+            if before.pop(path, None) == mark:
+                continue
+            if stat.S_ISREG(info.st_mode):
+                identity = (info.st_dev, info.st_ino)
+                if names[identity] != info.st_nlink:
+                    reason = "has several hard links"  # one of them elsewhere: the content may not be the run's
+                elif identity in sent_as:
+                    send({"t": "file", "id": number, "path": _shown(path), "same": _shown(sent_as[identity])})
+                elif count >= limits["count"]:
+                    reason = "more than max_files={} output files".format(limits["count"])
+                elif info.st_size > limits["each"]:
+                    reason = "larger than max_file_bytes={:,}".format(limits["each"])
+                elif total + info.st_size > limits["total"]:
+                    reason = "the output files together are larger than max_total_file_bytes={:,}".format(
+                        limits["total"]
+                    )
+                else:
+                    count += 1
+                    sent, reason = self._send(number, path, info.st_mode, min(limits["each"], limits["total"]), send)
+                    total += sent
+                    if reason is None:
+                        sent_as[identity] = path
+            else:
+                reason = _kind(info.st_mode)
+            if reason is not None and skipped < _MOST_SKIPPED:
+                skipped += 1
+                send({"t": "skip", "id": number, "path": _shown(path), "reason": reason})
+        for path in list(before)[:_MOST_SKIPPED]:
+            send({"t": "gone", "id": number, "path": _shown(path)})
+
+    def _send(self, number: int, path: str, mode: int, most: int, send: Send) -> tuple[int, str | None]:
+        """The bytes sent, and why the file was not."""
+        try:
+            descriptor = os.open(os.path.join(self.root, path), _READ)
+        except OSError as error:
+            return 0, f"cannot be read: {error.strerror}"
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return 0, "is no regular file"
+            sent = 0
+            piece = os.read(descriptor, frames.PIECE_BYTES)
+            while True:
+                following = os.read(descriptor, frames.PIECE_BYTES) if piece and sent < most else b""
+                sent += len(piece)
+                frame = {"t": "file", "id": number, "path": _shown(path), "mode": stat.S_IMODE(mode)}
+                send({**frame, "b64": frames.base64(piece), "more": bool(following)})
+                if not following:
+                    return sent, None
+                piece = following
+        except OSError as error:
+            return 0, f"cannot be read: {error.strerror}"
+        finally:
+            os.close(descriptor)
+
+    def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Everything but folders, with paths relative to the root; bounded."""
+        left = _MOST_ENTRIES
+        waiting = [("", 0)]
+        while waiting:
+            folder, depth = waiting.pop()
+            try:
+                entries = os.scandir(os.path.join(self.root, folder) if folder else self.root)
+            except OSError:
+                continue
+            with entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0:
+                        return
+                    path = folder + "/" + entry.name if folder else entry.name
+                    try:
+                        info = entry.stat(follow_symlinks=False)
+                    except OSError:
+                        continue
+                    if not stat.S_ISDIR(info.st_mode):
+                        yield path, info
+                    elif depth < _MOST_DEPTH:
+                        waiting.append((path, depth + 1))
+
+
+def _kind(mode: int) -> str:
+    for test, kind in ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket")):
+        if test(mode):
+            return "is " + kind
+    return "is a device" if stat.S_ISBLK(mode) or stat.S_ISCHR(mode) else "is no regular file"
+
+
+def _stamp(info: os.stat_result) -> Stamp:
+    return info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+def _shown(path: str) -> str:
+    """A name as JSON can hold it; bytes that are no text come as what ``surrogateescape`` makes of them."""
+    return path

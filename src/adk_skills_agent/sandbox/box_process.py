@@ -1,0 +1,233 @@
+"""Processes of a box, as its supervisor starts them, and how it protects itself from them.
+
+Part of the program in a box (:mod:`.box_program`); see :mod:`.supervisor`.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+from typing import Any, NoReturn
+
+from adk_skills_agent.sandbox.box_watch import first_to_end
+from adk_skills_agent.sandbox.kernel import LINK_LOST, Kernel
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
+_INSTRUCTION_BYTES = 8
+_OUT_OF_THE_WAY = 60  # descriptors from here on
+_MOST_DESCRIPTORS = 4096
+_NOT_STARTED = 127
+
+
+class Started:
+    """A process, its group of the same number, and the reading ends of its output."""
+
+    def __init__(self, pid: int, stdout: int, stderr: int) -> None:
+        self.pid, self.stdout, self.stderr = pid, stdout, stderr
+
+
+def take_channel() -> tuple[int, int]:
+    """Move the channel away from descriptors 0 and 1; what is started has nothing there."""
+    import fcntl
+
+    reading, writing = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for number in (0, 1))
+    null = os.open("/dev/null", os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(null, number)
+    os.close(null)
+    return reading, writing
+
+
+def guard() -> bool:
+    """Nobody of the same user may look into this process or attach to it; orphans become its children.
+
+    Returns:
+        Whether the system could do that.
+    """
+    guarded = prctl(_PR_SET_DUMPABLE, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    return guarded
+
+
+def prctl(option: int, value: int, more: Any = 0) -> bool:
+    """One setting of this process; whether it was accepted."""
+    global _library  # noqa: PLW0603
+    try:
+        if _library is None:
+            import ctypes
+
+            _library = ctypes.CDLL(None)
+        return bool(_library.prctl(option, value, more, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+_library: Any = None
+call_filter = b""
+"""The system call filter of everything started from here on; what surrounds the box may have one of its own."""
+
+
+def _filter_calls() -> None:
+    if not call_filter:
+        return
+    import ctypes
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+    program = Program(len(call_filter) // _INSTRUCTION_BYTES, call_filter)
+    prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program))
+
+
+def fork_kernel(home: str, channel: list[int]) -> tuple[int, Any]:
+    """A fresh Python state in a process of its own.
+
+    Args:
+        home: Its working directory.
+        channel: Descriptors it must not have.
+
+    Returns:
+        Its process id, and the socket to it.
+    """
+    import _socket
+
+    here, there = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    pid = os.fork()
+    if pid:
+        there.close()
+        here.setblocking(True)
+        return pid, here
+    try:
+        link = there.detach()
+        here.close()
+        _become(channel)
+        os.closerange(3, link)
+        os.closerange(link + 1, _MOST_DESCRIPTORS)
+        os.chdir(home)
+        Kernel(link, home).serve()
+    finally:
+        os._exit(LINK_LOST)
+
+
+def start_command(
+    argv: list[Any],
+    environment: dict[str, str],
+    cwd: str,
+    stdin: bytes | None,
+    channel: list[int],
+    limits: dict[str, int | None],
+) -> Started:
+    """Start one command in a session of its own, under resource limits by name; None is no limit.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    out, err, told = os.pipe(), os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _exec(argv, environment, cwd, stdin, channel, (out[1], err[1], told[1]), limits)
+    for _, write in (out, err, told):
+        os.close(write)
+    said = os.read(told[0], 64)
+    os.close(told[0])
+    if said:
+        os.close(out[0])
+        os.close(err[0])
+        os.waitpid(pid, 0)
+        number = int(said)
+        raise OSError(number, os.strerror(number))
+    return Started(pid, out[0], err[0])
+
+
+def _exec(
+    argv: list[Any],
+    environment: dict[str, str],
+    cwd: str,
+    stdin: bytes | None,
+    channel: list[int],
+    ends: tuple[int, int, int],
+    limits: dict[str, int | None],
+) -> NoReturn:
+    try:
+        out, err, told = ends
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.dup2(_readable(stdin), 0)
+        os.set_inheritable(0, True)
+        _become(channel)
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; other programs must not
+            _signal.signal(number, _signal.SIG_DFL)
+        os.chdir(cwd)
+        limit({name: most for name, most in limits.items() if most is not None})
+        os.execvpe(argv[0], argv, environment)  # noqa: S606  # a command of the request, without a shell
+    except OSError as error:
+        os.write(told, str(error.errno).encode())
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _readable(data: bytes | None) -> int:
+    if data is None:
+        return os.open("/dev/null", os.O_RDONLY)
+    descriptor = os.memfd_create("stdin")
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _become(channel: list[int]) -> None:
+    """From here on this process is not the supervisor any more."""
+    for descriptor in channel:
+        os.close(descriptor)
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    os.setsid()
+    os.umask(0o077)
+    first_to_end()
+    prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+    prctl(_PR_SET_DUMPABLE, 1)
+    _filter_calls()
+
+
+def ending(status: int) -> tuple[int | None, int | None]:
+    """Exit code or signal of what ``waitpid`` gave; the other one is None."""
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal a process and its group; no effect when there is none."""
+    try:
+        os.killpg(pid, number)
+    except OSError:
+        pass
+
+
+def kill_all() -> None:
+    """Everything in the box but this process; only where a box has a process table of its own."""
+    try:
+        os.kill(-1, _signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def limit(limits: dict[str, int]) -> None:
+    """Resource limits by name (``NOFILE``), of everything started from here on; never above the hard one."""
+    import resource
+
+    for name, most in limits.items():
+        which = getattr(resource, "RLIMIT_" + name)
+        hard = resource.getrlimit(which)[1]
+        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        # First SIGXCPU, a second later SIGKILL.
+        resource.setrlimit(which, (value, value if name != "CPU" or value == hard else value + 1))

@@ -1,0 +1,56 @@
+"""The text of the program that serves a box: the modules of this package it consists of, as one argument of Python.
+
+``python -I -c TEXT`` needs no file and no package in the box. What the text is made of is imported nowhere else under
+the names it uses: they are taken out of ``sys.modules`` again before any code of a session runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+_PACKAGE = "adk_skills_agent.sandbox"
+_PARTS = (
+    "frames",
+    "python_program",
+    "box_files",
+    "kernel",
+    "box_watch",
+    "box_process",
+    "box_kernel",
+    "box_channel",
+    "box_execution",
+    "supervisor",
+)
+
+_START = """\
+import sys
+from types import ModuleType
+_made = []
+def _module(name, source=None):
+    module = sys.modules[name] = ModuleType(name)
+    _made.append(name)
+    parent, _, own = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], own, module)
+    if source is not None:
+        exec(compile(source, "<" + name + ">", "exec", dont_inherit=True), module.__dict__)
+    return module
+"""
+_END = f"""\
+_main = sys.modules["{_PACKAGE}.supervisor"].main
+for _name in _made:
+    del sys.modules[_name]
+_main()
+"""
+
+
+@functools.lru_cache(maxsize=1)
+def program_text() -> str:
+    """The program: frames come in on descriptor 0 and go out on descriptor 1."""
+    here = Path(__file__).parent
+    modules = [f"_module({name!r})" for name in (_PACKAGE.partition(".")[0], _PACKAGE)]
+    for name in _PARTS:
+        source = (here / f"{name}.py").read_text(encoding="utf-8")
+        modules.append(f"_module({f'{_PACKAGE}.{name}'!r}, {source!r})")
+    return "\n".join([_START, *modules, _END])

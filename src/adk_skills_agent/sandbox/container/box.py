@@ -1,0 +1,364 @@
+"""One container with our program as its main process, as a channel of frames (SANDBOX.md 4.5).
+
+The program is process 1 of the container: nothing inside can end it, and when it ends, so does everything inside. It
+ends when the attach stream does, so an agent that is killed takes its containers along. No ``exec`` of the engine is
+used: that has no kill, no deadline, and takes no program of more than 128 KiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError
+from adk_skills_agent.sandbox import frames
+from adk_skills_agent.sandbox.box_program import program_text
+from adk_skills_agent.sandbox.container.attach import STDERR, AttachStream, attach
+from adk_skills_agent.sandbox.container.engine import Engine, submit, submit_and_forget
+from adk_skills_agent.sandbox.container.engine_errors import is_gone
+from adk_skills_agent.sandbox.container.options import Plan
+from adk_skills_agent.sandbox.contract import IsolationReport, Status
+from adk_skills_agent.sandbox.session_channel import BoxEnd
+
+logger = logging.getLogger(__name__)
+
+READY_SECONDS = 30.0
+"""How long a container that was started may take until our program in it answers."""
+_LEAVE_SECONDS = 1.0
+_REMOVE_SECONDS = 30.0
+_STDERR_BYTES = 4000
+_REMOVE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_NO_PYTHON = ("executable file not found", "no such file or directory", "executable file `", "not found in $path")
+_OLD_PYTHON = ("SyntaxError", "ImportError", "ModuleNotFoundError", "unknown option", "AttributeError")
+
+
+@dataclass(slots=True)
+class Removals:
+    """What becomes of the containers of one sandbox: removed in the background, and counted when that fails.
+
+    Attributes:
+        failed: Names and reasons of containers that are, or may be, still there.
+    """
+
+    failed: dict[str, str] = field(default_factory=dict)
+    _pending: set[object] = field(default_factory=set)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def expect(self, creation: object) -> None:
+        """Something is being made that may have to be removed."""
+        with self._changed:
+            self._pending.add(creation)
+
+    def settle(self, creation: object) -> None:
+        """It is made, or will not be."""
+        with self._changed:
+            self._pending.discard(creation)
+            self._changed.notify_all()
+
+    def begin(self, engine: Engine, container: str) -> None:
+        """Kill and remove a container in a thread; nobody waits. Safe from any thread, also without a loop."""
+        with self._changed:
+            if container in self._pending:
+                return
+            self._pending.add(container)
+        try:
+            submit_and_forget(lambda: self._remove(engine, container))
+        except RuntimeError as error:  # the interpreter ends: the container does with the stream
+            self._end(container, str(error))
+
+    def _remove(self, engine: Engine, container: str) -> None:
+        problem: str | None = None
+        for pause in (*_REMOVE_PAUSES, None):
+            try:
+                engine.ask_now(
+                    lambda client: client.api.remove_container(container, force=True, v=True), "remove a container"
+                )
+                problem = None
+                break
+            except EngineUnavailable as error:
+                problem = error.message
+                break
+            except SandboxError as error:
+                if is_gone(error):
+                    problem = None
+                    break
+                problem = error.message  # Podman refuses while the container is just ending
+            except Exception as error:  # noqa: BLE001  # in a thread nobody looks at
+                problem = f"an unexpected {type(error).__name__}"
+            if pause is not None:
+                time.sleep(pause)
+        self._end(container, problem)
+
+    def _end(self, container: str, problem: str | None) -> None:
+        with self._changed:
+            self._pending.discard(container)
+            if problem is None:
+                self.failed.pop(container, None)
+            else:
+                self.failed[container] = problem
+                logger.warning("Container %s could not be removed: %s", container[:12], problem)
+            self._changed.notify_all()
+
+    def wait(self, seconds: float, container: str | None = None) -> bool:
+        """Block until all that was begun, or that one, has ended; whether it has."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._pending if container is None else container not in self._pending, seconds
+            )
+
+
+class ContainerBox:
+    """A container that runs; a :class:`~..session_channel.Channel` to its program.
+
+    Attributes:
+        name: The engine's id of it.
+        isolation: Who enforces what in it.
+        python: Version of the Python in it.
+    """
+
+    view = None  # it sees no path of the host
+
+    def __init__(
+        self, engine: Engine, name: str, stream: AttachStream, isolation: IsolationReport, removals: Removals
+    ) -> None:
+        self.name = name
+        self.isolation = isolation
+        self.python = ""
+        self._engine = engine
+        self._stream = stream
+        self._removals = removals
+        self._stderr = bytearray()
+        self._killed = False
+        self._ended = False
+        self._closed: BoxEnd | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing says that it has ended; never blocks."""
+        return not (self._killed or self._ended or self._stream.ended)
+
+    async def send(self, data: bytes) -> None:
+        """Bytes for the program; without effect when it is gone, which :meth:`receive` tells."""
+        with contextlib.suppress(OSError):
+            await self._stream.send(data)
+
+    async def receive(self) -> bytes:
+        """Bytes of the program; none at its end. A cancelled call loses nothing.
+
+        Raises:
+            EngineUnavailable: The connection to the engine broke.
+        """
+        try:
+            while (found := await self._stream.receive()) is not None:
+                number, piece = found
+                if number != STDERR:
+                    return piece
+                self._stderr += piece
+                del self._stderr[:-_STDERR_BYTES]
+        except OSError as error:
+            if not self._killed:
+                raise EngineUnavailable(
+                    f"The connection to {self._engine.info.title} broke: {error.strerror or type(error).__name__}."
+                ) from error
+        self._ended = True
+        return b""
+
+    def kill(self) -> None:
+        """End everything in it at once; never blocks, from any thread, safe to call twice."""
+        self._killed = True
+        self._removals.begin(self._engine, self.name)
+        if self._loop.is_closed():
+            self._stream.close()
+
+    async def close(self) -> BoxEnd:
+        """End it; everything in it has ended when this returns. The engine's record of it goes in the background."""
+        if self._closed is None:
+            status: Status | None = None
+            notes: tuple[str, ...] = ()
+            if self._ended and not self._killed:
+                status = await self._how_it_ended()
+            elif not self._killed and not await self._leaves():
+                self.kill()
+            self._stream.close()
+            self._removals.begin(self._engine, self.name)
+            if self._killed:
+                notes = await self._gone()
+            self._closed = BoxEnd(status, notes)
+        return self._closed
+
+    def abandon(self) -> None:
+        """The same without a loop to wait in."""
+        self.kill()
+        self._stream.close()
+
+    async def _leaves(self) -> bool:
+        """Ask the program to end; whether it has."""
+        try:
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self.send(frames.encode({"t": "close"}))
+                while await self.receive():
+                    pass
+        except (TimeoutError, EngineUnavailable):
+            return False
+        return True
+
+    async def _gone(self) -> tuple[str, ...]:
+        """Wait until the engine has killed it; a sentence when that cannot be known."""
+        if await submit(lambda: self._removals.wait(_REMOVE_SECONDS, self.name)):
+            problem = self._removals.failed.get(self.name)
+        else:
+            problem = f"the engine did not answer within {_REMOVE_SECONDS:g} s"
+            self._removals.failed[self.name] = problem
+        if problem is None:
+            return ()
+        return (f"Cleanup failed: container {self.name[:12]} may still be running ({problem}).",)
+
+    async def _how_it_ended(self) -> Status | None:
+        try:
+            state = await self._engine.ask(
+                lambda client: client.api.inspect_container(self.name)["State"], "look at a container", seconds=5
+            )
+        except SandboxError:
+            return None  # the engine is gone, and says nothing about it
+        return Status.OUT_OF_MEMORY if state.get("OOMKilled") else None
+
+    async def hello(self, plan: Plan) -> None:
+        """Wait until the program in it answers.
+
+        Raises:
+            SandboxError: It does not, or it is another version of it.
+            ImageUnavailable: The image's Python cannot run it.
+        """
+        reader = frames.FrameReader()
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self.send(frames.encode({"t": "hello", "proto": frames.PROTOCOL, **plan.hello()}))
+                while data := await self.receive():
+                    for frame in reader.feed(data):
+                        if frame["t"] == "ready":
+                            self._check(frame)
+                            return
+                        if frame["t"] == "failed":
+                            raise SandboxError(f"The container refused to begin: {frames.text(frame, 'reason')}")
+        except TimeoutError:
+            raise SandboxError(
+                f"The container was started, but nothing in it answered within {READY_SECONDS:g} s{self._said()}. Is "
+                "the machine overloaded, or does the image need another python?"
+            ) from None
+        except frames.FrameError as error:
+            raise SandboxError(f"The container said what cannot be understood: {error}") from error
+        said = self._stderr.decode("utf-8", "replace")
+        if any(word in said for word in _OLD_PYTHON):
+            raise ImageUnavailable(
+                f"The image's Python cannot run the program of the sandbox{self._said()}. It must be 3.8 or newer."
+            )
+        raise SandboxError(f"The container ended before anything in it answered{self._said()}.")
+
+    def _check(self, frame: frames.Frame) -> None:
+        spoken = frames.number(frame, "proto")
+        if spoken != frames.PROTOCOL:
+            raise SandboxError(
+                f"The program in the container speaks version {spoken} of the protocol, this package "
+                f"{frames.PROTOCOL}. Use the same version of adk-skills-agent on both sides."
+            )
+        self.python = frames.text(frame, "python", "?")
+        if frame.get("writable") is False:
+            raise ImageUnavailable(
+                f"The container's user cannot write to /work. The image has a folder of that name, whose rights "
+                f"{self._engine.info.title} keeps: add RUN chmod 1777 /work to its Dockerfile, or use another user."
+            )
+
+    def _said(self) -> str:
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        return f" (it said: {lines[-1][:200]})" if lines else ""
+
+
+async def start_box(
+    engine: Engine, plan: Plan, labels: dict[str, str], isolation: IsolationReport, removals: Removals
+) -> ContainerBox:
+    """Make a container, start it, and wait until our program in it answers. Leaves nothing when it fails.
+
+    Raises:
+        EngineUnavailable: The engine is gone.
+        ImageUnavailable: The image is not there, or has no Python that can be used.
+        SandboxError: The engine refuses, or nothing in the container answers.
+    """
+    creation = _Creation(engine, plan.settings(engine.info, program_text(), labels), removals)
+    try:
+        name = await asyncio.shield(submit(creation.make))
+        stream = await attach(engine.url, name, engine.info.title)
+    except BaseException as error:
+        creation.abandon()
+        if isinstance(error, SandboxError) and any(word in error.message.lower() for word in _NO_PYTHON):
+            raise _no_python(plan, error) from error
+        raise
+    box = ContainerBox(engine, name, stream, isolation, removals)
+    try:
+        await box.hello(plan)
+    except BaseException:
+        box.abandon()
+        raise
+    return box
+
+
+class _Creation:
+    """A container that is being made, in a thread, while who wanted it may give up at any moment."""
+
+    def __init__(self, engine: Engine, settings: dict[str, Any], removals: Removals) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._removals = removals
+        self._lock = threading.Lock()
+        self._name: str | None = None
+        self._abandoned = False
+        removals.expect(self)
+
+    def make(self) -> str:
+        """Create and start it. Blocking.
+
+        Raises:
+            SandboxError: See :meth:`Engine.ask`.
+        """
+        try:
+            return self._engine.ask_now(self._make, "start a container")
+        finally:
+            self._removals.settle(self)
+
+    def _make(self, client: Any) -> str:
+        with self._lock:
+            abandoned = self._abandoned
+        if abandoned:
+            raise SandboxError("Nobody wants the container any more.")
+        name = str(client.containers.create(**self._settings).id)
+        with self._lock:
+            self._name = name
+            abandoned = self._abandoned
+        if abandoned:
+            self._removals.begin(self._engine, name)
+        else:
+            client.api.start(name)
+        return name
+
+    def abandon(self) -> None:
+        """Remove it, now or when it is there; from any thread, also without a loop."""
+        with self._lock:
+            self._abandoned = True
+            name = self._name
+        if name is not None:
+            self._removals.begin(self._engine, name)
+
+
+def _no_python(plan: Plan, error: SandboxError) -> SandboxError:
+    python = plan.options.python
+    if python not in error.message:
+        return error
+    return ImageUnavailable(
+        f"The image has no {python!r}: {error.message} Use an image with Python 3.8 or newer, such as the one in "
+        "images/adk-code-executor, or name its interpreter in ContainerOptions(python=...)."
+    )

@@ -1,0 +1,219 @@
+"""How a container is made: hardened, each default switchable by name and then reported (S0-99 to S0-104)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox import frames
+from adk_skills_agent.sandbox.container.engine import EngineInfo
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local.seccomp import NAMESPACES, program
+from adk_skills_agent.sandbox.local.syscall_numbers import NUMBERS
+
+NOBODY = 65534
+_SUPERVISOR_PROCESSES = 1
+_SUPERVISOR_MEMORY_BYTES = 32 << 20
+_LEAST_FILES = 64
+_UNBOUNDED_FILE = -1
+_BOXED = "the container"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerOptions:
+    """What holds for every container; a limit of a run (memory, processes, time, sizes) is the policy's.
+
+    Attributes:
+        user: User and group of everything in it, as ``uid:gid``; None takes the image's, which may be root.
+        read_only_root: The image's files cannot be changed; only ``/work``, ``/tmp`` and ``/dev/shm`` can.
+        drop_capabilities: No capability of root is left, also not for root.
+        no_new_privileges: Set-user-id programs give nothing.
+        private_ipc: Shared memory and semaphores of its own.
+        keep_logs: Let the engine keep what the supervisor writes; False has no log that could fill its disk.
+        cpus: Processors it may use at most, as a number that may be a fraction; None for all.
+        runtime: OCI runtime, such as ``runsc`` (gVisor); None takes the engine's.
+        seccomp_profile: JSON text of a profile instead of the engine's; None takes the engine's.
+        network: The engine's network that a policy with network ``host`` gets.
+        python: The image's Python, 3.8 or newer.
+    """
+
+    user: str | None = f"{NOBODY}:{NOBODY}"
+    read_only_root: bool = True
+    drop_capabilities: bool = True
+    no_new_privileges: bool = True
+    private_ipc: bool = True
+    keep_logs: bool = False
+    cpus: float | None = 1.0
+    runtime: str | None = None
+    seccomp_profile: str | None = None
+    network: str = "bridge"
+    python: str = "python3"
+
+    def __post_init__(self) -> None:
+        if self.cpus is not None and not (isinstance(self.cpus, (int, float)) and 0 < self.cpus < math.inf):
+            raise ConfigError(f"cpus must be a number above 0, or None for all processors, not {self.cpus!r}.")
+        if self.user is not None and not all(part.isdigit() for part in self.user.split(":")):
+            raise ConfigError(f"user must be uid:gid in numbers, or None for the image's, not {self.user!r}.")
+        if not self.python or "\0" in self.python:
+            raise ConfigError(f"python must name the image's interpreter, not {self.python!r}.")
+
+    def weakened(self) -> tuple[str, ...]:
+        """One sentence for each default that is switched off."""
+        off = []
+        if self.user is None:
+            off.append("user=None: programs run as the image's user, which may be root.")
+        elif self.user.split(":")[0] == "0":
+            off.append(f"user={self.user!r}: programs run as root of the container.")
+        if not self.read_only_root:
+            off.append("read_only_root=False: the image's files can be changed, and take the engine's disk.")
+        if not self.drop_capabilities:
+            off.append("drop_capabilities=False: the container has the engine's default capabilities.")
+        if not self.no_new_privileges:
+            off.append("no_new_privileges=False: set-user-id programs of the image give their rights.")
+        if not self.private_ipc:
+            off.append("private_ipc=False: shared memory is the engine's default.")
+        if self.keep_logs:
+            off.append("keep_logs=True: what the supervisor writes is kept on the engine's disk.")
+        if self.seccomp_profile == "unconfined":
+            off.append("seccomp_profile='unconfined': no system call is filtered.")
+        return tuple(off)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a container is made of: what is the same for two runs can be made ahead.
+
+    Attributes:
+        image: Its id.
+        settings: Arguments of the SDK's ``containers.create``, as pairs in a fixed order.
+        volumes: ``(name of the volume, where it is)``, all read-only.
+        folders: ``(host folder, where it is)``, all read-only.
+    """
+
+    image: str
+    options: ContainerOptions
+    policy: SandboxPolicy
+    volumes: tuple[tuple[str, PurePosixPath], ...] = ()
+    folders: tuple[tuple[str, str], ...] = ()
+
+    def settings(self, info: EngineInfo, text: str, labels: Mapping[str, str]) -> dict[str, Any]:
+        """Arguments of the SDK's ``containers.create``.
+
+        Args:
+            info: The engine, for what it does not know.
+            text: The program of process 1.
+            labels: Whose it is.
+        """
+        from docker.types import Mount, Ulimit
+
+        options, policy = self.options, self.policy
+        made: dict[str, Any] = {
+            "image": self.image,
+            "entrypoint": [options.python, "-I", "-c", text],
+            "command": [],
+            "stdin_open": True,
+            "tty": False,
+            "working_dir": "/work",
+            "hostname": "sandbox",
+            "environment": {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"},
+            "labels": dict(labels),
+            # Podman ignores network_disabled. "none" has a loopback interface of its own, and nothing else.
+            "network_mode": options.network if policy.network.mode == "host" else "none",
+            "read_only": options.read_only_root,
+            "tmpfs": self._tmpfs(info),
+            # Docker gives it from the policy's memory, like every file in memory.
+            "shm_size": max(policy.shm_bytes or 0, 4096) if policy.shm_bytes is not None else policy.memory_bytes,
+            "ulimits": [
+                Ulimit(name="core", soft=0, hard=0),
+                # Podman passes its own limit on, which may be above what it may set itself.
+                Ulimit(name="nofile", soft=self._files(), hard=self._files()),
+            ],
+            "mounts": [
+                *(Mount(str(at), name, type="volume", read_only=True, no_copy=True) for name, at in self.volumes),
+                *(Mount(at, folder, type="bind", read_only=True) for folder, at in self.folders),
+            ],
+        }
+        if info.is_podman:
+            made["ulimits"].append(Ulimit(name="nproc", soft=4096, hard=4096))
+        if options.user is not None:
+            made["user"] = options.user
+        if options.drop_capabilities:
+            made["cap_drop"] = ["ALL"]
+        security = ["no-new-privileges"] if options.no_new_privileges else []
+        if options.seccomp_profile is not None:
+            security.append(f"seccomp={options.seccomp_profile}")
+        if security:
+            made["security_opt"] = security
+        if options.private_ipc:
+            made["ipc_mode"] = "private"
+        if not options.keep_logs:
+            made["log_config"] = {"Type": "none"}
+        if options.cpus is not None:
+            made["nano_cpus"] = int(options.cpus * 1e9)
+        if options.runtime is not None:
+            made["runtime"] = options.runtime
+        if policy.memory_bytes is not None:
+            made["mem_limit"] = made["memswap_limit"] = policy.memory_bytes + _SUPERVISOR_MEMORY_BYTES
+        made["pids_limit"] = -1 if policy.pids is None else policy.pids + _SUPERVISOR_PROCESSES
+        return made
+
+    def hello(self) -> dict[str, Any]:
+        """What the program in it is told first: limits that no engine sets, or not every one."""
+        policy = self.policy
+        limits = {"CORE": 0, "FSIZE": policy.file_bytes, "NOFILE": policy.open_files}
+        places = ("/work", "/tmp", "/dev/shm")  # noqa: S108
+        return {
+            "limits": {name: most for name, most in limits.items() if most is not None},
+            "inodes": {} if policy.workspace_inodes is None else dict.fromkeys(places, policy.workspace_inodes),
+            "alone": True,
+            # The engine's own filter leaves more open than a script needs: ptrace, io_uring, netlink, other tables.
+            "filters": {arch: frames.base64(program(arch, NAMESPACES)) for arch in NUMBERS},
+        }
+
+    def _files(self) -> int:
+        # The supervisor lowers it for what it starts; it needs a few itself.
+        return max(self.policy.open_files or 1024, _LEAST_FILES)
+
+    def _tmpfs(self, info: EngineInfo) -> dict[str, str]:
+        policy = self.policy
+        found = {
+            "/work": _memory_folder(info, policy.workspace_bytes, policy.workspace_inodes, self.options.user),
+            "/tmp": _memory_folder(info, policy.tmp_bytes, policy.workspace_inodes, self.options.user),  # noqa: S108
+        }
+        if info.is_podman and self.options.read_only_root:
+            # Podman makes these writable in a read-only container, without a limit.
+            found |= dict.fromkeys(("/run", "/var/tmp"), "rw,size=4096,mode=0555,nosuid,nodev,noexec")  # noqa: S108
+        return found
+
+    def report_of(self, info: EngineInfo) -> dict[str, str]:
+        """Who enforces what, for the isolation report."""
+        options, policy = self.options, self.policy
+        runtime = options.runtime or info.default_runtime or "its runtime"
+        by = f"{info.product} ({runtime})"
+        return {
+            "files": f"{by}: read-only image" if options.read_only_root else f"{by}: image",
+            "network": f"{by}: network {options.network}" if policy.network.mode == "host" else f"{by}: no network",
+            "processes": f"{by}: process namespace",
+            "memory": f"{by}: cgroup" if policy.memory_bytes is not None else "none",
+            "pids": f"{by}: cgroup" if policy.pids is not None else "none",
+            "disk": f"{by}: memory file systems of a fixed size",
+            "kernel": f"{by}: {'gVisor' if runtime == 'runsc' else 'seccomp'}, capabilities",
+        }
+
+
+def _memory_folder(info: EngineInfo, size: int | None, inodes: int | None, user: str | None) -> str:
+    """Options of a tmpfs. Podman knows neither owner nor inodes: everybody may write there; the supervisor counts."""
+    parts = ["rw", "exec", "nosuid", "nodev"]
+    if size is not None:
+        parts.append(f"size={max(size, 4096)}")
+    if info.is_podman or user is None:
+        # Without notmpcopyup Podman gives it the rights of the image's folder of that name.
+        return ",".join([*parts, "mode=1777", *(["notmpcopyup"] if info.is_podman else [])])
+    uid, _, gid = user.partition(":")
+    if inodes is not None:
+        parts.append(f"nr_inodes={2 * inodes + 16}")  # the supervisor counts exactly; this is the net below it
+    return ",".join([*parts, "mode=0700", f"uid={uid}", f"gid={gid or uid}"])

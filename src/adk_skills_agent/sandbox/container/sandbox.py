@@ -1,0 +1,367 @@
+"""Runs commands in containers of Docker or Podman, each in a fresh one (issue 5, S0-77 to S0-81, S0-99 to S0-104)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError, SandboxUnavailable
+from adk_skills_agent.sandbox.box_command import run_command
+from adk_skills_agent.sandbox.box_layout import BoxLayout
+from adk_skills_agent.sandbox.container.box import ContainerBox, Removals, start_box
+from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, connect_now, engine_urls, submit
+from adk_skills_agent.sandbox.container.image import OnProgress, resolve
+from adk_skills_agent.sandbox.container.options import ContainerOptions, Plan
+from adk_skills_agent.sandbox.container.owner import labels, owner
+from adk_skills_agent.sandbox.container.pool import Pool
+from adk_skills_agent.sandbox.container.sweep import sweep_orphans
+from adk_skills_agent.sandbox.container.volumes import Volumes
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    ReadOnlyMount,
+    Sandbox,
+    SandboxPolicy,
+    Status,
+)
+from adk_skills_agent.sandbox.local import workers
+from adk_skills_agent.sandbox.local.staging import stage
+from adk_skills_agent.sandbox.local.turns import Turns
+from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.session_channel import SessionHost
+from adk_skills_agent.sandbox.uninterrupted import uninterrupted
+
+MAX_RUNNING = 16
+"""Containers of runs at the same time in one agent process; more runs wait for their turn."""
+_LASTS_SECONDS = 7200.0
+_CLOSE_SECONDS = 60.0
+_RUNNING = Turns(MAX_RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDescription:
+    """What a sandbox of containers found, for people: ``adk-skills doctor --container``.
+
+    Attributes:
+        engine: Name and version.
+        url: Where it listens.
+        runtime: The OCI runtime its containers get.
+        runtimes: All it knows.
+        rootless: It runs as a plain user.
+        cgroups: ``1``, ``2``, or empty when it does not tell.
+        image: The id of the image.
+        python: Version of the image's Python; empty when none was started.
+        weakened: Hardening that is switched off, a sentence each.
+    """
+
+    engine: str
+    url: str
+    runtime: str
+    runtimes: tuple[str, ...]
+    rootless: bool
+    cgroups: str
+    image: str
+    python: str
+    weakened: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An engine with the image on it."""
+
+    engine: Engine
+    image: str
+    volumes: Volumes
+
+
+class ContainerSandbox(Sandbox):
+    """Runs each command in a container of its own; see :class:`Sandbox` for the contract.
+
+    Nothing is asked of an engine before the first use. One object serves any number of event loops and threads.
+
+    Args:
+        image: Name of the image; None takes the pinned default, or what ``docker_path`` builds.
+        docker_path: Folder with a Dockerfile to build the image from, at the first use.
+        base_url: Where the engine listens, such as ``unix:///run/podman/podman.sock``; None looks at ``DOCKER_HOST``,
+            ``CONTAINER_HOST`` and the usual sockets.
+        options: How containers are made.
+        on_progress: Gets the lines of a build or a pull, in a thread of the engine's; None logs them.
+    """
+
+    name = "container"
+
+    def __init__(
+        self,
+        image: str | None = None,
+        *,
+        docker_path: str | None = None,
+        base_url: str | None = None,
+        options: ContainerOptions | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self._image = image
+        self._docker_path = docker_path
+        self._base_url = base_url
+        self._options = ContainerOptions() if options is None else options
+        self._on_progress = on_progress
+        self._pool = Pool()
+        self._removals = Removals()
+        self._lock = threading.Lock()
+        self._ready: _Ready | None = None
+        self._orphans: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every container that had to be removed was; if not, :meth:`reinitialize` tries again (S0-79)."""
+        return not self._removals.failed
+
+    async def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one command to its end; see :meth:`Sandbox.run`.
+
+        Raises:
+            EngineUnavailable: No engine can be used; says what to install or to start.
+            ImageUnavailable: The image cannot be had, or has no Python.
+            CleanupFailed: A container of an earlier run could not be removed; see :meth:`reinitialize`.
+            SandboxError: See :meth:`Sandbox.run`.
+        """
+        policy = check_policy(request.policy)
+        self.check_usable(policy)
+        async with _RUNNING.place():
+            staged = await uninterrupted(workers.submit(asyncio.get_running_loop(), lambda: stage(request)))
+            try:
+                warm = False
+
+                async def open_box(_policy: SandboxPolicy) -> ContainerBox:
+                    nonlocal warm
+                    box, warm = await self.take_box(policy, staged.request.mounts)
+                    return box
+
+                layout = BoxLayout(python=self._options.python, mounted=True, alone=True)
+                # These are the copies already, and the container has them.
+                mounts = tuple(replace(mount, copied=False, without=(), digest="") for mount in staged.request.mounts)
+                result = await run_command(open_box, replace(staged.request, mounts=mounts), layout)
+            finally:
+                staged.release()
+        return replace(result, warm=warm, notes=(*staged.notes, *self._orphans, *result.notes))
+
+    async def take_box(
+        self, policy: SandboxPolicy, mounts: tuple[ReadOnlyMount, ...] = (), *, session: str = ""
+    ) -> tuple[ContainerBox, bool]:
+        """A started container for a policy, and whether it was waiting.
+
+        Args:
+            policy: Its checked policy.
+            mounts: Read-only folders, as :func:`~..local.staging.stage` left them.
+            session: Label of the session it serves, if one.
+
+        Raises:
+            SandboxError: See :meth:`run`.
+        """
+        ready = await self._prepared()
+        try:
+            plan = await uninterrupted(submit(lambda: self._plan(ready, policy, mounts)))
+            isolation = self._report(ready.engine.info, plan)
+            marks = labels(lasts=None if policy.wall_seconds is None else policy.wall_seconds + _LASTS_SECONDS)
+            key = _key(plan, ready.engine.info)
+
+            async def start() -> ContainerBox:
+                made = {**marks, **(labels(session=session) if session else {})}
+                return await start_box(ready.engine, plan, made, isolation, self._removals)
+
+            return await self._pool.take(key, policy.warm_slots, start)
+        except EngineUnavailable:
+            self._forget(ready)
+            raise
+
+    async def probe(self) -> IsolationReport:
+        """Run a command that does nothing in a container and report what held.
+
+        Raises:
+            SandboxError: Not even that works; the sentence says why.
+        """
+        result = await self.run(ExecutionRequest(("true",), SandboxPolicy(wall_seconds=10.0, warm_slots=0)))
+        if result.status is not Status.OK:
+            raise SandboxError(f"A trial run of 'true' did not end well: {result.status.value}.")
+        return result.isolation
+
+    def session_host(self) -> SessionHost:
+        """Python sessions in containers of their own (S0-109)."""
+        from adk_skills_agent.sandbox.container.session_host import ContainerSessions
+
+        return ContainerSessions(self)
+
+    async def describe(self) -> ContainerDescription:
+        """What is there, found by starting a container.
+
+        Raises:
+            SandboxError: See :meth:`run`.
+        """
+        ready = await self._prepared()
+        info = ready.engine.info
+        box, _ = await self.take_box(SandboxPolicy(warm_slots=0))
+        try:
+            python = box.python
+        finally:
+            await box.close()
+        return ContainerDescription(
+            engine=info.title,
+            url=ready.engine.url,
+            runtime=self._options.runtime or info.default_runtime,
+            runtimes=info.runtimes,
+            rootless=info.rootless,
+            cgroups=info.cgroups,
+            image=ready.image,
+            python=python,
+            weakened=self._options.weakened(),
+        )
+
+    async def reinitialize(self) -> None:
+        """Begin anew (S0-81): end what waits, try again to remove what is left, find the engine and the image again.
+
+        Raises:
+            CleanupFailed: A container still cannot be removed.
+            SandboxError: The engine or the image cannot be used.
+        """
+        await self._pool.close()
+        with self._lock:
+            ready, self._ready = self._ready, None
+        left = dict(self._removals.failed)
+        ready = await self._prepared() if ready is None or left else ready
+        for container in left:
+            self._removals.begin(ready.engine, container)
+        await submit(lambda: self._removals.wait(_CLOSE_SECONDS))
+        self._forget(ready)
+        self._check_healthy()
+        await self.probe()
+
+    async def close(self) -> None:
+        """End the containers that wait and remove everything of this sandbox from the engine. Safe to call twice.
+
+        Raises:
+            CleanupFailed: Something is left behind; says what and why.
+        """
+        await self._pool.close()
+        await submit(lambda: self._removals.wait(_CLOSE_SECONDS))
+        with self._lock:
+            ready, self._ready = self._ready, None
+        if ready is not None:
+            problems = await submit(ready.volumes.remove)
+            ready.engine.close()
+            if problems:
+                raise CleanupFailed(" ".join(problems))
+        self._check_healthy()
+
+    def _check_healthy(self) -> None:
+        failed = dict(self._removals.failed)
+        if failed:
+            name, reason = next(iter(failed.items()))
+            more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+            raise CleanupFailed(
+                f"Cleanup failed: container {name[:12]}{more} could not be removed ({reason}). Nothing is run until it "
+                "is gone: call reinitialize(), which tries again.",
+                tuple(failed),
+            )
+
+    def check_usable(self, policy: SandboxPolicy) -> None:
+        """Refuse what cannot be run, before anything is started.
+
+        Raises:
+            SandboxUnavailable: Containers cannot keep the policy.
+            CleanupFailed: A container could not be removed.
+        """
+        self._check_healthy()
+        if policy.isolation not in {"auto", IsolationLevel.CONTAINER.value}:
+            if IsolationLevel(policy.isolation).strength < IsolationLevel(policy.min_isolation).strength:
+                raise SandboxUnavailable(
+                    f"isolation={policy.isolation!r} is weaker than min_isolation={policy.min_isolation!r}. Change one "
+                    "of them.",
+                    (f"{policy.isolation}: weaker than min_isolation",),
+                )
+            raise SandboxUnavailable(
+                f"Isolation {policy.isolation!r} is a level of the agent's own machine; containers isolate at level "
+                f"'container', which is stronger. Use isolation='auto', or the local sandbox.",
+                (f"{policy.isolation}: not a level of containers",),
+            )
+        if policy.network.mode == "allow":
+            reason = "containers have no proxy for a list of allowed hosts"
+            raise SandboxUnavailable(
+                f"The policy's network 'allow' cannot be kept: {reason}. Use the local sandbox, or network 'none'.",
+                (f"container: {reason}",),
+            )
+
+    def _plan(self, ready: _Ready, policy: SandboxPolicy, mounts: tuple[ReadOnlyMount, ...]) -> Plan:
+        """Blocking: sends what the engine has not got."""
+        volumes: list[tuple[str, PurePosixPath]] = []
+        folders = [(path, path) for path in policy.extra_ro]
+        for mount in mounts:
+            if mount.copied:
+                volumes.append((ready.volumes.name_of(mount.source, mount.source.name), mount.target))
+            else:
+                folders.append((str(mount.source.resolve()), str(mount.target)))
+        if folders and not ready.engine.url.startswith("unix://"):
+            raise SandboxUnavailable(
+                "Folders that are not copied (extra_ro, copied=False) need an engine on this machine.",
+                ("container: the engine is on another machine",),
+            )
+        options = self._options
+        if policy.run_as is not None:
+            options = replace(options, user=f"{policy.run_as}:{policy.run_as}")
+        return Plan(ready.image, options, policy, tuple(volumes), tuple(folders))
+
+    def _report(self, info: EngineInfo, plan: Plan) -> IsolationReport:
+        policy = plan.policy
+        degraded = list(plan.options.weakened())
+        if policy.preload:
+            degraded.append("preload: a container imports nothing before its command.")
+        if policy.workspace_bytes is None or policy.tmp_bytes is None:
+            degraded.append("Without workspace_bytes and tmp_bytes files are bounded by memory only.")
+        return IsolationReport(IsolationLevel.CONTAINER, plan.report_of(info), tuple(degraded))
+
+    async def _prepared(self) -> _Ready:
+        ready = self._ready
+        if ready is not None:
+            return ready
+        # Building may take minutes; who waits for it meanwhile gives up without disturbing the others.
+        return await asyncio.shield(submit(self._prepare))
+
+    def _prepare(self) -> _Ready:
+        with self._lock:
+            if self._ready is not None:
+                return self._ready
+            engine = connect_now(engine_urls(self._base_url))
+            try:
+                self._orphans = engine.ask_now(sweep_orphans, "look for containers of agents that are gone")
+                image = engine.ask_now(
+                    lambda client: resolve(
+                        client,
+                        engine.info.title,
+                        engine.url,
+                        self._image,
+                        self._docker_path,
+                        self._on_progress,
+                    ),
+                    "find the image",
+                )
+            except BaseException:
+                engine.close()
+                raise
+            self._ready = _Ready(engine, image, Volumes(engine, image, owner()))
+            return self._ready
+
+    def _forget(self, ready: _Ready) -> None:
+        """The engine may be another one by now: the next run looks again."""
+        with self._lock:
+            if self._ready is ready:
+                self._ready = None
+        self._pool.abandon()
+        ready.engine.close()
+
+
+def _key(plan: Plan, info: EngineInfo) -> str:
+    """Containers with the same settings serve the same runs."""
+    return json.dumps([plan.settings(info, "", {}), plan.hello()], sort_keys=True, default=repr)

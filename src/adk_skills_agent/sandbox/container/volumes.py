@@ -1,0 +1,138 @@
+"""Read-only folders in containers: each content is sent once, as a tar stream, into a volume that containers share.
+
+A volume works with an engine on another machine, is not counted as a run's memory, and can be mounted read-only, which
+no file system in memory can that is filled from inside.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.container.engine import Engine
+from adk_skills_agent.sandbox.container.owner import labels
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_AT = "/skill"
+_NAME_DIGITS = 32
+_SPOOLED_BYTES = 8 << 20
+_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Volumes:
+    """The volumes of one sandbox on one engine, by content.
+
+    Args:
+        engine: Where they are.
+        image: Any image; a container of it that never starts takes the stream.
+        owner: Part of their names, so that no other agent's are met.
+    """
+
+    def __init__(self, engine: Engine, image: str, owner: str) -> None:
+        self._engine = engine
+        self._image = image
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._made: dict[str, Future[str]] = {}
+
+    def name_of(self, folder: Path, digest: str) -> str:
+        """The volume with the content of a folder, made when there is none. Blocking.
+
+        Args:
+            folder: What to send; it does not change meanwhile.
+            digest: Names its content.
+
+        Raises:
+            SandboxError: The engine's disk is full, or it refuses.
+        """
+        with self._lock:
+            found = self._made.get(digest)
+            ours = found is None
+            if found is None:
+                found = self._made[digest] = Future()
+        if not ours:
+            return found.result()
+        name = f"adk-skills-{self._owner}-{digest[:_NAME_DIGITS]}"
+        try:
+            self._engine.ask_now(lambda client: _fill(client, name, self._image, folder), "send a skill's files")
+        except BaseException as error:
+            with self._lock:
+                self._made.pop(digest, None)
+            found.set_exception(error)
+            raise
+        found.set_result(name)
+        return name
+
+    def remove(self) -> list[str]:
+        """Remove them all; a sentence for each that is in the way. Blocking."""
+        with self._lock:
+            made, self._made = self._made, {}
+        problems = []
+        for future in made.values():
+            if not future.done() or future.exception() is not None:
+                continue
+            name = future.result()
+            try:
+                self._engine.ask_now(lambda client, name=name: _drop(client, name), "remove a volume")  # type: ignore[misc]
+            except SandboxError as error:
+                problems.append(f"Volume {name} could not be removed: {error.message}")
+        return problems
+
+
+def _fill(client: DockerClient, name: str, image: str, folder: Path) -> None:
+    client.volumes.create(name=name, labels=labels())
+    try:
+        from docker.types import Mount
+
+        helper: Any = client.containers.create(
+            image,
+            entrypoint=["-"],
+            command=[],
+            mounts=[Mount(_AT, name, type="volume", no_copy=True)],
+            network_mode="none",
+            labels=labels(lasts=0),
+        )
+        try:
+            with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as stream:
+                with tarfile.open(fileobj=stream, mode="w", dereference=False) as archive:
+                    archive.add(folder, arcname=".", filter=_anybody)
+                stream.seek(0)
+                if not client.api.put_archive(helper.id, _AT, stream):
+                    raise SandboxError(f"The engine did not take the files of {folder.name}.")
+        finally:
+            client.api.remove_container(helper.id, force=True, v=False)
+    except BaseException:
+        _drop(client, name)
+        raise
+
+
+def _anybody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Root's, and readable by everybody: the container's user is another one."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o555 if member.isdir() or member.mode & 0o100 else 0o444
+    return member
+
+
+def _drop(client: DockerClient, name: str) -> None:
+    from docker import errors
+
+    for pause in (*_PAUSES, None):
+        try:
+            client.api.remove_volume(name, force=True)
+        except errors.NotFound:
+            return
+        except errors.APIError:
+            if pause is None:
+                raise
+            time.sleep(pause)  # a container that is just being removed still has it
+        else:
+            return

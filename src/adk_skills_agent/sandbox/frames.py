@@ -1,0 +1,186 @@
+"""The protocol between the host and the supervisor in a box: u32 length, then a JSON object (SANDBOX.md 4.4).
+
+Both sides use this very file: its text is part of the program that runs in the box (:mod:`.box_program`). So it imports
+nothing of this package and runs on Python 3.8.
+
+Host to box (``t`` is the kind; what has a default may be left out):
+
+====================  ==================================================================================================
+``hello``             ``proto``; the first frame, may come again. ``limits``: resource limits by name (``NOFILE``).
+                      ``alone``: the box has processes of its own only, all of which may be killed. ``inodes``: most
+                      files below each of these paths. ``batch``: ``close`` waits for what runs.
+``put``               ``path`` below the working directory, or absolute; ``kind`` ``file`` | ``folder`` | ``link``,
+                      ``mode``, ``b64`` (the content, or the next piece of it), ``more`` (another piece follows),
+                      ``target`` (of a link). Not answered, unless it fails: ``failed``.
+``part``              ``of`` ``code`` | ``stdin``, ``b64``: a piece of what the next ``exec`` uses, for more than fits.
+``exec``              ``id`` (increasing), ``kind`` ``code`` | ``argv``, ``code`` or ``argv``, ``cwd``, ``env`` (for
+                      ``argv`` the whole environment, for ``code`` what is added), ``deadline_ms`` (null: none),
+                      ``grace_ms``, ``flood`` (bytes per stream, null: none), ``files`` (``count``, ``each``, ``total``;
+                      null: collect none), ``cpu_seconds``, ``pids`` (of ``argv``), ``restrict`` (of ``code``: fewer
+                      builtins).
+``interrupt``         ``id``: SIGINT to what runs, as at the deadline.
+``ping``              ``n``
+``close``             end everything and exit.
+====================  ==================================================================================================
+
+Box to host:
+
+====================  ==================================================================================================
+``ready``             answers ``hello``: ``pid``, ``proto``, ``python`` (its version), ``guarded`` (nothing in the box
+                      can look into the supervisor).
+``out``               ``id``, ``s`` (1 stdout, 2 stderr), ``b64``; ``late`` when an earlier exec's processes wrote it.
+``file``              ``id``, ``path``, ``mode``, ``b64``, ``more``: a file the exec added or changed; ``same``
+                      instead of ``b64``: another name of that one, sent before.
+``skip``              ``id``, ``path``, ``reason``: one that is not sent.
+``gone``              ``id``, ``path``: one that it removed.
+``done``              ``id``, ``exit`` and ``signal`` (one is null), ``ms``, ``timed_out``, ``interrupted``, ``flood``
+                      (1 or 2: that stream was too much), ``lost`` (a clause: why the Python state is gone; null: it is
+                      there), ``started`` (false: the command could not be started, ``reason`` says why), ``cpu_ms``,
+                      ``out_of_cpu``, ``oom`` (the kernel ended a process of the box for its memory), ``disk`` (where
+                      too many files were), ``killed`` (processes left by a command). The last frame of its id.
+``failed``            ``of`` (a kind), ``reason``: a ``put`` or a frame could not be carried out.
+``pong``              ``n``
+====================  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from typing import Any, Dict, Iterator
+
+PROTOCOL = 1
+"""The version of this protocol; both sides must have the same."""
+MOST_BYTES = 1 << 20
+"""Largest frame, in bytes of JSON."""
+PIECE_BYTES = 512 << 10
+"""Raw bytes of content that surely fit in one frame once they are base64."""
+
+_LENGTH_BYTES = 4
+Frame = Dict[str, Any]
+
+
+class FrameError(ValueError):
+    """What came is not a frame of this protocol. Nothing after it can be trusted: the channel is to be closed."""
+
+
+def encode(frame: Frame) -> bytes:
+    """One frame as bytes.
+
+    Raises:
+        FrameError: It is larger than :data:`MOST_BYTES`.
+    """
+    data = json.dumps(frame, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    if len(data) > MOST_BYTES:
+        raise FrameError(f"A frame of kind {frame.get('t')!r} has {len(data):,} bytes; {MOST_BYTES:,} are possible.")
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+
+
+def decode(data: bytes) -> Frame:
+    """The frame in ``data``, which is what follows a length.
+
+    Raises:
+        FrameError: It is not a JSON object with a kind.
+    """
+    try:
+        frame = json.loads(data.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"A frame is not JSON: {type(error).__name__}.") from None
+    if not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
+        raise FrameError("A frame is not an object with a kind.")
+    return frame
+
+
+class FrameReader:
+    """Takes bytes as they come and gives frames. Holds at most one incomplete frame."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether nothing of a next frame has come yet."""
+        return not self._held
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that ``data`` completes, in order; what is left over is kept.
+
+        Raises:
+            FrameError: A length is 0 or above :data:`MOST_BYTES` (known before its bytes are taken), or see
+                :func:`decode`.
+        """
+        held = self._held
+        held += data
+        at = 0
+        try:
+            while len(held) - at >= _LENGTH_BYTES:
+                length = int.from_bytes(held[at : at + _LENGTH_BYTES], "big")
+                if not 0 < length <= MOST_BYTES:
+                    raise FrameError(f"A frame announces {length:,} bytes; 1 to {MOST_BYTES:,} are possible.")
+                end = at + _LENGTH_BYTES + length
+                if len(held) < end:
+                    break
+                piece = bytes(held[at + _LENGTH_BYTES : end])
+                at = end
+                yield decode(piece)
+        finally:
+            del held[:at]
+
+
+def text(frame: Frame, name: str, default: Any = None) -> str:
+    """A field that must be a string; see :func:`field`."""
+    found: str = field(frame, name, str, default)
+    return found
+
+
+def number(frame: Frame, name: str, default: Any = None) -> int:
+    """A field that must be a whole number; see :func:`field`."""
+    found: int = field(frame, name, int, default)
+    return found
+
+
+def flag(frame: Frame, name: str) -> bool:
+    """A field that is true or false, false when it is left out; see :func:`field`."""
+    found: bool = field(frame, name, bool, default=False)
+    return found
+
+
+def field(frame: Frame, name: str, kind: type[Any], default: Any = None) -> Any:
+    """A field of a frame.
+
+    Args:
+        frame: From the other side.
+        name: The field.
+        kind: What it must be.
+        default: Instead of a missing one; None: it must be there.
+
+    Raises:
+        FrameError: It is missing or something else.
+    """
+    value = frame.get(name, default)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise FrameError(f"A frame of kind {frame['t']!r} has no usable {name!r}.")
+    return value
+
+
+def content(frame: Frame, name: str = "b64") -> bytes:
+    """The bytes of a base64 field, none when it is left out.
+
+    Raises:
+        FrameError: It is something else.
+    """
+    try:
+        return binascii.a2b_base64(text(frame, name, ""))
+    except ValueError as error:
+        raise FrameError(f"A frame of kind {frame['t']!r} has no usable {name!r}.") from error
+
+
+def base64(data: bytes) -> str:
+    """Bytes as a field."""
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
+
+
+def pieces(data: bytes) -> list[tuple[bytes, bool]]:
+    """Content in pieces that fit in a frame each, with whether another follows; one empty piece for no content."""
+    starts = range(0, max(len(data), 1), PIECE_BYTES)
+    return [(data[at : at + PIECE_BYTES], at + PIECE_BYTES < len(data)) for at in starts]

@@ -1,0 +1,396 @@
+"""The process that holds a session's Python state and runs its code; forked by the :mod:`.supervisor` of the box.
+
+Part of the program in a box (:mod:`.box_program`): imports nothing of this package. It has one descriptor besides its
+standard streams, a socket to the supervisor; the host's channel is not in this process. Whatever code does to that
+socket costs the session's state and nothing else.
+
+Execution N either succeeds, or leaves names, environment and working directory as they were before it (S0-112). What
+it did inside of objects, and to files, stays.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _socket
+import _thread
+import builtins
+import io
+import marshal
+import os
+import posix
+import sys
+import time
+from types import FrameType, ModuleType
+from typing import Any, Dict
+
+from adk_skills_agent.sandbox.python_program import restricted_builtins
+
+INTERRUPTED = 1
+"""Flag of an answer: SIGINT ended it."""
+OUT_OF_CPU = 2
+"""Flag of an answer: its processor time was used up."""
+LENGTH_BYTES = 8
+ANSWER_BYTES = 8 + 4 + 1 + 8
+LINK_LOST = 70
+"""Exit code of a kernel that cannot reach its supervisor any more."""
+
+_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the import of ast
+_MOST_SOURCES = 200
+_SIGNALS = (_signal.SIGINT, _signal.SIGXCPU)
+_Names = Dict[str, Any]
+
+
+class _OutOfCpu(BaseException):
+    """SIGXCPU; no ``except Exception`` of the code swallows it."""
+
+
+class Kernel:
+    """The state of one session.
+
+    Args:
+        link: The socket to the supervisor.
+        home: The working directory.
+    """
+
+    def __init__(self, link: int, home: str) -> None:
+        self._link = _socket.socket(fileno=link)
+        self._home = home
+        self._pid = posix.getpid()
+        self._running = False
+        self._sources: dict[str, str] = {}
+        self._late = _Late()
+        self._streams: tuple[io.TextIOWrapper, ...] = (_stdin(), _Stream(1, self._late), _Stream(2, self._late))
+        self._number = 0
+        self._shown = 0
+        main = ModuleType("__main__")
+        sys.modules["__main__"] = main
+        self._names = main.__dict__
+        self._names["__builtins__"] = builtins
+        sys.displayhook = self._show
+        sys.argv = [""]
+        sys.path[:] = ["", *(folder for folder in sys.path if folder)]  # the session's own modules, as at a prompt
+        # What libraries keep for themselves is no output of the code, and there is no screen.
+        temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108  # the box's own
+        for name, value in (
+            ("MPLBACKEND", "agg"),
+            ("MPLCONFIGDIR", f"{temporary}/matplotlib"),
+            ("XDG_CACHE_HOME", f"{temporary}/cache"),
+        ):
+            os.environ.setdefault(name, value)
+        # What code may replace in these modules must not be missing here.
+        self._exit, self._getpid, self._dup2, self._close = posix._exit, posix.getpid, posix.dup2, posix.close
+
+    def serve(self) -> None:
+        """Run one execution after the other; never returns."""
+        while True:
+            try:
+                job, out, err = self._receive()
+            except (OSError, ValueError, EOFError):
+                self._exit(LINK_LOST)
+            self._begin(out, err)
+            self._limit_cpu(job["cpu_seconds"])
+            started = _cpu_microseconds()
+            code, flags = self._run(job)
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except BaseException:  # noqa: BLE001  # the code closed or replaced it
+                    pass
+            if self._getpid() != self._pid:
+                self._exit(code & 0xFF)  # a process the code forked, that came to the end of the code
+            used = max(0, _cpu_microseconds() - started)
+            answer = job["token"].to_bytes(8, "big") + (code & 0xFFFFFFFF).to_bytes(4, "big") + bytes([flags])
+            try:
+                self._link.sendall(answer + min(used, 1 << 62).to_bytes(8, "big"))
+            except OSError:
+                self._exit(LINK_LOST)
+
+    # ---- the way of one execution
+
+    def _receive(self) -> tuple[dict[str, Any], int, int]:
+        data, passed, _, _ = self._link.recvmsg(LENGTH_BYTES, _socket.CMSG_SPACE(8), _socket.MSG_WAITALL)
+        if len(data) != LENGTH_BYTES or not passed:
+            raise EOFError
+        numbers = passed[0][2]
+        size = int.from_bytes(numbers[:4], sys.byteorder)
+        out, err = size, int.from_bytes(numbers[4:8], sys.byteorder)
+        left = int.from_bytes(data, "big")
+        held = bytearray()
+        while len(held) < left:
+            piece = self._link.recv(min(left - len(held), 1 << 20))
+            if not piece:
+                raise EOFError
+            held += piece
+        return marshal.loads(bytes(held)), out, err  # noqa: S302  # from the supervisor
+
+    def _begin(self, out: int, err: int) -> None:
+        """Give the streams to a new execution, and those it takes over to threads that are still there."""
+        late = self._late
+        with late.lock:
+            late.threads = set(sys._current_frames()) - {_thread.get_ident()}
+            if late.threads and not late.descriptors:
+                late.descriptors = (posix.dup(1), posix.dup(2))
+            for old, number in zip(late.descriptors, (1, 2) if late.threads else (0, 0)):
+                self._dup2(number, old)
+            for number, descriptor in ((1, out), (2, err)):
+                self._dup2(descriptor, number)
+                self._close(descriptor)
+        null = posix.open("/dev/null", posix.O_RDONLY)
+        if null != 0:
+            self._dup2(null, 0)
+            self._close(null)
+        # The same objects as before, which a logger may hold, unless code has closed one.
+        stdin, stdout, stderr = self._streams
+        stdin = _stdin() if stdin.closed else stdin
+        stdout = _Stream(1, late) if stdout.closed else stdout
+        stderr = _Stream(2, late) if stderr.closed else stderr
+        self._streams = (stdin, stdout, stderr)
+        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[misc]
+        # What an earlier execution did to signals was for itself.
+        _signal.signal(_signal.SIGINT, self._on_signal)
+        _signal.signal(_signal.SIGXCPU, self._on_signal)
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGNALS)
+
+    def _limit_cpu(self, seconds: int | None) -> None:
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        soft = resource.RLIM_INFINITY
+        if seconds is not None:
+            soft = int(_cpu_microseconds() / 1e6) + max(1, seconds)
+        if hard != resource.RLIM_INFINITY:
+            soft = hard if soft == resource.RLIM_INFINITY else min(soft, hard)
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self._running and self._getpid() == self._pid:
+            if number == _signal.SIGXCPU:
+                raise _OutOfCpu
+            raise KeyboardInterrupt
+
+    def _run(self, job: dict[str, Any]) -> tuple[int, int]:
+        self._number, self._shown = job["id"], 0
+        before = _State(self._names)
+        failure = None  # type: BaseException | None
+        code = flags = 0
+        try:
+            try:
+                self._running = True
+                _enter(job)
+                self._execute(job["code"], job["restrict"])
+            finally:
+                self._running = False
+        except SystemExit as end:
+            if end.code is not None:
+                code = end.code if type(end.code) is int else 1
+            if code and type(end.code) is not int:
+                _say(end.code)
+        except KeyboardInterrupt as end:
+            failure, code, flags = end, 1, INTERRUPTED
+        except _OutOfCpu as end:
+            failure, code, flags = end, 1, OUT_OF_CPU
+        except BaseException as end:  # noqa: BLE001  # whatever the code raises
+            failure, code = end, 1
+        if self._getpid() != self._pid:
+            if failure is not None:
+                self._complain(failure)
+            return code, flags
+        try:
+            if failure is not None:
+                self._complain(failure)
+            self._take_figures(wanted=code == 0)
+        except BaseException as error:  # noqa: BLE001
+            _say(f"(not everything could be shown: {type(error).__name__})")
+        if failure is not None:
+            failure.__traceback__ = None  # it holds every local variable of the code
+        if code == 0:
+            before.leave(job)
+        else:
+            before.restore()
+        return code, flags
+
+    def _execute(self, source: str, restrict: bool) -> None:
+        name = f"<execution {self._number}>"
+        self._sources[name] = source
+        if len(self._sources) > _MOST_SOURCES:
+            del self._sources[next(iter(self._sources))]
+        self._names["__builtins__"] = restricted_builtins() if restrict else builtins
+        tree: Any = compile(source, name, "exec", _ONLY_AST, dont_inherit=True)
+        import _ast
+
+        last: list[Any] = []
+        if tree.body and isinstance(tree.body[-1], _ast.Expr):
+            last = [tree.body.pop()]
+        if tree.body:
+            exec(compile(tree, name, "exec", dont_inherit=True), self._names)  # noqa: S102
+        if last:
+            exec(compile(_ast.Interactive(body=last), name, "single", dont_inherit=True), self._names)  # noqa: S102
+
+    # ---- what code shows
+
+    def _show(self, value: object) -> None:
+        """The value of a last expression: its ``repr``; a data frame also as a file."""
+        if value is None:
+            return
+        builtins._ = value  # type: ignore[attr-defined]
+        kind = type(value)
+        sys.stdout.write(repr(value) + "\n")
+        if kind.__module__.partition(".")[0] == "pandas" and kind.__name__ == "DataFrame":
+            self._shown += 1
+            self._save("table", "csv", value.to_csv)  # type: ignore[attr-defined]
+
+    def _take_figures(self, *, wanted: bool) -> None:
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is None:
+            return
+        for number in pyplot.get_fignums():
+            if wanted:
+                self._shown += 1
+                self._save("figure", "png", pyplot.figure(number).savefig)
+        pyplot.close("all")
+
+    def _save(self, kind: str, suffix: str, save: Any) -> None:
+        name = f"{kind}-{self._number}-{self._shown}.{suffix}"
+        try:
+            save(self._home + "/" + name)
+        except Exception as error:  # noqa: BLE001  # of the library
+            _say(f"(this {kind} could not be saved as a file: {type(error).__name__}: {error})")
+
+    def _complain(self, error: BaseException) -> None:
+        """The traceback, without frames of ours."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename not in self._sources:
+            trace = trace.tb_next
+        last = trace
+        while last is not None and last.tb_next is not None:
+            if last.tb_next.tb_frame.f_code is Kernel._on_signal.__code__:
+                last.tb_next = None
+            last = last.tb_next
+        try:
+            import linecache
+            import traceback
+
+            for name, source in self._sources.items():
+                linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+            kind = KeyboardInterrupt if isinstance(error, _OutOfCpu) else type(error)
+            shown = KeyboardInterrupt("out of CPU time") if isinstance(error, _OutOfCpu) else error
+            _say("".join(traceback.format_exception(kind, shown, trace)).rstrip("\n"))
+        except BaseException as again:  # noqa: BLE001  # a __str__ that raises, no memory
+            _say(f"{type(error).__name__}; it cannot be shown: {type(again).__name__}")
+
+
+class _State:
+    """What an execution found: names, variables of the environment, working directory."""
+
+    def __init__(self, names: _Names) -> None:
+        self._names = names
+        self._before = dict(names)
+        self._environment = dict(os.environ)
+        self._folder = _folder()
+
+    def restore(self) -> None:
+        """Back to that. Name by name: threads may be using the others."""
+        names, before = self._names, self._before
+        for name in [name for name in names if name not in before]:
+            names.pop(name, None)
+        for name, value in before.items():
+            if name not in names or names[name] is not value:
+                names[name] = value
+        _set_environment(self._environment)
+        if self._folder is not None and _folder() != self._folder:
+            _enter_if_there(self._folder)
+
+    def leave(self, job: dict[str, Any]) -> None:
+        """Take away what was there for this one execution, unless the code itself has changed it."""
+        now = dict(os.environ)
+        for name, value in job["env"].items():
+            if now.get(name) == value:
+                now.pop(name)
+                if name in self._environment:
+                    now[name] = self._environment[name]
+        _set_environment(now)
+        if job["cwd"] is not None and self._folder is not None and _folder() == job["cwd"]:
+            _enter_if_there(self._folder)
+
+
+class _Late:
+    """Threads of earlier executions, and where what they print goes; changed and asked under its lock."""
+
+    def __init__(self) -> None:
+        self.lock = _thread.allocate_lock()
+        self.threads: set[int] = set()
+        self.descriptors: tuple[int, ...] = ()  # never closed: a thread may be writing
+
+
+class _Stream(io.TextIOWrapper):
+    """Standard output or error as ``python -u`` has it: what was printed before a kill is not lost in a buffer.
+
+    Args:
+        number: Its descriptor.
+        late: What threads of earlier executions print is not this execution's.
+    """
+
+    def __init__(self, number: int, late: _Late) -> None:
+        raw: Any = io.FileIO(number, "w", closefd=False)
+        errors = "surrogateescape" if number == 1 else "backslashreplace"
+        super().__init__(raw, "utf-8", errors, write_through=True)
+        self._number, self._late, self._main = number, late, _thread.get_ident()
+
+    def write(self, text: str) -> int:
+        """To one of both."""
+        if _thread.get_ident() == self._main:
+            return super().write(text)
+        late = self._late
+        with late.lock:
+            if _thread.get_ident() not in late.threads:
+                return super().write(text)
+            try:
+                posix.write(late.descriptors[self._number - 1], text.encode("utf-8", "replace"))
+            except OSError:  # nobody reads it any more
+                pass
+        return len(text)
+
+
+def _stdin() -> io.TextIOWrapper:
+    raw: Any = io.FileIO(0, "r", closefd=False)
+    return io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
+
+
+def _enter(job: dict[str, Any]) -> None:
+    os.environ.update(job["env"])
+    if job["cwd"] is not None:
+        os.makedirs(job["cwd"], exist_ok=True)
+        os.chdir(job["cwd"])
+
+
+def _set_environment(wanted: dict[str, str]) -> None:
+    for name in [name for name in os.environ if name not in wanted]:
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
+
+
+def _enter_if_there(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError:
+        pass
+
+
+def _cpu_microseconds() -> int:
+    return time.process_time_ns() // 1000
+
+
+def _say(text: object) -> None:
+    try:
+        sys.stderr.write(f"{text}\n")
+    except BaseException:  # noqa: BLE001  # closed, or no text at all
+        pass

@@ -1,0 +1,397 @@
+"""The program that serves one box from inside: it alone holds the channel to the host (SANDBOX.md 4.4).
+
+Part of the program in a box (:mod:`.box_program`), which runs wherever there is Python 3.8 or newer: a local sandbox, a
+container, a pod. Frames (:mod:`.frames`) come in on descriptor 0 and go out on descriptor 1; both are moved out of
+the way at once, and are in no other process. Nothing in the box may look into this process (PR_SET_DUMPABLE). It ends
+when the channel does, and everything it started ends with it.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import errno
+import os
+import select
+import sys
+import time
+
+from adk_skills_agent.sandbox import box_process, frames
+from adk_skills_agent.sandbox.box_channel import Outgoing, Pipes, ignore, take
+from adk_skills_agent.sandbox.box_execution import Running
+from adk_skills_agent.sandbox.box_files import Workspace
+from adk_skills_agent.sandbox.box_kernel import KernelLink
+from adk_skills_agent.sandbox.box_process import (
+    ending,
+    guard,
+    kill_all,
+    limit,
+    signal_group,
+    start_command,
+    take_channel,
+)
+from adk_skills_agent.sandbox.box_watch import INTERVAL_SECONDS, Watch, others
+from adk_skills_agent.sandbox.kernel import LINK_LOST
+
+_CHUNK = 1 << 18
+_DRAIN_SECONDS = 0.5
+_LAST_SECONDS = 0.1  # a process without its socket is about to end
+_LINK_CLOSED = "the code closed the descriptors of its own process, or started another program in it"
+_WRONG = 2  # exit code: the host does not speak our protocol
+
+
+class Supervisor:
+    """One box.
+
+    Args:
+        reading: Descriptor frames come from.
+        writing: Descriptor they go to.
+        guarded: Nothing else in the box can look into this process.
+    """
+
+    def __init__(self, reading: int, writing: int, guarded: bool) -> None:
+        self._reading, self._writing, self._guarded = reading, writing, guarded
+        self._reader = frames.FrameReader()
+        self._workspace = Workspace(os.getcwd())
+        self._poll = select.poll()
+        self._poll.register(reading, select.POLLIN)
+        self._woken, waking = os.pipe()
+        for descriptor in (self._woken, waking, writing):
+            os.set_blocking(descriptor, False)
+        self._outgoing = Outgoing(writing, self._poll, self._overtime)
+        self._own = [reading, writing, self._woken, waking]
+        _signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+        self._poll.register(self._woken, select.POLLIN)
+        self._watch = Watch()
+        self._alone = self._batch = self._ending = False
+        self._said_hello = False
+        self._kernel: KernelLink | None = None
+        self._running: Running | None = None
+        self._pipes = Pipes(self._poll)
+        self._parts: dict[str, bytearray] = {}
+        self._problem: str | None = None
+        self._last_id = 0
+
+    # ---- the loop
+
+    def serve(self) -> None:
+        """Until the channel is closed; never returns."""
+        while True:
+            for descriptor, _ in self._poll.poll(self._timeout()):
+                if descriptor == self._reading:
+                    self._listen()
+                elif descriptor == self._writing:
+                    if not self._outgoing.flush():
+                        self._end(0)
+                elif descriptor == self._woken:
+                    self._drain_wakeups()
+                elif self._kernel is not None and descriptor == self._kernel.descriptor:
+                    self._hear_kernel()
+                else:
+                    self._read(descriptor)
+            self._look_at_clock()
+
+    def _timeout(self) -> float | None:
+        run = self._running
+        if run is None:
+            return None
+        times = [when for when in (run.deadline, run.kill_at, run.drain_until) if when is not None]
+        if self._watch.inodes:
+            times.append(time.monotonic() + INTERVAL_SECONDS)
+        return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
+
+    def _look_at_clock(self) -> None:
+        run = self._running
+        if run is None:
+            return
+        now = time.monotonic()
+        full = self._watch.overfull()
+        if full is not None and "disk" not in run.done:
+            run.done["disk"] = full
+            self._kill(run, f"there were too many files in {full}")
+        if run.drain_until is not None:
+            if now >= run.drain_until or not self._pipes.of(run.id):
+                self._finish(run)
+        elif run.kill_at is not None and now >= run.kill_at:
+            run.kill_at = None
+            self._kill(run, _LINK_CLOSED if run.link_lost else "it did not stop at its deadline and was killed")
+        elif run.deadline is not None and now >= run.deadline:
+            run.deadline = None
+            run.done["timed_out"] = True
+            self._interrupt(run)
+
+    def _overtime(self) -> None:
+        """The host does not read: what runs has to wait with its output, but its deadline holds."""
+        if self._running is not None and self._running.drain_until is None:
+            self._look_at_clock()
+
+    def _interrupt(self, run: Running) -> None:
+        if run.kill_at is not None or run.status is not None:
+            return
+        if run.grace <= 0:
+            self._kill(run, "it was killed at its deadline")
+            return
+        run.kill_at = time.monotonic() + run.grace
+        for number in (_signal.SIGINT if run.is_code else _signal.SIGTERM, _signal.SIGCONT):
+            signal_group(run.process.pid, number)
+
+    def _kill(self, run: Running, why: str) -> None:
+        run.lost = run.lost or why
+        signal_group(run.process.pid, _signal.SIGKILL)
+        if self._alone:
+            kill_all()
+
+    # ---- the host
+
+    def _listen(self) -> None:
+        try:
+            data = os.read(self._reading, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._leave()
+        try:
+            for frame in self._reader.feed(data):
+                self._obey(frame)
+        except frames.FrameError as error:
+            self._send({"t": "failed", "of": "frame", "reason": str(error)})
+            self._end(_WRONG)
+
+    def _obey(self, frame: frames.Frame) -> None:
+        kind = frame["t"]
+        if kind == "hello" or not self._said_hello:
+            if kind != "hello" or frame.get("proto") != frames.PROTOCOL:
+                theirs = frame.get("proto")
+                raise frames.FrameError(f"The box speaks protocol {frames.PROTOCOL}, the host {theirs}.")
+            self._greet(frame)
+        elif kind == "put":
+            self._put(frame)
+        elif kind == "part":
+            self._parts.setdefault(frames.text(frame, "of"), bytearray()).extend(frames.content(frame))
+        elif kind == "exec":
+            self._start(frame)
+        elif kind == "interrupt":
+            if self._running is not None and self._running.id == frame.get("id"):
+                self._interrupt(self._running)
+        elif kind == "ping":
+            self._send({"t": "pong", "n": frames.number(frame, "n")})
+        elif kind == "close":
+            self._leave()
+        else:
+            raise frames.FrameError(f"There is no frame of kind {kind!r}.")
+
+    def _greet(self, frame: frames.Frame) -> None:
+        if not self._said_hello:
+            self._workspace.remember()
+        self._said_hello = True
+        # A box that was made ahead was greeted then, and keeps what a later greeting leaves out.
+        self._alone = self._alone or frames.flag(frame, "alone")
+        self._batch = frames.flag(frame, "batch")
+        self._watch.inodes = frame.get("inodes") or self._watch.inodes
+        limit(frame.get("limits") or {})
+        filters = frame.get("filters") or {}
+        if filters:
+            box_process.call_filter = frames.content({**filters, "t": "hello"}, os.uname().machine)
+        version = "{}.{}.{}".format(*sys.version_info[:3])
+        told = {"pid": os.getpid(), "proto": frames.PROTOCOL, "python": version, "guarded": self._guarded}
+        self._send({"t": "ready", **told, "writable": os.access(".", os.W_OK)})
+
+    def _put(self, frame: frames.Frame) -> None:
+        try:
+            self._workspace.put(frame)
+        except OSError as error:
+            if self._problem is None:
+                name = frames.text(frame, "path")
+                self._problem = f"{name!r} could not be put into the box: {error.strerror}"
+                self._send({"t": "failed", "of": "put", "reason": self._problem})
+
+    def _start(self, frame: frames.Frame) -> None:
+        number = frames.number(frame, "id")
+        if self._running is not None or number <= self._last_id:
+            raise frames.FrameError(f"Execution {number} cannot begin now.")
+        self._last_id = number
+        problem, self._problem = self._problem, None
+        parts, self._parts = self._parts, {}
+        self._workspace.drop_unfinished()
+        is_code = frames.text(frame, "kind") == "code"
+        self._watch.begin()
+        try:
+            if problem is not None:
+                raise OSError(errno.EIO, problem)
+            run = self._start_code(frame, parts) if is_code else self._start_command(frame, parts)
+        except OSError as error:
+            self._send({"t": "done", "id": number, "started": False, "reason": error.strerror, "exit": None})
+            self._leave_when_told()
+            return
+        self._running = run
+        self._pipes.add(run.id, run.process.stdout, run.process.stderr)
+
+    def _start_code(self, frame: frames.Frame, parts: dict[str, bytearray]) -> Running:
+        code = bytes(parts["code"]).decode("utf-8", "surrogatepass") if "code" in parts else frames.text(frame, "code")
+        cwd = frame.get("cwd")
+        job = {
+            "id": frames.number(frame, "id"),
+            "code": code,
+            "env": frame.get("env") or {},
+            "cwd": None if cwd is None else os.path.join(self._workspace.root, cwd),
+            "restrict": frames.flag(frame, "restrict"),
+            "cpu_seconds": frame.get("cpu_seconds"),
+        }
+        if self._kernel is None:
+            self._kernel = KernelLink(self._workspace.root, self._own)
+            self._poll.register(self._kernel.descriptor, select.POLLIN)
+        return Running(frame, self._kernel.give(job), True)
+
+    def _start_command(self, frame: frames.Frame, parts: dict[str, bytearray]) -> Running:
+        cwd = os.path.join(self._workspace.root, frame.get("cwd") or "")
+        stdin = bytes(parts["stdin"]) if "stdin" in parts else None
+        limits = {"CPU": frame.get("cpu_seconds"), "NPROC": frame.get("pids") if os.getuid() else None}
+        argv, environment = frames.field(frame, "argv", list), frame.get("env") or {}
+        process = start_command(argv, environment, cwd, stdin, self._own, limits)
+        return Running(frame, process, False)
+
+    # ---- what runs
+
+    def _read(self, descriptor: int) -> None:
+        owner = self._pipes.owner(descriptor)
+        if owner is None:
+            return  # closed by what came before it in the same turn
+        stream, number = owner
+        data = take(descriptor)
+        if not data:
+            if data is not None:
+                self._pipes.forget(descriptor)
+            return
+        run = self._running
+        late = run is None or number != run.id
+        self._pass_on(number, stream, data, late)
+        if run is not None and not late:
+            run.written[stream] += len(data)
+            if run.flood is not None and run.written[stream] > run.flood and "flood" not in run.done:
+                run.done["flood"] = stream
+                self._kill(run, "it wrote too much and was killed")
+
+    def _pass_on(self, number: int, stream: int, data: bytes, late: bool) -> None:
+        frame = {"t": "out", "id": number, "s": stream, "b64": frames.base64(data)}
+        self._send({**frame, "late": True} if late else frame)
+
+    def _hear_kernel(self) -> None:
+        kernel, run = self._kernel, self._running
+        assert kernel is not None  # noqa: S101
+        code_runs = run is not None and run.is_code
+        answer = kernel.hear(run.id if run is not None and code_runs else None)
+        if answer is not None and run is not None:
+            run.done.update(answer)
+            self._finish(run)
+        elif kernel.is_forged:
+            # Code that found the socket wrote to it; nothing of this process can be believed any more.
+            if run is not None:
+                run.lost = run.lost or "the code wrote to the descriptor of its supervisor"
+            signal_group(kernel.pid, _signal.SIGKILL)
+        elif kernel.is_closed:
+            ignore(self._poll, kernel.descriptor)
+            if run is not None and code_runs:
+                run.link_lost = True
+                run.kill_at = time.monotonic() + _LAST_SECONDS
+            else:
+                signal_group(kernel.pid, _signal.SIGKILL)  # without the socket it is of no use
+
+    def _drain_wakeups(self) -> None:
+        while take(self._woken):
+            pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self._kernel is not None and pid == self._kernel.pid:
+                self._kernel_ended(status)
+            elif self._running is not None and not self._running.is_code and pid == self._running.process.pid:
+                self._command_ended(self._running, status)
+
+    def _kernel_ended(self, status: int) -> None:
+        kernel = self._kernel
+        assert kernel is not None  # noqa: S101
+        if self._running is not None and select.select([kernel.descriptor], [], [], 0)[0]:
+            self._hear_kernel()  # what it said before it ended came first
+        self._kernel = None
+        ignore(self._poll, kernel.descriptor)
+        kernel.close()
+        signal_group(kernel.pid, _signal.SIGKILL)
+        run = self._running
+        if run is None or not run.is_code:
+            return
+        code, number = ending(status)
+        run.done.update(exit=code, signal=number)
+        if code == LINK_LOST:
+            why = _LINK_CLOSED
+        elif code is not None:
+            why = f"the code ended its process (exit code {code})"
+        else:
+            why = f"its process was ended by signal {number}"
+        run.lost = run.lost or why
+        self._finish(run)
+
+    def _command_ended(self, run: Running, status: int) -> None:
+        run.status = status
+        code, number = ending(status)
+        run.done.update(exit=code, signal=number)
+        run.drain_until = time.monotonic() + (0 if run.lost or "timed_out" in run.done else _DRAIN_SECONDS)
+
+    def _finish(self, run: Running) -> None:
+        """Everything written before the end goes first, then the files, then ``done``."""
+        self._running = None
+        for descriptor, stream in self._pipes.of(run.id):
+            for data in self._pipes.drain(descriptor):
+                self._pass_on(run.id, stream, data, late=False)
+            if not run.is_code or run.lost is not None:
+                self._pipes.forget(descriptor)
+        self._pipes.forget_oldest()
+        if not run.is_code and self._alone:
+            run.done["killed"] = others() - (self._kernel is not None)
+            kill_all()
+        if self._watch.ran_out_of_memory():
+            run.done["oom"] = True
+        used = self._watch.cpu_ms() if self._alone and not run.is_code else None
+        if used is not None:
+            run.done["cpu_ms"] = used
+        if run.files is not None:
+            self._workspace.tell_changes(run.id, run.files, self._send)
+        milliseconds = (time.monotonic() - run.began) * 1000
+        self._send({"t": "done", "id": run.id, "ms": round(milliseconds, 3), "lost": run.lost, **run.done})
+        self._leave_when_told()
+
+    def _send(self, frame: frames.Frame) -> None:
+        if not self._outgoing.send(frame):
+            self._end(0)
+
+    def _leave(self) -> None:
+        """The host is done with this box, or gone: end now, or in a batch when what runs has ended."""
+        self._ending = True
+        if not self._batch or self._running is None:
+            self._end(0)
+        ignore(self._poll, self._reading)
+
+    def _leave_when_told(self) -> None:
+        if self._ending:
+            self._end(0)
+
+    def _end(self, code: int) -> None:
+        for pid in [run.process.pid for run in [self._running] if run] + [k.pid for k in [self._kernel] if k]:
+            signal_group(pid, _signal.SIGKILL)
+        if self._alone:
+            kill_all()
+        if self._batch or code:
+            self._outgoing.flush_all()
+        os._exit(code)
+
+
+def main() -> None:
+    """Take the channel out of everybody's reach, then serve."""
+    reading, writing = take_channel()
+    Supervisor(reading, writing, guard()).serve()

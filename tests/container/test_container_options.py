@@ -1,0 +1,87 @@
+"""Containers are hardened by default; each default has a name, and switching it off is reported (S0-99 to S0-104)."""
+
+from __future__ import annotations
+
+import pytest
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox.container import ContainerOptions
+from adk_skills_agent.sandbox.container.engine import EngineInfo
+from adk_skills_agent.sandbox.container.options import Plan
+from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
+
+DOCKER = EngineInfo("docker", "27", ("runc", "runsc"), "runc", "2")
+PODMAN = EngineInfo("podman", "4.3", ("runc",), "runc", "2")
+
+
+def settings(info: EngineInfo = DOCKER, policy: SandboxPolicy | None = None, **options: object) -> dict[str, object]:
+    pytest.importorskip("docker")
+    plan = Plan("sha256:1", ContainerOptions(**options), policy or SandboxPolicy())  # type: ignore[arg-type]
+    return plan.settings(info, "program", {"a": "b"})
+
+
+def test_the_defaults_are_hard() -> None:
+    made = settings()
+    assert made["user"] == "65534:65534"
+    assert made["read_only"] is True
+    assert made["network_mode"] == "none"
+    assert made["cap_drop"] == ["ALL"]
+    assert made["security_opt"] == ["no-new-privileges"]
+    assert made["ipc_mode"] == "private"
+    assert made["log_config"] == {"Type": "none"}
+    assert made["nano_cpus"] == 1_000_000_000
+    assert made["mem_limit"] == made["memswap_limit"] == (512 << 20) + (32 << 20)
+    assert made["pids_limit"] == 65
+    assert made["tmpfs"]["/work"] == (  # type: ignore[index]
+        "rw,exec,nosuid,nodev,size=268435456,nr_inodes=40016,mode=0700,uid=65534,gid=65534"
+    )
+    assert made["shm_size"] == 16 << 20
+    assert made["tty"] is False
+    assert "network_disabled" not in made  # Podman ignores it
+    assert ContainerOptions().weakened() == ()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "setting"),
+    [
+        ("user", None, "user"),
+        ("read_only_root", False, "read_only"),
+        ("drop_capabilities", False, "cap_drop"),
+        ("no_new_privileges", False, "security_opt"),
+        ("private_ipc", False, "ipc_mode"),
+        ("keep_logs", True, "log_config"),
+    ],
+)
+def test_each_default_can_be_switched_off_by_name_and_that_is_reported(
+    option: str, value: object, setting: str
+) -> None:
+    before, after = settings(), settings(**{option: value})
+    assert before.get(setting) != after.get(setting)
+    assert [sentence for sentence in ContainerOptions(**{option: value}).weakened() if sentence.startswith(option)]  # type: ignore[arg-type]
+
+
+def test_limits_are_the_policys_and_none_is_none() -> None:
+    made = settings(policy=SandboxPolicy(memory_bytes=None, pids=None, workspace_bytes=None, workspace_inodes=None))
+    assert "mem_limit" not in made
+    assert made["pids_limit"] == -1
+    assert "size" not in made["tmpfs"]["/work"]  # type: ignore[index]
+
+
+def test_podman_gets_what_it_knows() -> None:
+    made = settings(PODMAN)
+    assert "nr_inodes" not in str(made["tmpfs"])
+    assert "uid=" not in str(made["tmpfs"])
+    assert set(made["tmpfs"]) == {"/work", "/tmp", "/run", "/var/tmp"}  # type: ignore[call-overload]
+
+
+def test_a_network_and_a_runtime_are_choices() -> None:
+    made = settings(policy=SandboxPolicy(network=Network.host()), runtime="runsc", network="agents", cpus=None)
+    assert made["network_mode"] == "agents"
+    assert made["runtime"] == "runsc"
+    assert "nano_cpus" not in made
+
+
+@pytest.mark.parametrize("options", [{"cpus": 0}, {"user": "nobody"}, {"python": ""}, {"cpus": float("nan")}])
+def test_impossible_options_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"\.$"):
+        ContainerOptions(**options)  # type: ignore[arg-type]

@@ -1,0 +1,257 @@
+"""google-adk's classes for other machines under this package's contract (S0-82 to S0-84)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
+from google.adk.code_executors.code_execution_utils import CodeExecutionInput as GoogleInput
+from google.adk.environment import LocalEnvironment
+from remote_services import ElsewhereEnvironment, ElsewhereExecutor
+
+from adk_skills_agent import Secret
+from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
+from adk_skills_agent.executors import (
+    CodeExecutionInput,
+    LocalSandboxCodeExecutor,
+    RemoteCodeExecutor,
+    SandboxEnvironment,
+    remote_sandbox,
+)
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    InputFile,
+    IsolationLevel,
+    ReadOnlyMount,
+    SandboxPolicy,
+    Status,
+)
+from adk_skills_agent.sandbox.remote import MAY_GO_ON
+
+
+@pytest.fixture(params=["environment", "executor"])
+def box(request: pytest.FixtureRequest, tmp_path: Path):
+    if request.param == "environment":
+        return remote_sandbox(ElsewhereEnvironment(tmp_path / "there"))
+    return remote_sandbox(ElsewhereExecutor())
+
+
+def ask(*argv: str, wall: float | None = 20.0, **settings: object) -> ExecutionRequest:
+    policy = {name: settings.pop(name) for name in list(settings) if name in SandboxPolicy.__dataclass_fields__}
+    return ExecutionRequest(argv, SandboxPolicy(wall_seconds=wall, **policy), **settings)  # type: ignore[arg-type]
+
+
+async def test_a_script_runs_there_with_its_skill_inputs_workspace_and_exit_code(box, tmp_path):
+    skill = tmp_path / "skill"
+    (skill / "scripts").mkdir(parents=True)
+    (skill / "scripts" / "a.py").write_text(
+        "import os, sys\nprint(open('in.csv').read(), os.getcwd(), __file__, os.environ.get('SERVICE'))\n"
+        "open('made.txt', 'w').write(open('scripts/a.py').read()[:6])\nprint('trouble', file=sys.stderr)\nsys.exit(4)\n"
+    )
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    result = await box.run(
+        ask(
+            "python3",
+            "/skill/scripts/a.py",
+            mounts=(ReadOnlyMount(skill),),
+            input_files=(InputFile("in.csv", b"1,2"),),
+            workspace=workspace,
+        )
+    )
+    assert (result.status, result.exit_code, result.stderr) == (Status.ERROR, 4, b"trouble\n"), result
+    # The places of the contract, wherever they are there; and none of the service's own variables.
+    assert result.stdout == b"1,2 /work /skill/scripts/a.py None\n"
+    assert [(file.path, file.content) for file in result.files] == [("made.txt", b"import")]
+    assert (workspace / "made.txt").read_text() == "import"
+
+
+@pytest.mark.slow
+async def test_row_2_the_deadline_holds_there_and_what_was_written_is_kept(box):
+    code = "open('f','w').write('x'); print('before', flush=True); import time; time.sleep(60)"
+    result = await box.run(ask("python3", "-c", code, wall=1.0))
+    assert (result.status, result.timed_out, result.stdout) == (Status.TIMEOUT, True, b"before\n")
+    assert [file.path for file in result.files] == ["f"]
+    assert MAY_GO_ON not in result.notes
+
+
+@pytest.mark.slow
+async def test_row_12_output_is_bounded_there(box):
+    result = await box.run(ask("yes", output_bytes=1000, output_flood_bytes=50_000))
+    assert (result.status, len(result.stdout), result.stdout_truncated) == (Status.OUTPUT_LIMIT, 1000, True)
+
+
+@pytest.mark.slow
+async def test_row_41_a_large_file_comes_back_and_a_hostile_name_does_not_get_out(box, tmp_path):
+    code = "import os\nopen('big','wb').write(b'z' * 1_500_000)\nos.symlink('/etc/passwd','link')\nopen('a:b','w')"
+    result = await box.run(ask("python3", "-c", code))
+    assert {file.path: file.size for file in result.files} == {"big": 1_500_000, "a_b": 0}
+    assert [name for name, _ in result.skipped_files] == ["link"]
+
+
+@pytest.mark.slow
+async def test_what_is_known_of_the_place_is_reported_as_remote(box):
+    report = await box.probe()
+    assert report.level is IsolationLevel.REMOTE
+    assert report.enforced["kernel"].startswith("remote (Elsewhere")
+    assert any(sentence.startswith("network: 'none' is not enforced from here") for sentence in report.degraded)
+
+
+async def test_row_72_it_is_refused_where_more_is_asked_for_than_a_remote_place_gives(box):
+    with pytest.raises(SandboxUnavailable, match="weaker than min_isolation='namespaces'"):
+        await box.run(ask("true", min_isolation="namespaces"))
+    with pytest.raises(SandboxUnavailable, match="isolation='landlock' is required"):
+        await box.run(ask("true", isolation="landlock"))
+
+
+@pytest.mark.slow
+async def test_a_secret_goes_there_and_does_not_come_back(box):
+    result = await box.run(ask("sh", "-c", "echo $KEY; echo $KEY > f", env={"KEY": Secret("very-secret-value")}))
+    assert result.stdout == b"[secret KEY]\n"
+    assert (result.files, len(result.skipped_files)) == ((), 1)
+
+
+@pytest.mark.slow
+async def test_a_command_that_is_not_there_is_no_result(box):
+    with pytest.raises(SandboxError, match="'nosuch' could not be started: No such file"):
+        await box.run(ask("nosuch"))
+
+
+@pytest.mark.slow
+async def test_a_service_that_never_answers_is_given_up_with_a_warning(tmp_path, caplog):
+    """S0-83: the client's own clock, and the word that the remote side may go on."""
+    deaf = ElsewhereEnvironment(tmp_path / "there", deaf=True, path="/bin:/usr/bin")
+    # Its python3 hangs before it does anything, as a service that queues the command does.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    deaf.path = f"{tmp_path / 'bin'}:/bin:/usr/bin"
+    policy = {"workspace_bytes": 1 << 20, "max_total_file_bytes": 1 << 20, "output_flood_bytes": 1 << 20}
+    box = remote_sandbox(deaf, most_services_seconds=0.1)
+    before = time.monotonic()
+    with caplog.at_level(logging.WARNING), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adk_skills_agent.sandbox.box_command._ENVELOPE_SECONDS", 0.2)
+        result = await box.run(ask("true", wall=0.2, **policy))
+    assert (result.status, result.timed_out) == (Status.TIMEOUT, True)
+    assert MAY_GO_ON in result.notes
+    assert MAY_GO_ON in caplog.text
+    assert time.monotonic() - before < 30
+    await box.close()
+    assert deaf.closed == 1
+
+
+@pytest.mark.slow
+async def test_a_machine_without_python_is_said_to_lack_it(tmp_path):
+    box = remote_sandbox(ElsewhereEnvironment(tmp_path / "there", path="/nowhere"))
+    with pytest.raises(SandboxError, match="no python3 there"):
+        await box.run(ask("true"))
+
+
+@pytest.mark.slow
+async def test_nothing_is_left_there(tmp_path):
+    there = ElsewhereEnvironment(tmp_path / "there")
+    box = remote_sandbox(there)
+    await box.run(ask("python3", "-c", "open('big','wb').write(b'z' * 900_000)"))
+    await box.run(ask("sh", "-c", "mkdir d && touch d/f && chmod 0 d"))
+    assert os.listdir(there.folder) == []
+
+
+@pytest.mark.slow
+async def test_a_cancelled_run_is_over_at_once(tmp_path):
+    there = ElsewhereEnvironment(tmp_path / "there")
+    run = asyncio.ensure_future(remote_sandbox(there).run(ask("sleep", "60")))
+    while not there.commands:
+        await asyncio.sleep(0.01)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await there.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (BuiltInCodeExecutor(), "tool of the model's own service"),
+        (UnsafeLocalCodeExecutor(), "Use LocalSandboxCodeExecutor"),
+        (LocalSandboxCodeExecutor(), "in a sandbox already"),
+        (LocalEnvironment(), "Use SandboxEnvironment"),
+        (object(), "not a object"),
+    ],
+    ids=["built-in", "unsafe", "ours", "local", "else"],
+)
+def test_what_is_no_other_machine_is_refused_with_the_reason(target, said):
+    for make in (remote_sandbox, RemoteCodeExecutor) if not isinstance(target, LocalEnvironment) else (remote_sandbox,):
+        with pytest.raises((ConfigError, ValueError), match=said):
+            make(target)
+
+
+async def test_our_environment_is_refused_too():
+    environment = SandboxEnvironment()
+    with pytest.raises(ConfigError, match="in a sandbox already"):
+        remote_sandbox(environment)
+    await environment.close()
+
+
+def test_code_goes_there_as_it_is_and_files_come_back():
+    executor = RemoteCodeExecutor(ElsewhereExecutor())
+    result = executor.execute_code(None, GoogleInput(code="import os; print(os.environ['SERVICE'])"))
+    assert (result.stdout, result.stderr, result.exit_code) == ("yes\n", "", 0)
+    assert [(file.name, file.content) for file in result.output_files] == [("plot.png", b"png")]
+    assert result.execution.isolation.level is IsolationLevel.REMOTE
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_failure_is_one_whether_the_service_says_an_exit_code_or_not(says):
+    executor = RemoteCodeExecutor(ElsewhereExecutor(says_exit_code=says))
+    failed = executor.execute_code(None, GoogleInput(code="print('some'); raise SystemExit('broken')"))
+    assert (failed.exit_code, failed.stdout) == (1, "some\n")
+    assert "broken" in failed.stderr
+
+
+def test_every_executor_has_a_deadline_and_the_calls_own_comes_first():
+    """S0-82, S0-84: the wrapped executor has no limit at all."""
+    slow = GoogleInput(code="import time; time.sleep(4)")
+    executor = RemoteCodeExecutor(ElsewhereExecutor(), timeout_seconds=1)
+    result = executor.execute_code(None, slow)
+    assert (result.exit_code, result.execution.status) == (-1, Status.TIMEOUT)
+    assert "timed out after 1 s" in result.stderr
+    assert MAY_GO_ON in result.stderr
+    quick = RemoteCodeExecutor(ElsewhereExecutor(honours_timeout=True), timeout_seconds=60)
+    told = quick.execute_code(None, CodeExecutionInput(code="import time; time.sleep(30)", timeout_seconds=1))
+    assert (told.exit_code, told.execution.timed_out) == (-1, True)
+
+
+def test_output_is_bounded_and_the_whole_of_it_is_a_file():
+    executor = RemoteCodeExecutor(ElsewhereExecutor(), max_output_chars=100)
+    result = executor.execute_code(None, GoogleInput(code="print('x' * 5000)"))
+    assert len(result.stdout) < 400
+    assert {file.name: len(file.content) for file in result.output_files} == {"plot.png": 3, "stdout.txt": 5001}
+
+
+def test_what_the_executor_raises_is_an_error_of_the_sandbox():
+    class Broken(ElsewhereExecutor):
+        def execute_code(self, *_: object) -> None:
+            raise RuntimeError("no quota")
+
+    with pytest.raises(SandboxError, match=r"Broken failed \(RuntimeError: no quota\)"):
+        RemoteCodeExecutor(Broken()).execute_code(None, GoogleInput(code="1"))
+
+
+def test_settings_of_the_wrapped_executor_stay():
+    executor = RemoteCodeExecutor(ElsewhereExecutor(stateful=True, error_retry_attempts=7, timeout_seconds=9))
+    assert (executor.stateful, executor.error_retry_attempts, executor.timeout_seconds) == (True, 7, 9)
+
+
+def test_code_of_an_executor_over_a_remote_sandbox_knows_whose_turn_it_is():
+    inner = ElsewhereExecutor(seen=[])
+    executor = LocalSandboxCodeExecutor(sandbox=remote_sandbox(inner), default_timeout_seconds=7)
+    turn = object()
+    result = executor.execute_code(turn, GoogleInput(code="print(6 * 7)"))
+    assert (result.stdout, result.exit_code) == ("42\n", 0)
+    assert inner.seen[0][0] is turn
+    assert inner.seen[0][1] >= 7

@@ -1,0 +1,57 @@
+"""The conformance suite of sessions: whatever can host them is an entry of ``HOSTS`` and passes every row."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator
+
+import pytest
+from keeping import Host, Kept
+
+import level_table
+from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.session_channel import SessionHost
+
+SLOW = (pytest.mark.slow,)
+
+
+def _local() -> SessionHost:
+    from adk_skills_agent.sandbox.local.session_host import LocalSessions
+
+    return LocalSessions()
+
+
+# What does not differ between levels is tested on one of them; the others, and every backend that needs an engine,
+# belong to the slow tests. test_session_levels.py has a little of all for each level.
+LOCAL_LEVELS = {"namespaces": (), "landlock": SLOW, "cgroup": SLOW, "seccomp": SLOW, "process": SLOW}
+HOSTS = tuple(
+    Host(name, IsolationLevel(name), _local, functools.partial(level_table.require, name), marks)
+    for name, marks in LOCAL_LEVELS.items()
+)
+
+
+@pytest.fixture(params=[pytest.param(host, id=host.name, marks=host.marks) for host in HOSTS])
+def host(request: pytest.FixtureRequest) -> Host:
+    chosen: Host = request.param
+    chosen.require()
+    return chosen
+
+
+# Minutes each: the levels that are left out run the very same program.
+SOAKED = [host for host in HOSTS if host.name not in {"cgroup", "seccomp", "process"}]
+
+
+@pytest.fixture(params=[pytest.param(host, id=host.name, marks=host.marks) for host in SOAKED])
+def soaked(request: pytest.FixtureRequest) -> Host:
+    chosen: Host = request.param
+    chosen.require()
+    return chosen
+
+
+@pytest.fixture
+async def kept(host: Host, nothing_left: None) -> AsyncIterator[Kept]:
+    found = Kept(host)
+    try:
+        yield found
+    finally:
+        await found.sessions.close()

@@ -1,0 +1,191 @@
+"""What code finds in a session, and what it leaves there: state, values that are shown, interrupts, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from direct_box import DirectBox
+
+ALL = {"count": 10, "each": 1 << 20, "total": 1 << 21}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DirectBox]:
+    """One session for tests that leave nothing in it."""
+    box = DirectBox(tmp_path_factory.mktemp("shared"))
+    box.hello()
+    yield box
+    assert box.close() == 0
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[DirectBox]:
+    box = DirectBox(tmp_path)
+    box.hello()
+    yield box
+    assert box.close() == 0
+
+
+def test_names_imports_and_definitions_last(box: DirectBox) -> None:
+    box.run("import math as m\nx = 20\ndef double(n):\n    return 2 * n\nclass Thing:\n    size = 1")
+    assert box.run("double(x) + m.floor(1.5) + Thing().size")["stdout"] == "42\n"
+    assert box.run("__name__, __import__('pickle').loads(__import__('pickle').dumps(Thing())).size")["stdout"] == (
+        "('__main__', 1)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("1 + 1", "2\n"),
+        ("'text'", "'text'\n"),
+        ("x = 3", ""),
+        ("None", ""),
+        ("print('a')\n'b'", "a\n'b'\n"),
+        ("for n in range(2):\n    n", ""),
+        ("", ""),
+        ("# only a comment", ""),
+        ("if True:\n    5", ""),
+        ("4; 5", "5\n"),
+    ],
+)
+def test_the_value_of_a_last_expression_is_shown_and_no_other(shared: DirectBox, code: str, shown: str) -> None:
+    done = shared.run(code)
+    assert (done["exit"], done["stdout"], done["stderr"]) == (0, shown, "")
+
+
+def test_a_failure_leaves_names_variables_and_folder_as_they_were(box: DirectBox) -> None:
+    box.run("import os\nitems = [1]\ncount = 1\ndef add():\n    global count\n    count += 1\nos.makedirs('in')")
+    failed = box.run(
+        "add()\nitems.append(2)\nitems = None\nnew = 1\nos.environ['NEW'] = '1'\ndel add\nos.chdir('in')\n1 / 0"
+    )
+    assert (failed["exit"], failed["lost"]) == (1, None)
+    # What it did inside of an object is done: the list has a second item.
+    state = (
+        "items, count, 'new' in globals(), 'NEW' in os.environ, callable(add), os.path.basename(os.getcwd()) == 'in'"
+    )
+    assert box.run(state)["stdout"] == "([1, 2], 1, False, False, True, False)\n"
+
+
+def test_a_failing_block_is_not_run_again_and_earlier_output_does_not_come_back(box: DirectBox) -> None:
+    box.run("print('first')\nopen('count.txt', 'a').write('x')")
+    box.run("print('second')\nopen('count.txt', 'a').write('x')\nraise SystemExit(3)")
+    done = box.run("open('count.txt').read()")
+    assert done["stdout"] == "'xx'\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "said"),
+    [
+        ("import sys; sys.exit()", 0, ""),
+        ("exit(0)", 0, ""),
+        ("raise SystemExit(7)", 7, ""),
+        ("import sys; sys.exit('goodbye')", 1, "goodbye\n"),
+        ("raise KeyboardInterrupt", 1, "KeyboardInterrupt"),
+        ("def f(:", 1, "SyntaxError"),
+        ("x = 'a\\0b'\n'\0'", 1, "null bytes"),
+        ("raise BaseException('odd')", 1, "BaseException: odd"),
+        ("class Odd(Exception):\n    def __str__(self):\n        raise ValueError\nraise Odd", 1, "Odd"),
+        ("def f():\n    f()\nf()", 1, "RecursionError"),
+        ("input()", 1, "EOFError"),
+    ],
+)
+def test_every_end_has_its_exit_code_and_the_session_goes_on(
+    shared: DirectBox, code: str, exit_code: int, said: str
+) -> None:
+    done = shared.run(code)
+    assert (done["exit"], done["lost"]) == (exit_code, None)
+    assert said in done["stderr"]
+    assert shared.run("1")["stdout"] == "1\n"
+
+
+def test_a_traceback_shows_the_code_and_nothing_of_ours(box: DirectBox) -> None:
+    box.run("def fails():\n    return {}['missing']")
+    text = box.run("print('before')\nfails()")["stderr"]
+    assert 'File "<execution 2>", line 2, in <module>\n    fails()' in text
+    assert "File \"<execution 1>\", line 2, in fails\n    return {}['missing']" in text
+    assert "adk_skills_agent" not in text
+    interrupted = box.run("while True: pass", deadline_ms=100, grace_ms=2000)
+    assert "KeyboardInterrupt" in interrupted["stderr"]
+    assert "adk_skills_agent" not in interrupted["stderr"]
+
+
+def test_what_code_does_to_the_interpreter_does_not_reach_the_next_execution(box: DirectBox) -> None:
+    box.run(
+        "import os, posix, sys, builtins, signal\nsys.stdout.close()\nsys.stderr = None\nos.close(0)\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nos.dup2 = posix.dup2 = None\nsys.displayhook = None"
+    )
+    assert box.run("print('still here')")["stdout"] == "still here\n"
+    assert box.run("import time\ntime.sleep(30)", deadline_ms=100, grace_ms=5000)["interrupted"] is True
+
+
+def test_a_process_forked_by_code_ends_with_it_and_answers_nothing(box: DirectBox) -> None:
+    done = box.run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('here')")
+    assert (done["stdout"], done["exit"]) == ("here\nhere\n", 0)
+    assert box.run("1")["stdout"] == "1\n"
+
+
+def test_variables_and_folder_of_one_execution_are_its_own(box: DirectBox) -> None:
+    show = "import os\nos.environ.get('ONE'), os.path.basename(os.getcwd())"
+    assert box.run(show, env={"ONE": "1"}, cwd="some/folder")["stdout"] == "('1', 'folder')\n"
+    assert box.run(show)["stdout"] == f"(None, {box.folder.name!r})\n"
+    # What the code itself changed lasts.
+    box.run("os.environ['ONE'] = '2'", env={"ONE": "1"})
+    assert box.run(show)["stdout"].startswith("('2', ")
+
+
+@pytest.mark.slow
+def test_processor_time_is_counted_for_each_execution(box: DirectBox) -> None:
+    spin = "import time\nwhile time.process_time() < {}: pass"
+    assert box.run(spin.format(0.6), cpu_seconds=1)["exit"] == 0
+    over = box.run("while True: pass", cpu_seconds=1)
+    assert (over["out_of_cpu"], over["interrupted"], over["lost"]) == (True, True, None)
+    assert "out of CPU time" in over["stderr"]
+    assert box.run("1 + 1", cpu_seconds=1)["stdout"] == "2\n"
+
+
+def test_fewer_builtins_hold_for_the_executions_that_ask_for_it(box: DirectBox) -> None:
+    assert "not allowed" in box.run("import os", restrict=True)["stderr"]
+    assert box.run("import os")["exit"] == 0
+
+
+def test_a_thread_that_goes_on_prints_late_and_a_new_one_does_not(box: DirectBox) -> None:
+    say = "def say(word):\n    for _ in range(20):\n        print(word)\n        time.sleep(0.01)\n"
+    box.run(f"import threading, time\n{say}old = threading.Thread(target=say, args=['old'])\nold.start()")
+    done = box.run("new = threading.Thread(target=say, args=['new'])\nnew.start()\nnew.join()\nold.join()")
+    assert done["stdout"] == "new\n" * 20
+    box.run("1")
+    assert b"old\n" in box.late
+    assert b"new" not in box.late
+
+
+def test_code_of_megabytes_arrives_in_parts(box: DirectBox) -> None:
+    from adk_skills_agent.sandbox import frames
+
+    code = f"text = {'x' * (3 << 20)!r}\nlen(text)".encode()
+    for piece, _ in frames.pieces(code):
+        box.send("part", of="code", b64=frames.base64(piece))
+    box.send("exec", id=1, kind="code")
+    assert box.answer()["stdout"] == f"{3 << 20}\n"
+
+
+def test_figures_and_frames_of_libraries_become_files(box: DirectBox) -> None:
+    # Doubles with the libraries' interface; test_session_libraries.py has the real ones.
+    (box.folder / "matplotlib").mkdir()
+    (box.folder / "matplotlib/__init__.py").write_text("")
+    (box.folder / "matplotlib/pyplot.py").write_text(
+        "figures = {}\n"
+        "class Figure:\n    def savefig(self, path):\n        open(path, 'wb').write(b'PNG')\n"
+        "def figure(number):\n    return figures.setdefault(number, Figure())\n"
+        "def get_fignums():\n    return list(figures)\n"
+        "def close(which):\n    figures.clear()\n"
+    )
+    done = box.run("import matplotlib.pyplot as plt\nplt.figure(1)\nplt.figure(2)\nNone", files=ALL)
+    made = {name: content for name, content in done["files"].items() if name.endswith(".png")}
+    assert made == {"figure-1-1.png": b"PNG", "figure-1-2.png": b"PNG"}
+    assert [name for name in box.run("1", files=ALL)["files"] if name.endswith(".png")] == []
+    failed = box.run("plt.figure(3)\n1 / 0", files=ALL)
+    assert failed["files"] == {}
+    assert box.run("plt.get_fignums()")["stdout"] == "[]\n"

@@ -1,0 +1,32 @@
+"""A little of every row on every local level: what the levels themselves could break."""
+
+from __future__ import annotations
+
+import pytest
+from keeping import Host, Kept
+
+import level_table
+from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.local.session_host import LocalSessions
+
+LEVELS = ("cgroup", "namespaces", "landlock", "seccomp", "process")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_session_lasts_is_interrupted_breaks_and_begins_anew_at_every_level(
+    level: str, nothing_left: None
+) -> None:
+    level_table.require(level)
+    kept = Kept(Host(level, IsolationLevel(level), LocalSessions, lambda: None))
+    try:
+        await kept.run("kept = 41\nopen('made.txt', 'w').write('x')", id="a")
+        assert await kept.value("'kept' in globals()", id="b") == "False"
+        slow = await kept.run("import time\ntime.sleep(60)", wall_seconds=0.1)
+        assert (slow.status, slow.interrupted) == ("timeout", True)
+        assert await kept.value("kept + 1") == "42"
+        broken = await kept.run("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nsignal.pause()")
+        assert (broken.status, broken.isolation.level) == ("error", level)
+        after = await kept.run("import os\nos.listdir()")
+        assert (after.stdout, after.session_reset) == (b"[]\n", True)
+    finally:
+        await kept.sessions.close()

@@ -1,0 +1,265 @@
+"""Attack rows 66 to 71 of SANDBOX.md section 3, on everything that can host sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from keeping import Kept
+
+# Everything a session can set: names, environment, working directory, files, modules, signals, its standard streams.
+MARKS = """
+import os, sys, builtins, signal
+secret_name = "of the first"
+os.environ["SECRET_NAME"] = "of the first"
+os.makedirs("inner", exist_ok=True)
+open("inner/file.txt", "w").write("of the first")
+os.chdir("inner")
+sys.modules["secret_module"] = sys
+builtins.secret_builtin = 1
+"""
+LOOK = """
+import os, sys, builtins
+"secret_name" in globals(), os.environ.get("SECRET_NAME"), os.path.basename(os.getcwd()), os.listdir(), \\
+    "secret_module" in sys.modules, hasattr(builtins, "secret_builtin")
+"""
+
+
+async def test_row_66_what_one_session_sets_no_other_session_sees(kept: Kept) -> None:
+    await kept.run(MARKS, id="first")
+    seen = await kept.value(LOOK, id="second")
+    assert seen.startswith("(False, None, ")
+    assert seen.endswith("[], False, False)")
+    again = await kept.value(LOOK, id="first")
+    assert again == "(True, 'of the first', 'inner', ['file.txt'], True, True)"
+
+
+async def test_row_67_code_that_heeds_the_interrupt_keeps_its_state_and_code_that_does_not_loses_it(kept: Kept) -> None:
+    await kept.run("kept = 41")
+    slow = await kept.run("half = 1\nimport time\ntime.sleep(60)", wall_seconds=0.3)
+    assert (slow.status, slow.timed_out, slow.interrupted, slow.session_reset) == ("timeout", True, True, False)
+    assert b"KeyboardInterrupt" in slow.stderr
+    assert await kept.value("kept + 1, 'half' in globals()") == "(42, False)"
+    deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+    killed = await kept.run(deaf, wall_seconds=0.3)
+    assert (killed.status, killed.timed_out, killed.interrupted) == ("timeout", True, False)
+    assert any("is lost" in note and "Nothing was run again" in note for note in killed.notes)
+    after = await kept.run("'kept' in globals()")
+    assert (after.status, after.stdout, after.session_reset) == ("ok", b"False\n", True)
+    assert any("in a new session" in note for note in after.notes)
+    assert not (await kept.run("1")).session_reset
+
+
+BREAKING = {
+    "leaves": "import os; os._exit(0)",
+    "segv": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "becomes another program": "import os; os.execv('/bin/sh', ['sh', '-c', 'echo done; exit 0'])",
+    "closes its descriptors": "import os; os.closerange(0, 64)",
+    "forges an answer": """
+import os
+for number in range(3, 64):
+    try:
+        os.write(number, (1).to_bytes(8, "big") + bytes(4 + 1 + 8))
+        os.write(number, (1).to_bytes(8, "big") + bytes(4 + 1 + 8))
+    except OSError:
+        pass
+import time; time.sleep(5)
+""",
+    "writes the length of a gigabyte": """
+import os
+for number in range(3, 64):
+    try:
+        os.write(number, (1 << 30).to_bytes(4, "big") + b'{"t":"done","id":1,"exit":0}')
+    except OSError:
+        pass
+import time; time.sleep(5)
+""",
+    "floods its descriptors": """
+import os
+while True:
+    for number in range(3, 64):
+        try:
+            os.write(number, b"x" * 65536)
+        except OSError:
+            pass
+""",
+    "kills its supervisor": """
+import os, signal, time
+os.kill(os.getppid(), signal.SIGKILL)
+time.sleep(5)
+""",
+    "stops its supervisor": """
+import os, signal, time
+os.kill(os.getppid(), signal.SIGSTOP)
+time.sleep(60)
+""",
+}
+
+
+@pytest.mark.parametrize("code", BREAKING.values(), ids=[name.replace(" ", "-") for name in BREAKING])
+async def test_row_68_code_that_breaks_its_session_gets_a_result_and_the_next_code_a_new_one(
+    kept: Kept, code: str
+) -> None:
+    await kept.run("before = 1", id="bystander")
+    began = time.monotonic()
+    broken = await kept.run(code, wall_seconds=2.0, term_grace_seconds=0.2)
+    assert time.monotonic() - began < 15
+    assert broken.status in {"error", "timeout"}
+    assert any("is lost" in note for note in broken.notes)
+    after = await kept.run("1 + 1")
+    assert (after.status, after.stdout, after.session_reset) == ("ok", b"2\n", True)
+    assert await kept.value("before", id="bystander") == "1"
+
+
+async def test_row_69_two_executions_of_one_session_take_turns(kept: Kept) -> None:
+    await kept.run("seen = []")
+    code = "import time\nseen.append('in')\ntime.sleep(0.02)\nseen.append('out')"
+    await asyncio.gather(*(kept.run(code) for _ in range(4)))
+    assert await kept.value("seen") == str(["in", "out"] * 4)
+
+
+async def test_row_70_what_an_execution_leaves_running_is_not_taken_for_the_next_one(kept: Kept) -> None:
+    leaving = """
+import subprocess, sys, threading, time
+def chatter():
+    for _ in range(400):
+        print("thread of the first")
+        time.sleep(0.005)
+threading.Thread(target=chatter, daemon=True).start()
+child = subprocess.Popen(["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do echo child of the first; sleep 0.05; done; exit 9"])
+print("first")
+"""
+    first = await kept.run(leaving)
+    assert first.status == "ok"
+    assert b"first\n" in first.stdout
+    second = await kept.run("import time\nfor _ in range(5):\n    print('second')\n    time.sleep(0.04)")
+    assert (second.status, second.exit_code) == ("ok", 0)
+    assert second.stdout == b"second\n" * 5
+    late = " ".join(second.notes)
+    assert "thread of the first" in late
+    assert "child of the first" in late
+
+
+async def test_row_71_nothing_of_a_session_that_was_reset_is_in_the_one_that_takes_its_place(kept: Kept) -> None:
+    tampering = """
+import os, subprocess
+open("left.txt", "w").write("x")
+open(os.environ["TMPDIR"] + "/left.txt", "w").write("x")
+daemon = subprocess.Popen(["sh", "-c", "sleep 60"], start_new_session=True)
+os.kill(daemon.pid, 0)
+"""
+    assert (await kept.run(tampering)).status == "ok"
+    await kept.sessions.reset_state("a")
+    after = await kept.run("import os\nos.listdir(), os.listdir(os.environ['TMPDIR'])")
+    assert (after.stdout, after.session_reset) == (b"([], [])\n", True)
+
+
+async def test_a_failed_execution_changes_no_name_no_variable_and_no_folder(kept: Kept) -> None:
+    await kept.run("import os\nkept = [1]\nos.environ['KEPT'] = 'yes'")
+    failed = await kept.run("kept = 2\nmore = 3\nos.environ['KEPT'] = 'no'\nos.chdir('/')\nraise ValueError('no')")
+    assert (failed.status, failed.exit_code) == ("error", 1)
+    assert b"ValueError: no" in failed.stderr
+    assert any("Nothing that this code assigned was kept" in note for note in failed.notes)
+    found = await kept.value("kept, 'more' in globals(), os.environ['KEPT'], os.getcwd() != '/'")
+    assert found == "([1], False, 'yes', True)"
+
+
+async def test_a_session_cannot_look_into_its_supervisor(kept: Kept) -> None:
+    code = """
+import os
+def reach(act):
+    try:
+        act()
+    except OSError as error:
+        return type(error).__name__
+    return "reached"
+parent = os.getppid()
+def is_open(number):
+    try:
+        return bool(os.fstat(number))
+    except OSError:
+        return False
+print(sum(map(is_open, range(3, 4096))))
+# Names of descriptors may be seen where the run may search every folder; what they are open on may not.
+paths = [f"/proc/{parent}/mem", *(f"/proc/{parent}/fd/{number}" for number in range(100))]
+print({reach(lambda: os.open(path, os.O_RDONLY)) for path in paths})
+"""
+    lines = (await kept.value(code)).splitlines()
+    assert lines[0] == "1"  # the socket to its supervisor, which has the host's channel
+    if kept.policy.isolation != "process":  # there it is the agent's own user, root perhaps
+        assert "reached" not in lines[1]
+
+
+async def test_files_go_in_and_come_out_and_secrets_do_not(kept: Kept) -> None:
+    from adk_skills_agent.sandbox.contract import InputFile
+    from adk_skills_agent.sandbox.secrets import Secret
+
+    code = """
+import os
+open("out/sum.txt", "w").write(str(sum(map(int, open("in/numbers.txt").read().split()))))
+os.link("out/sum.txt", "out/twin.txt")
+open("out/leak.txt", "w").write(os.environ["TOKEN_OF_TEST"])
+print(os.environ["TOKEN_OF_TEST"])
+"""
+    result = await kept.run(
+        "import os; os.makedirs('out')\n" + code,
+        input_files=(InputFile("in/numbers.txt", b"1 2 39"),),
+        env={"TOKEN_OF_TEST": Secret("hunter2hunter2")},
+    )
+    assert result.status == "ok", result.stderr
+    assert [(file.path, file.content) for file in result.files] == [("out/sum.txt", b"42"), ("out/twin.txt", b"42")]
+    assert result.stdout == b"[secret TOKEN_OF_TEST]\n"
+    assert [name for name, _ in result.skipped_files] == ["out/leak.txt"]
+    # The variable was that execution's, and a file is new only once.
+    again = await kept.run("os.environ.get('TOKEN_OF_TEST')")
+    assert (again.stdout, again.files) == (b"", ())
+
+
+async def test_too_much_output_ends_the_session_and_says_so(kept: Kept) -> None:
+    flood = await kept.run("while True: print('x' * 1000)", output_flood_bytes=200_000, output_bytes=1000)
+    assert flood.status == "output_limit"
+    assert (len(flood.stdout), flood.stdout_truncated) == (1000, True)
+    assert any("more than 200,000 bytes to stdout" in note for note in flood.notes)
+    assert (await kept.run("1")).session_reset
+
+
+async def test_a_cancelled_execution_stops_and_the_session_goes_on(kept: Kept) -> None:
+    await kept.run("kept = 1")
+    task = asyncio.create_task(kept.run("import time\nhalf = 2\ntime.sleep(60)"))
+    await asyncio.sleep(0.3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await kept.value("kept, 'half' in globals()") == "(1, False)"
+
+
+async def test_memory_beyond_the_limit_ends_the_session_and_says_so(kept: Kept) -> None:
+    # Shared memory passes the limit of each process; only what watches or bounds the whole box sees it.
+    hog = """
+import mmap, time
+memory = mmap.mmap(-1, 300 << 20)
+for start in range(0, len(memory), 1 << 20):
+    memory[start : start + (1 << 20)] = b"x" * (1 << 20)
+time.sleep(30)
+"""
+    result = await kept.run(hog, memory_bytes=128 << 20)
+    assert (result.status, result.oom_killed) == ("oom", True)
+    assert any("is lost" in note for note in result.notes)
+    assert any("memory" in note and "128 MiB" in note for note in result.notes)
+    assert (await kept.run("1", memory_bytes=128 << 20)).session_reset
+
+
+async def test_a_full_disk_is_an_error_of_the_code_or_ends_the_session(kept: Kept) -> None:
+    limits = {"workspace_bytes": 4 << 20, "file_bytes": 256 << 20}
+    await kept.run("kept = 1", **limits)
+    filling = "import time\nwith open('big', 'wb') as file:\n    for _ in range(64): file.write(bytes(1 << 20))\n"
+    full = await kept.run(f"{filling}time.sleep(30)", **limits)
+    after = await kept.run("1 + 1", **limits)
+    if full.status == "error":
+        assert b"No space left on device" in full.stderr
+        assert not after.session_reset
+    else:
+        assert full.status == "disk_limit"
+        assert after.session_reset
+    assert after.stdout == b"2\n"

@@ -1,0 +1,200 @@
+"""The program of a box against its host and against what runs in it: one command, files, frames that are wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from direct_box import HANG_SECONDS, DirectBox
+
+from adk_skills_agent.sandbox import frames
+
+ALL = {"count": 3, "each": 1000, "total": 2000}
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[DirectBox]:
+    box = DirectBox(tmp_path)
+    yield box
+    box.close()
+
+
+def test_a_greeting_is_answered_and_may_come_again(box: DirectBox) -> None:
+    ready = box.hello()
+    assert (ready["proto"], ready["python"]) == (frames.PROTOCOL, "{}.{}.{}".format(*sys.version_info[:3]))
+    assert ready["guarded"] is True
+    assert box.hello(limits={"NOFILE": 64})["pid"] == box.process.pid
+    assert box.run("import resource\nresource.getrlimit(resource.RLIMIT_NOFILE)")["stdout"] == "(64, 64)\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        frames.encode({"t": "hello", "proto": frames.PROTOCOL + 1}),
+        frames.encode({"t": "exec", "id": 1}),
+        (1 << 30).to_bytes(4, "big"),
+        b"GET / HTTP/1.1\r\n\r\n",
+        frames.encode({"t": "hello", "proto": 1}) + frames.encode({"t": "nonsense"}),
+        frames.encode({"t": "hello", "proto": 1}) + frames.encode({"t": "exec", "id": "x", "kind": "code"}),
+        frames.encode({"t": "hello", "proto": 1}) + frames.encode({"t": "put", "path": 5}),
+    ],
+    ids=["version", "no-greeting", "gigabyte", "http", "unknown", "no-id", "no-path"],
+)
+def test_a_host_that_speaks_something_else_is_told_so_and_left(box: DirectBox, sent: bytes) -> None:
+    box.send_bytes(sent)
+    said = []
+    while (frame := box.next()) is not None:
+        said.append(frame)
+    assert (said[-1]["t"], said[-1]["of"]) == ("failed", "frame")
+    assert box.process.wait(HANG_SECONDS) == 2
+
+
+def test_everything_ends_with_the_channel(box: DirectBox) -> None:
+    box.hello()
+    box.run("import os, subprocess\nchild = subprocess.Popen(['sleep', '100'])")
+    children = psutil.Process(box.process.pid).children(recursive=True)
+    assert len(children) == 2
+    box.close()
+    _, alive = psutil.wait_procs(children, HANG_SECONDS)
+    assert alive == []
+
+
+def test_a_command_gets_arguments_variables_input_and_folder_and_tells_its_end(box: DirectBox) -> None:
+    box.hello()
+    (box.folder / "here").mkdir()
+    box.send("part", of="stdin", b64=frames.base64(b"from stdin"))
+    argv = ["sh", "-c", 'cat; echo " $1 $NAME $(basename $PWD)"; echo warning >&2; exit 7', "sh", "it's $HOME"]
+    done = box.run(kind="argv", argv=argv, env={**ENVIRONMENT, "NAME": "value"}, cwd="here")
+    assert (done["stdout"], done["stderr"], done["exit"]) == ("from stdin it's $HOME value here\n", "warning\n", 7)
+    killed = box.run(kind="argv", argv=["sh", "-c", "kill -9 $$"], env=ENVIRONMENT)
+    assert (killed["exit"], killed["signal"]) == (None, 9)
+    missing = box.run(kind="argv", argv=["no-such-program"], env=ENVIRONMENT)
+    assert (missing["started"], missing["reason"]) == (False, "No such file or directory")
+    assert box.run(kind="argv", argv=["cat"], env=ENVIRONMENT)["stdout"] == ""
+
+
+def test_a_command_is_asked_to_end_and_then_killed(box: DirectBox) -> None:
+    box.hello()
+    polite = box.run(
+        kind="argv",
+        argv=["sh", "-c", "trap 'echo ending; exit 5' TERM; while :; do sleep 0.01; done"],
+        env=ENVIRONMENT,
+        deadline_ms=200,
+        grace_ms=5000,
+    )
+    assert (polite["stdout"], polite["exit"], polite["timed_out"]) == ("ending\n", 5, True)
+    deaf = box.run(
+        kind="argv",
+        argv=["sh", "-c", "trap '' TERM; echo on; sleep 60"],
+        env=ENVIRONMENT,
+        deadline_ms=200,
+        grace_ms=100,
+    )
+    assert (deaf["stdout"], deaf["signal"], deaf["timed_out"]) == ("on\n", 9, True)
+
+
+def test_a_daemon_that_holds_the_output_is_not_waited_for(box: DirectBox) -> None:
+    box.hello()
+    began = time.monotonic()
+    done = box.run(kind="argv", argv=["sh", "-c", "setsid sleep 60 & echo gone"], env=ENVIRONMENT)
+    assert (done["stdout"], done["exit"]) == ("gone\n", 0)
+    assert time.monotonic() - began < 20
+
+
+def test_files_are_put_whole_and_only_what_changed_comes_back(box: DirectBox) -> None:
+    os.mkfifo(box.folder / "pipe")
+    box.hello()
+    large = bytes(range(256)) * 5000
+    for piece, more in frames.pieces(large):
+        box.send("put", path="in/large.bin", mode=0o640, b64=frames.base64(piece), more=more)
+    box.send("put", path="in/tool.sh", mode=0o700, b64=frames.base64(b"#!/bin/sh\necho ran\n"))
+    box.send("put", path="link", kind="link", target="in/tool.sh")
+    box.send("put", path="empty", kind="folder", mode=0o700)
+    code = (
+        "import hashlib, os, subprocess\nopen('new.txt', 'w').write('new')\nos.symlink('/etc/passwd', 'passwd')\n"
+        "os.link('new.txt', 'twin.txt')\nopen('big.txt', 'w').write('x' * 1001)\n"
+        "for n in range(4): open(f'{n}.txt', 'w').write('x' * 600)\n"
+        "subprocess.run(['./link']), os.path.getsize('in/large.bin'), oct(os.stat('in/large.bin').st_mode & 0o777), "
+        "os.listdir('empty')"
+    )
+    limits = {"count": 10, "each": 1000, "total": 2000}
+    done = box.run(code, files=limits)
+    assert done["stdout"] == f"ran\n(CompletedProcess(args=['./link'], returncode=0), {len(large)}, '0o640', [])\n"
+    sizes = {name: len(content) for name, content in done["files"].items()}
+    assert sizes == {"0.txt": 600, "1.txt": 600, "2.txt": 600, "new.txt": 3, "twin.txt": 3}
+    skipped = done["skipped"]
+    assert skipped["passwd"] == "is a symbolic link"
+    assert skipped["big.txt"].startswith("larger than max_file_bytes")
+    assert skipped["3.txt"].startswith("the output files together are larger")
+    assert {name for name in skipped if name.startswith("in/") or name in {"link", "pipe", "empty"}} == set()
+    assert box.run("1", files=limits)["files"] == {}
+    os.link(box.folder / "new.txt", box.folder.parent / "elsewhere.txt")
+    assert box.run("open('new.txt', 'a').write('x')", files=limits)["skipped"]["new.txt"] == "has several hard links"
+
+
+def test_an_input_that_cannot_be_written_stops_the_execution_and_no_later_one(box: DirectBox) -> None:
+    box.hello()
+    (box.folder / "file").write_text("no folder")
+    box.send("put", path="file/inside.txt", b64=frames.base64(b"x"))
+    failed = box.next()
+    assert failed is not None
+    assert (failed["t"], failed["of"]) == ("failed", "put")
+    done = box.run("print('ran')")
+    assert (done["started"], done["stdout"]) == (False, "")
+    assert "file/inside.txt" in done["reason"]
+    assert box.run("print('ran')")["stdout"] == "ran\n"
+
+
+def test_too_many_files_end_what_runs(box: DirectBox) -> None:
+    box.hello(inodes={str(box.folder): 0})
+    done = box.run("import time\ntime.sleep(30)", deadline_ms=20_000)
+    assert done["disk"] == str(box.folder)
+    assert done["lost"] is not None
+
+
+def test_a_batch_finishes_what_runs_before_it_heeds_the_end(box: DirectBox) -> None:
+    box.send("hello", proto=frames.PROTOCOL, batch=True)
+    box.send("exec", id=1, kind="argv", argv=["sh", "-c", "sleep 0.2; echo all"], env=ENVIRONMENT, files=ALL)
+    box.send("close")
+    assert box.process.stdin is not None
+    box.process.stdin.close()
+    assert box.next() is not None
+    assert box.answer()["stdout"] == "all\n"
+    assert box.next() is None
+    assert box.process.wait(HANG_SECONDS) == 0
+
+
+def test_a_host_that_does_not_read_does_not_stop_the_clock(box: DirectBox) -> None:
+    box.hello()
+    box.send("exec", id=1, kind="code", code="while True: print('x' * 10000)", deadline_ms=300, grace_ms=300)
+    time.sleep(1.0)  # nothing is read meanwhile: the channel is full
+    done = box.answer()
+    assert done["timed_out"] is True
+    assert done["ms"] < 20_000
+
+
+def test_the_supervisor_heeds_no_interrupt_of_a_terminal(box: DirectBox) -> None:
+    box.hello()
+    os.kill(box.process.pid, signal.SIGINT)
+    assert box.run("1")["stdout"] == "1\n"
+
+
+def test_the_program_can_be_one_argument_and_runs_on_python_3_8() -> None:
+    import ast
+    from importlib.resources import files
+
+    from adk_skills_agent.sandbox import box_program
+
+    assert len(box_program.program_text()) < 120_000
+    for part in box_program._PARTS:
+        source = files("adk_skills_agent.sandbox").joinpath(f"{part}.py").read_text()
+        tree = ast.parse(source, feature_version=(3, 8))
+        # Without this, annotations such as "int | None" would be evaluated.
+        assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body), part
