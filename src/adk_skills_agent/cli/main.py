@@ -31,6 +31,7 @@ COMMANDS = (
     "new",
     "search",
     "run",
+    "eval",
     "trust",
     "approvals",
     "usage",

@@ -180,7 +180,8 @@ class Trace:
 
     Attributes:
         turns: One for each message of the user.
-        output_files: What it left in its workspace or as artifacts, by name.
+        output_files: What it left in its workspace or as artifacts, by name. Events tell only what scripts say of
+            their files, names and sizes; who has the files puts them in their place.
         activated: Skills that came into force without a call: a user wrote ``$name``.
     """
 
@@ -256,7 +257,8 @@ def from_events(events: Iterable[Event], *, seconds: Mapping[str, float] | None 
     for event in events:
         if not event.partial and event.actions.compaction is None:
             by_invocation.setdefault(event.invocation_id, []).append(event)
-    return Trace(tuple(_turn(found, (seconds or {}).get(name)) for name, found in by_invocation.items()))
+    turns = tuple(_turn(found, (seconds or {}).get(name)) for name, found in by_invocation.items())
+    return Trace(turns, _files_of(turns))
 
 
 def from_invocations(invocations: Iterable[Invocation]) -> Trace:
@@ -276,7 +278,7 @@ def from_invocations(invocations: Iterable[Invocation]) -> Trace:
                 seconds=invocation.duration,
             )
         )
-    return Trace(tuple(turns))
+    return Trace(tuple(turns), _files_of(turns))
 
 
 def text_of(content: types.Content | None) -> str:
@@ -331,6 +333,18 @@ def _turn(events: Sequence[Event], seconds: float | None) -> Turn:
         seconds=seconds,
         error=error,
     )
+
+
+def _files_of(turns: Iterable[Turn]) -> dict[str, OutputFile]:
+    """What the answers of scripts say of the files they left (``output_files``)."""
+    found = {}
+    for call in (call for turn in turns for call in turn.calls):
+        files = (call.response or {}).get("output_files")
+        for file in files if isinstance(files, list) else ():
+            if isinstance(file, Mapping) and isinstance(file.get("name"), str):
+                size = file.get("size")
+                found[file["name"]] = OutputFile(size if isinstance(size, int) else 0)
+    return found
 
 
 def _calls(calls: Sequence[types.FunctionCall], responses: Sequence[types.FunctionResponse]) -> tuple[ToolCall, ...]:
