@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from evals.eval_folders import ASKED, judge_model
 
@@ -14,6 +15,7 @@ from adk_skills_agent.errors import ConfigError, JudgeUnavailable
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_cache import JudgeCache
 from adk_skills_agent.evals.judge_prompt import question
+from adk_skills_agent.evals.model_errors import is_of_the_service, is_temporary
 from adk_skills_agent.evals.rubrics import Rubric
 from adk_skills_agent.evals.trace import ToolCall, Turn
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, say
@@ -157,14 +159,27 @@ def test_an_outage_or_a_missing_verdict_is_an_error_never_a_score(model: RuleMod
         ask(server, samples=1)
 
 
-def test_a_refusal_is_not_tried_again_and_a_dead_server_is_an_outage() -> None:
+def test_a_refusal_is_not_tried_again() -> None:
     with GeminiServer(RuleModel([Rule(Refusal(400, "INVALID_ARGUMENT", "bad"))])) as server:
-        model = server.model()
         with pytest.raises(JudgeUnavailable):
-            asyncio.run(Judge(model, samples=1, sleep=no_wait).judge([TURN], RUBRICS))
+            ask(server, samples=1)
         assert len(server.requests) == 1
-    with pytest.raises(JudgeUnavailable, match="gave no answer"):
-        asyncio.run(Judge(model, samples=1, sleep=no_wait).judge([TURN], RUBRICS))
+
+
+@pytest.mark.parametrize(
+    ("error", "temporary"),
+    [
+        (ConnectionRefusedError("refused"), True),
+        (httpx.ConnectError("no route"), True),
+        (httpx.ReadTimeout("slow"), True),
+        (TimeoutError(), True),
+        (httpx.InvalidURL("what"), False),
+        (ValueError("a tool is not there"), False),
+    ],
+)
+def test_a_lost_connection_is_temporary_and_a_wrong_request_is_not(error: Exception, temporary: bool) -> None:
+    assert is_temporary(error) is temporary
+    assert is_of_the_service(error) is (temporary and not isinstance(error, TimeoutError) or isinstance(error, httpx.InvalidURL))
 
 
 def counted(server: GeminiServer, path: Path, change: Callable[[Turn], Turn] = lambda turn: turn) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from traces import traces
 
 from adk_skills_agent.evals.trace import (
@@ -45,6 +45,7 @@ MODEL = RuleModel(
 )
 
 
+@settings(deadline=None, max_examples=50)
 @given(traces)
 def test_json_gives_back_every_trace(trace: Trace) -> None:
     assert Trace.from_json(json.loads(json.dumps(trace.to_json()))) == trace

@@ -127,7 +127,7 @@ CRITERIA = {
     },
 }
 
-# list, load, run of list, load, run, run, resource, and the wrong resource: 4 names of 5. Arguments: skill_name of load;
+# Of list, load, run, run, resource one run is missing: 4 names of 5. Arguments: skill_name of load;
 # both of one of two runs of sum.py; skill_name of the resource, not its path: 4 of 7. The second turn expects no call.
 EXPECTED: dict[str, dict[str, float | None]] = {
     "one-turn": {

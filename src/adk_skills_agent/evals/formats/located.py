@@ -17,6 +17,14 @@ _SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity")
 _BOOL, _TIME = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 _MAPPING, _LIST = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 
+_OPENING = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+_CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+_MOST_DEPTH = 100
 _decoder = json.JSONDecoder()
 
 Value = Union[dict[str, "Node"], list["Node"], str, int, float, bool, None]  # noqa: UP007 - "Node" comes later
@@ -78,9 +86,7 @@ def yaml_document(text: str) -> Node:
         Unreadable: It is none, it is empty, uses anchors, nests too deeply, or gives a key twice.
     """
     try:
-        for token in yaml.scan(text, Loader=_Loader):
-            if isinstance(token, yaml.AliasToken):
-                raise Unreadable("Aliases (*name) are not read here. Write the value out.", token.start_mark.line + 1)
+        _check_tokens(text)
         root = yaml.compose(text, Loader=_Loader)
         if root is None:
             raise Unreadable("The file is empty.", 1)
@@ -92,6 +98,17 @@ def yaml_document(text: str) -> Node:
         raise Unreadable(f"This is not valid YAML: {' '.join(str(error).split())}.", 1) from None
     except RecursionError:
         raise Unreadable("It nests too deeply to be a file of cases.", 1) from None
+
+
+def _check_tokens(text: str) -> None:
+    """Refuse what makes YAML larger or deeper than it looks, before anything is built of it."""
+    depth = 0
+    for token in yaml.scan(text, Loader=_Loader):
+        if isinstance(token, yaml.AliasToken):
+            raise Unreadable("Aliases (*name) are not read here. Write the value out.", token.start_mark.line + 1)
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > _MOST_DEPTH:
+            raise Unreadable("It nests too deeply to be a file of cases.", token.start_mark.line + 1)
 
 
 def _no_constant(name: str) -> float:

@@ -28,7 +28,8 @@ def score(actual: Trace, expected: Collection[ExpectedFile], *, threshold: float
 
 
 def _problem(actual: Trace, wanted: ExpectedFile) -> str:
-    found = {name: file for name, file in actual.output_files.items() if fnmatch.fnmatchcase(name, wanted.name)}
+    pattern = wanted.name.replace("[", "[[]")  # only * and ? stand for something
+    found = {name: file for name, file in actual.output_files.items() if fnmatch.fnmatchcase(name, pattern)}
     if not found:
         there = ", ".join(sorted(actual.output_files)) or "none"
         return f"No file {wanted.name!r}; what is there: {there}."

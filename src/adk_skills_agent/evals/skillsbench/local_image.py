@@ -227,8 +227,7 @@ class _Builder:
         await self._shell_layer(
             state,
             "rm -f /usr/lib/python3*/EXTERNALLY-MANAGED; ln -sf /usr/bin/python3 /usr/local/bin/python; "
-            "python3 -m pip install --quiet --upgrade --root-user-action=ignore pip || "
-            "python3 -m pip install --quiet --upgrade pip",
+            "python3 -m pip install --quiet --ignore-installed pip",
             cwd="/",
         )
 
