@@ -18,6 +18,7 @@ from dataclasses import asdict
 from functools import partial
 
 from catalog_rows import command_rows, corpus_rows, listing_rows
+from eval_rows import trial_rows
 from load_rows import flood_rows, parallel_rows
 from opponents import machine
 from script_rows import asset_rows, burst_rows, cold_rows, plain_user_rows, pydantic_ai_rows, tool_rows
@@ -45,6 +46,7 @@ def groups(options: argparse.Namespace) -> dict[str, Measure]:
         "script-flood": partial(flood_rows, runs),
         "toolset-tokens": partial(token_rows, runs),
         "toolset-sessions": partial(session_rows, runs),
+        "eval-trials": partial(trial_rows, runs),
     }
 
 

@@ -18,6 +18,7 @@ COMMANDS = (
     "new",
     "search",
     "run",
+    "eval",
     "trust",
     "approvals",
     "usage",

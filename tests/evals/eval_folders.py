@@ -26,7 +26,9 @@ def write_json(path: Path, value: Any) -> Path:
     return path
 
 
-def judge_model(says: Callable[[str, int], str], *, form: str = "ID: {id}\nRationale: why.\nVerdict {id}: {said}\n") -> RuleModel:
+def judge_model(
+    says: Callable[[str, int], str], *, form: str = "ID: {id}\nRationale: why.\nVerdict {id}: {said}\n"
+) -> RuleModel:
     """A judge: ``says`` gets each property and the number of the request, and returns yes, no or nothing."""
     count = 0
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from evals.eval_folders import ASKED, judge_model
 
 from adk_skills_agent.errors import ConfigError, JudgeUnavailable
 from adk_skills_agent.evals.judge import Judge
@@ -19,6 +18,7 @@ from adk_skills_agent.evals.model_errors import is_of_the_service, is_temporary
 from adk_skills_agent.evals.rubrics import Rubric
 from adk_skills_agent.evals.trace import ToolCall, Turn
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, say
+from evals.eval_folders import ASKED, judge_model
 
 RUBRICS = (Rubric("loads", "The agent loads the skill."), Rubric("names", "The answer names the region."))
 TURN = Turn(
@@ -179,7 +179,9 @@ def test_a_refusal_is_not_tried_again() -> None:
 )
 def test_a_lost_connection_is_temporary_and_a_wrong_request_is_not(error: Exception, temporary: bool) -> None:
     assert is_temporary(error) is temporary
-    assert is_of_the_service(error) is (temporary and not isinstance(error, TimeoutError) or isinstance(error, httpx.InvalidURL))
+    assert is_of_the_service(error) is (
+        (temporary and not isinstance(error, TimeoutError)) or isinstance(error, httpx.InvalidURL)
+    )
 
 
 def counted(server: GeminiServer, path: Path, change: Callable[[Turn], Turn] = lambda turn: turn) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,6 +69,9 @@ def run_eval(prepared: Prepared, options: Options) -> int:
     Raises:
         ConfigError: A model, a price or the folder of the results cannot be used.
     """
+    # What they log of a request that fails is in the row of its trial; here it would bury what is said.
+    for name in ("google_adk", "google_genai"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         price, judge_price = _prices(options)
         ledger = stack.enter_context(Ledger(options.out, resume=options.resume))

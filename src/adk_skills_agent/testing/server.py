@@ -60,7 +60,7 @@ class GeminiServer:
             way. Of several conversations, a request gets the first whose own ``when`` holds.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
-        remember: How many of the latest requests ``requests`` has; None keeps every one.
+        remember: How many of the latest ``requests`` and ``mismatches`` are kept; None keeps every one.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class GeminiServer:
         self._address = (host, port)
         self._lock = threading.Lock()
         self._requests: deque[ModelRequest] = deque(maxlen=remember)
-        self._mismatches: list[Refused] = []
+        self._mismatches: deque[Refused] = deque(maxlen=remember)
         self._refusals: Counter[tuple[int, int, str]] = Counter()
         self._answered: Counter[tuple[int, int]] = Counter()
         self._responses = 0

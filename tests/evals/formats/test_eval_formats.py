@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evals.eval_folders import make_skill, write_json
 
 from adk_skills_agent.errors import EvalFileError
 from adk_skills_agent.evals.formats.reading import eval_files, read_eval_file
+from evals.eval_folders import make_skill, write_json
 
 AGENTSKILLS = {
     "skill_name": "csv-analyzer",
     "evals": [
         {
             "id": 1,
-            "prompt": "I have a CSV of monthly sales data in data/sales_2025.csv. Can you find the top 3 months by revenue?",
+            "prompt": "I have a CSV of monthly sales data in data/sales_2025.csv. Can you find the top 3 months?",
             "expected_output": "A bar chart image showing the top 3 months by revenue, with labeled axes and values.",
             "files": ["evals/files/sales_2025.csv"],
             "assertions": ["The output includes a bar chart image file", "Both axes are labeled"],
@@ -87,7 +87,10 @@ def test_queries_that_begin_alike_have_ids_of_their_own(analyzer: Path) -> None:
     long = "please take the spreadsheet that my manager sent me this morning and "
     path = write_json(
         analyzer / "eval_queries.json",
-        [{"query": long + "add a column", "should_trigger": True}, {"query": long + "delete it", "should_trigger": False}],
+        [
+            {"query": long + "add a column", "should_trigger": True},
+            {"query": long + "delete it", "should_trigger": False},
+        ],
     )
     assert len({case.id for case in read_eval_file(path).cases}) == 2
     assert path in eval_files(analyzer)

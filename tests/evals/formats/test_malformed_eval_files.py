@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from evals.eval_folders import make_skill
 
 from adk_skills_agent.errors import EvalFileError
 from adk_skills_agent.evals.formats.located import json_document
 from adk_skills_agent.evals.formats.reading import read_eval_file
+from evals.eval_folders import make_skill
 
 CASES = {
     # name: (text, [":line: field: part of the sentence"])
@@ -35,7 +35,9 @@ CASES = {
     "h.json": ('{"eval_set_id": "x",\n"eval_cases": [{"eval_id": "a"}]}', [
         ":2: eval_cases[0]: Exactly one of conversation and conversation_scenario must be provided",
     ]),
-    "i.json": ('{"eval_set_id": "x", "eval_cases": [\n{"conversation": []}]}', [":2: eval_cases[0].eval_id: Field required"]),
+    "i.json": ('{"eval_set_id": "x", "eval_cases": [\n{"conversation": []}]}', [
+        ":2: eval_cases[0].eval_id: Field required",
+    ]),
     "j.json": ('{"a": 1,\n "a": 2}', [":2: The key 'a' is given twice."]),
     "k.yaml": ("cases:\n  - id: a\n\tprompt: x", [":3: This is not valid YAML"]),
     "l.yaml": ("cases:\n - id: a\n   promt: x\n", [
@@ -83,7 +85,11 @@ def test_every_mistake_is_named_with_file_line_and_field(name: str, tmp_path: Pa
 
 def test_files_that_are_no_text_or_not_there_are_said(tmp_path: Path) -> None:
     (tmp_path / "latin.json").write_bytes(b'{"evals": "\xff"}')
-    for name, sentence in (("latin.json", "It is not UTF-8 text"), ("gone.json", "cannot be read"), (".", "cannot be read")):
+    for name, sentence in (
+        ("latin.json", "It is not UTF-8 text"),
+        ("gone.json", "cannot be read"),
+        (".", "cannot be read"),
+    ):
         with pytest.raises(EvalFileError, match=sentence):
             read_eval_file(tmp_path / name)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evals.eval_folders import make_skill
-
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.run.agent import Agents
@@ -14,11 +12,12 @@ from adk_skills_agent.evals.run.ledger import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, run_trials
 from adk_skills_agent.evals.run.trial import TrialSettings
 from adk_skills_agent.testing import GeminiServer, Rule, RuleModel, When, call, say
+from evals.eval_folders import make_skill
 
 LOADS_AND_REPORTS = RuleModel(
     [
-        Rule(call("load_skill", skill_name="reporter"), When(user_contains=("data",))),
-        Rule(say("REPORT: North leads."), When(user_contains=("data",), tools=("load_skill",))),
+        Rule(call("load_skill", skill_name="reporter"), When(user_contains=("data",), skills=("reporter",))),
+        Rule(say("REPORT: North leads."), When(user_contains=("data",), skills=("reporter",))),
     ],
     otherwise=say("I cannot help."),
 )

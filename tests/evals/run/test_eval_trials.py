@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
-from evals.eval_folders import judge_model, make_skill
-from evals.run.running import CASES, LOADS_AND_REPORTS, a_plan, carry_out
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge import Judge
@@ -17,7 +16,9 @@ from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.run.ledger import read_rows
 from adk_skills_agent.evals.run.schedule import RunState, Stopped
 from adk_skills_agent.evals.summary import summarise
-from adk_skills_agent.testing import GeminiServer, Refusal, Rule, RuleModel, When, call, say
+from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, When, call, say
+from evals.eval_folders import judge_model, make_skill
+from evals.run.running import CASES, LOADS_AND_REPORTS, a_plan, carry_out
 
 
 def table(prepared: Prepared, state: RunState) -> dict[tuple[str, str], tuple[int, int]]:
@@ -63,10 +64,10 @@ async def test_the_skill_is_absent_from_the_arm_without_and_its_eval_cases_from_
     (skill / "eval_queries.json").write_text("SECRET")
     reads = RuleModel(
         [
-            Rule(call("load_skill", skill_name="reporter"), When(tools=("load_skill",))),
+            Rule(call("load_skill", skill_name="reporter"), When(skills=("reporter",))),
             *(
-                Rule(call("load_skill_resource", skill_name="reporter", file_path=path), When(tools=("load_skill_resource",)))
-                for path in ("evals/evals.json", "eval_queries.json", "references/guide.md")
+                Rule(call("load_skill_resource", skill_name="reporter", file_path=path), When(skills=("reporter",)))
+                for path in ("references/guide.md", "evals/evals.json", "eval_queries.json")
             ),
         ],
         otherwise=say("REPORT"),
@@ -74,19 +75,16 @@ async def test_the_skill_is_absent_from_the_arm_without_and_its_eval_cases_from_
     prepared = a_plan(tmp_path, runs=1, pattern="totals")
     with GeminiServer(reads) as server:
         await carry_out(prepared, server, tmp_path / "out", parallel=1)
-        with_skill = [request for request in server.requests if "reporter" in request.system_text]
-        without = [request for request in server.requests if "reporter" not in request.system_text]
-    assert with_skill
-    assert without
-    assert all("gardener" in request.system_text for request in without)
+        told = {tuple(request.skills) for request in server.requests}
+    assert told == {("gardener", "reporter"), ("gardener",)}
     text = (tmp_path / "out/trials.jsonl").read_text()
     assert "SECRET" not in text
     assert "Guide." in text
-    assert "evals.json" not in json.dumps([r.system_text for r in with_skill])
     rows = {row["arm"]: row for row in read_rows(tmp_path / "out/trials.jsonl")}
     assert rows["without_skill"]["skills_available"] == ["gardener"]
     answers = [one["response"] for one in rows["with_skill"]["trace"]["turns"][0]["calls"]]
-    assert [bool(answer.get("error")) for answer in answers] == [False, True, True, False]
+    assert [bool(answer.get("error")) for answer in answers] == [False, False, True, True]
+    assert not any("evals" in file for file in answers[0].get("files", ()))
 
 
 async def test_a_version_takes_the_place_of_the_skill(tmp_path: Path) -> None:
@@ -105,7 +103,9 @@ async def test_files_are_given_and_files_left_are_kept(tmp_path: Path) -> None:
     make_skill(tmp_path / "skills")
     script = tmp_path / "skills/reporter/scripts/copy.py"
     script.parent.mkdir()
-    script.write_text("import pathlib; pathlib.Path('report.md').write_text(pathlib.Path('in.csv').read_text().upper())")
+    script.write_text(
+        "import pathlib; pathlib.Path('report.md').write_text(pathlib.Path('in.csv').read_text().upper())"
+    )
     (tmp_path / "in.csv").write_text("north,1")
     cases = """\
 skill: reporter
@@ -150,7 +150,11 @@ async def test_a_model_that_cannot_be_used_is_an_error_of_the_run_and_stops_it(t
 
 
 async def test_what_the_agent_does_wrong_is_its_failure(tmp_path: Path) -> None:
-    slow = RuleModel([Rule(call("load_skill", skill_name="reporter"), times=1_000_000)])
+    def dawdle(request: ModelRequest) -> Answer:
+        time.sleep(0.2)
+        return call("load_skill", skill_name="reporter") if request.model_turns == 0 else call("list_skills")
+
+    slow = RuleModel([Rule(dawdle, times=1_000_000)])
     prepared = a_plan(tmp_path, runs=1, pattern="totals", arms=("with_skill",))
     with GeminiServer(slow) as server:
         state = await carry_out(prepared, server, tmp_path / "out", timeout=1.0)
@@ -205,7 +209,9 @@ async def test_no_trial_starts_that_would_pass_the_budget(tmp_path: Path) -> Non
     assert 0 < len(state.results) < len(prepared.trials)
 
 
-async def test_unknown_skills_duplicate_ids_and_cases_without_a_measure_are_listed_and_the_rest_runs(tmp_path: Path) -> None:
+async def test_unknown_skills_duplicate_ids_and_cases_without_a_measure_are_listed_and_the_rest_runs(
+    tmp_path: Path,
+) -> None:
     prepared = a_plan(
         tmp_path,
         CASES
@@ -226,6 +232,23 @@ async def test_unknown_skills_duplicate_ids_and_cases_without_a_measure_are_list
     assert len(prepared.cases) == 3
 
 
+def test_a_trial_is_known_by_everything_its_result_depends_on(tmp_path: Path) -> None:
+    case = "skill: reporter\ncases:\n  - {id: a, prompt: Hi., calls: [list_skills], answer_contains: [x]}\n"
+    first = a_plan(tmp_path, case).trials[0].fingerprint
+    assert a_plan(tmp_path, f"# moved\n{case}").trials[0].fingerprint == first
+    changes = (
+        (case.replace("Hi.", "Ho."), {}),
+        (case.replace("list_skills", "{name: list_skills, args: {a: 1}}"), {}),
+        (case.replace("[x]", "[y]"), {}),
+        (case.replace("answer_contains: [x]", "answer_contains: [x], state: {a: 1}"), {}),
+        (case.replace("answer_contains: [x]", "answer_contains: [x], criteria: {tool_args_score: 0.5}"), {}),
+        (case, {"settings": {"model": "other"}}),
+    )
+    assert len({first, *(a_plan(tmp_path, text, **more).trials[0].fingerprint for text, more in changes)}) == 7
+    make_skill(tmp_path / "skills", "newcomer")  # what else the agent may choose counts, too
+    assert a_plan(tmp_path, case).trials[0].fingerprint != first
+
+
 async def test_other_versions_of_a_case_are_not_mixed_into_a_run(tmp_path: Path) -> None:
     prepared = a_plan(tmp_path, runs=1)
     with GeminiServer(LOADS_AND_REPORTS) as server:
@@ -233,7 +256,7 @@ async def test_other_versions_of_a_case_are_not_mixed_into_a_run(tmp_path: Path)
         with pytest.raises(ConfigError, match="has results already"):
             await carry_out(prepared, server, tmp_path / "out")
         changed = a_plan(tmp_path, CASES.replace("REPORT", "REPORTS"), runs=1)
-        with pytest.raises(ConfigError, match="another version of the case.*: totals"):
+        with pytest.raises(ConfigError, match=r"another version of the case.*: totals"):
             await carry_out(changed, server, tmp_path / "out", resume=True)
         (tmp_path / "skills/reporter/SKILL.md").write_text("---\nname: reporter\ndescription: New.\n---\nNew.")
         with pytest.raises(ConfigError, match="another version"):
@@ -247,10 +270,10 @@ async def test_the_results_are_written_for_people_viewers_and_ci(tmp_path: Path)
     answers = iter(range(10**6))
     flaky = RuleModel(
         [
-            Rule(call("load_skill", skill_name="reporter"), When(user_contains=("data",))),
+            Rule(call("load_skill", skill_name="reporter"), When(user_contains=("data",), skills=("reporter",))),
             Rule(
                 lambda request: say("REPORT \x07" if next(answers) % 2 else "none"),
-                When(user_contains=("Summarise",), tools=("load_skill",), called=("load_skill",)),
+                When(user_contains=("Summarise",), skills=("reporter",)),
             ),
         ],
         otherwise=say("I cannot help."),

@@ -1,4 +1,4 @@
-"""The same cases score the same, and as predicted, in ``adk eval``, in ``AgentEvaluator`` and in our own scoring.
+"""The same cases score the same, and as predicted, in ``adk eval``, in ``AgentEvaluator`` and in ``adk-skills eval``.
 
 Issue 6, "How good": a scripted model with known behaviour gives exactly the known scores.
 """
@@ -98,6 +98,34 @@ async def test_agent_evaluator_gives_the_predicted_scores(
     # What AgentEvaluator averages itself, over the turns, is the same number: it is in its sentences.
     assert "reference_match_score for helper Failed. Expected 1.0, but got 0.5." in str(failed.value)
     assert str(failed.value).count("skill_discovery_score for helper Failed. Expected 1.0, but got 0.0.") == 2
+
+
+def test_adk_skills_eval_gives_the_predicted_scores(tmp_path: Path, make_skill: Callable[..., Path]) -> None:
+    folder = write_agent(tmp_path, make_skill, register=False)
+    cases, _ = write_eval_set(tmp_path, register=False)
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    options = ["--agent", "helper.agent:root_agent", "--arm", "with_skill", "--runs", "1", "--judge-samples", "3"]
+    with GeminiServer(MODEL) as server:
+        done = subprocess.run(
+            [ADK.parent / "adk-skills", "eval", cases, "-d", folder / "skills", *options, "--out", tmp_path / "out"],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            env={**kept, **server.environment(), "PYTHONWARNINGS": "ignore"},
+            cwd=folder.parent,
+        )
+        assert not server.mismatches, done.stderr
+    assert done.returncode == 1, done.stdout + done.stderr  # the same cases fail as in adk eval
+    rows = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
+    numbers = {row["case"]: {one["metric"]: one["value"] for one in row["scores"]} for row in rows}
+    assert numbers == EXPECTED
+    assert {row["case"]: row["passed"] for row in rows} == {
+        "one-turn": True,
+        "two-turns": False,
+        "wrong-skill": False,
+        "no-skill": False,
+    }
 
 
 async def test_our_own_scoring_gives_the_predicted_scores(

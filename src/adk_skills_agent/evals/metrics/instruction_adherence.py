@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.evals.judge import Judge
 
 THRESHOLD = 0.75
-_SHOWN_FILES = 20  # to the judge
-_SHOWN_CHARS = 4_000  # of each
 
 
 async def score(
@@ -30,7 +28,7 @@ async def score(
     Args:
         actual: What happened.
         rubrics: What is asked of each turn, in order.
-        judge: Who is asked; None when there is nothing to ask.
+        judge: Who is asked; what is not in the turns it was told beforehand (``Judge.about``). None: nobody to ask.
         threshold: The value from which it passes, 0 to 1.
 
     Raises:
@@ -54,20 +52,8 @@ async def _turn(actual: Trace, number: int, rubrics: Sequence[Rubric], judge: Ju
         return TurnScore(0.0, "The conversation broke off before this turn.")
     if judge is None:
         raise ConfigError("Rubrics need a judge model.")
-    context = _files(actual) if number == len(actual.turns) - 1 else ""
-    answer = await judge.judge(actual.turns[: number + 1], rubrics, context=context)
+    answer = await judge.judge(actual.turns[: number + 1], rubrics)
     said = tuple(RubricScore(v.rubric_id, v.met, v.rationale, v.agreement, len(v.votes)) for v in answer.verdicts)
     missed = [one.id for one in said if not one.met]
     value = (len(said) - len(missed)) / len(said)
     return TurnScore(value, f"Does not hold: {', '.join(missed)}." if missed else "", said, answer.usage)
-
-
-def _files(actual: Trace) -> str:
-    """The files the agent left, for rubrics about them."""
-    shown = []
-    for name, file in sorted(actual.output_files.items())[:_SHOWN_FILES]:
-        text = "" if file.content is None else file.content[: 4 * _SHOWN_CHARS].decode(errors="replace")[:_SHOWN_CHARS]
-        shown.append(f"File {name} ({file.size} bytes)" + (f":\n{text}" if text else ""))
-    if len(actual.output_files) > _SHOWN_FILES:
-        shown.append(f"and {len(actual.output_files) - _SHOWN_FILES} more files")
-    return "\n\n".join(shown)

@@ -136,7 +136,7 @@ def plan_trials(
 
 
 def _fingerprint(case: EvalCase, arm: Arm, criteria: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    said = [asdict(turn) for turn in case.turns]
+    said = [case.expected.to_json(), [[asdict(rubric) for rubric in turn.rubrics] for turn in case.turns]]
     files = [(file.name, hashlib.sha256(file.path.read_bytes()).hexdigest()) for file in case.files]
     expected = [asdict(file) for file in case.expected_files]
     parts = [
