@@ -70,11 +70,15 @@ async def trials(options: dict[str, object]) -> Sample:
         prepared = prepare(request)
         agents = Agents(Gemini(model="gemini-2.5-flash", base_url=base_url, client_kwargs=arguments), policy="trusted")
         out = Path(tempfile.mkdtemp(dir=folder))
-        resident: list[tuple[int, float]] = []
+        resident: list[float] = []
+        looking = 0.0
 
         def watch(state: RunState, result: TrialResult | None) -> None:
+            nonlocal looking
             if result is not None and len(state.results) % (count // 5) == 0:
-                resident.append((len(state.results), _resident()))
+                start = time.perf_counter()
+                resident.append(_resident())
+                looking += time.perf_counter() - start
 
         with Ledger(out) as ledger:
             state = await run_trials(prepared.trials, TrialSettings(agents), ledger, parallel=1, on_change=watch)
@@ -82,11 +86,11 @@ async def trials(options: dict[str, object]) -> Sample:
         summary = summarise(prepared.trials, state.results)
         facts = RunFacts("rules", "", request.runs)
         write_outputs(out, benchmark(summary, prepared.trials, state, facts), summary, facts)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - begun - looking
         agent = sum(result.seconds for result in state.results.values())
         assert len(state.results) == count
         assert summary.pass_rate("with_skill") == 1.0
-        return {"seconds": seconds, "agent": agent, "resident": [size for _, size in resident]}
+        return {"seconds": seconds, "agent": agent, "resident": resident}
 
     return sample
 

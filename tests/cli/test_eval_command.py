@@ -128,7 +128,7 @@ def test_a_dry_run_checks_everything_and_writes_nothing(project: Path, run: Run)
     [
         (["broken.json"], '[{"query": 1,\n "should_trigger": true}]', "broken.json:1: [0].query: Expected text"),
         (["broken.json"], "{", "broken.json:1: This is not valid JSON"),
-        (["broken.json"], '{"skill_name": "reporter",\n"evals": []}', "There are no cases in it."),
+        (["broken.json"], '{"skill_name": "reporter",\n"evals": []}', "There are no cases to run in it."),
         (["gone.json"], "", "gone.json: There is no such file or folder."),
         (["skills/reporter", "--filter", "zzz"], "", "There is nothing to run that fits --filter zzz."),
         (["skills/reporter", "--arm", "new"], "", "There is no arm 'new'."),
@@ -257,4 +257,6 @@ def test_a_model_out_of_reach_stops_the_run_with_exit_code_2(project: Path) -> N
     done = start(
         project, "skills/reporter", "--model", "gemini-2.5-flash", "--judge", "none", status=2, env=environment
     )
-    assert re.search(r"stopped: .*; 3 of 9 trials are done and kept in .*, --resume continues", done.stderr)
+    assert re.search(
+        r"stopped: the model cannot be used: .*; [34] of 9 trials are done .*, --resume continues", done.stderr
+    )

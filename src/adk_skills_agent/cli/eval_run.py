@@ -76,11 +76,11 @@ def run_eval(prepared: Prepared, options: Options) -> int:
         price, judge_price = _prices(options)
         ledger = stack.enter_context(Ledger(options.out, resume=options.resume))
         base = agent_named(options.agent) if options.agent else None
-        agents = Agents(stack.enter_context(_model(options.model)) if options.model else None, base, options.policy)
+        agents = Agents(stack.enter_context(named_model(options.model)) if options.model else None, base, options.policy)
         judge = None
         if options.judge:
             judge = Judge(
-                stack.enter_context(_model(options.judge)),
+                stack.enter_context(_judge_model(options.judge)),
                 samples=options.judge_samples,
                 cache=JudgeCache(options.out / _JUDGE_CACHE),
             )
@@ -135,7 +135,7 @@ async def _run(
 
 
 @contextlib.contextmanager
-def _model(name: str) -> Iterator[BaseLlm]:
+def named_model(name: str) -> Iterator[BaseLlm]:
     """A model by its name; a scripted one serves as long as it is used."""
     if not name.startswith(SCRIPTED):
         yield model_named(name)
@@ -143,6 +143,16 @@ def _model(name: str) -> Iterator[BaseLlm]:
     from adk_skills_agent.cli.scripted_model import scripted_model
 
     with scripted_model(Path(name.removeprefix(SCRIPTED))) as model:
+        yield model
+
+
+@contextlib.contextmanager
+def _judge_model(name: str) -> Iterator[BaseLlm]:
+    with contextlib.ExitStack() as stack:
+        try:
+            model = stack.enter_context(named_model(name))
+        except ConfigError as error:
+            raise ConfigError(f"{error.message} Name another judge, or leave rubrics out: --judge none") from error
         yield model
 
 

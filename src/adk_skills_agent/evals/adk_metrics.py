@@ -3,11 +3,15 @@
 A config names them by ``adk_skills_agent.evals.metrics.<name>``; options stand in the criterion. google-adk takes a
 metric that raises for one that was not evaluated, and lets the case pass. Ours do not raise: what could not be
 measured, for a wrong option or an absent judge, is FAILED without a score, and the reason is logged.
+
+google-adk's results have no place for a reason. It stands where its own metrics put theirs, among the rubric scores: as
+``why`` of a turn, and figures such as ``precision`` of the whole.
 """
 # ruff: noqa: ARG001  # google-adk passes four arguments to each
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 RUBRIC_TYPE = "INSTRUCTION_ADHERENCE"
 """google-adk's name for our kind of rubric; a rubric without a type is taken, too, one of another type is not ours."""
+
+WHY = "why"
+"""Among the rubric scores of a turn: the reason for its score."""
 
 
 def tool_invocation_score(
@@ -105,7 +112,8 @@ async def instruction_adherence_score(
         given = read_options(JUDGED, _criterion(eval_metric))
         rubrics = tuple(_rubrics(invocation) for invocation in actual_invocations)
         expectation = Expectation(rubrics=rubrics)
-        judge = _judge(given) if any(rubrics) else None
+        # In a thread: making a client reads certificates.
+        judge = await asyncio.to_thread(_judge, given) if any(rubrics) else None
         found = await score(JUDGED, from_invocations(actual_invocations), expectation, given, judge)
     except SkillsError as error:
         return _unmeasured(JUDGED, error, actual_invocations, expected_invocations)
@@ -166,7 +174,7 @@ def _result(found: Score, given: Options, actual: Invocations, expected: Invocat
             _per_invocation(turn, given.threshold, happened, wanted)
             for turn, happened, wanted in zip(turns, actual, _beside(actual, expected), strict=True)
         ],
-        overall_rubric_scores=_overall_rubrics(turns),
+        overall_rubric_scores=[*_overall_rubrics(turns), *_figures(found)] or None,
     )
 
 
@@ -183,16 +191,22 @@ def _per_invocation(
 
 
 def _rubric_scores(turn: TurnScore) -> list[GoogleRubricScore]:
-    return [GoogleRubricScore(rubric_id=r.id, rationale=r.rationale, score=float(r.met)) for r in turn.rubrics]
+    if turn.rubrics or not turn.detail:
+        return [GoogleRubricScore(rubric_id=r.id, rationale=r.rationale, score=float(r.met)) for r in turn.rubrics]
+    return [GoogleRubricScore(rubric_id=WHY, rationale=turn.detail, score=turn.value)]
 
 
-def _overall_rubrics(turns: Sequence[TurnScore]) -> list[GoogleRubricScore] | None:
+def _figures(found: Score) -> list[GoogleRubricScore]:
+    return [GoogleRubricScore(rubric_id=name, score=value) for name, value in found.figures.items()]
+
+
+def _overall_rubrics(turns: Sequence[TurnScore]) -> list[GoogleRubricScore]:
     """Each rubric once: the mean over the turns it was judged in."""
     by_id: dict[str, list[float]] = {}
     for turn in turns:
         for rubric in turn.rubrics:
             by_id.setdefault(rubric.id, []).append(float(rubric.met))
-    return [GoogleRubricScore(rubric_id=name, score=sum(met) / len(met)) for name, met in by_id.items()] or None
+    return [GoogleRubricScore(rubric_id=name, score=sum(met) / len(met)) for name, met in by_id.items()]
 
 
 def _unmeasured(name: str, error: SkillsError, actual: Invocations, expected: Invocations | None) -> EvaluationResult:
@@ -202,7 +216,7 @@ def _unmeasured(name: str, error: SkillsError, actual: Invocations, expected: In
             actual_invocation=happened,
             expected_invocation=wanted,
             eval_status=EvalStatus.FAILED,
-            rubric_scores=[GoogleRubricScore(rubric_id="not-measured", rationale=str(error))],
+            rubric_scores=[GoogleRubricScore(rubric_id=WHY, rationale=str(error))],
         )
         for happened, wanted in zip(actual, _beside(actual, expected), strict=True)
     ]

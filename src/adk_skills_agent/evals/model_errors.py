@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 TEMPORARY = frozenset((408, 429, 500, 502, 503, 504, 529))
 """HTTP statuses after which the same request may succeed."""
 _SERVICES = (
@@ -16,6 +18,7 @@ _SERVICES = (
     "anthropic",
 )
 _MOST_CHARS = 500
+_OBJECT = re.compile(r"\S*<[\w.]+ object at 0x[0-9a-f]+>")  # aiohttp shows its SSL context
 
 
 def status_of(error: BaseException) -> int | None:
@@ -44,7 +47,7 @@ def is_of_the_service(error: BaseException) -> bool:
 
 def sentence_of(error: BaseException) -> str:
     """The error in one line."""
-    text = " ".join(str(error).split()) or "no message"
+    text = " ".join(_OBJECT.sub("", str(error)).split()) or "no message"
     return f"{type(error).__name__}: {text}"[:_MOST_CHARS]
 
 

@@ -13,7 +13,7 @@ from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.formats.reading import eval_files, read_eval_file
 from adk_skills_agent.evals.run.arms import WITH, WITHOUT, Arm, make_arms
 from adk_skills_agent.evals.run.plan import Trial, plan_trials, usable_cases
-from adk_skills_agent.format.diagnostic import Diagnostic
+from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -98,8 +98,9 @@ def prepare(request: Request) -> Prepared:
         raise EvalFileError(problems)
     cases = [case for one in read for case in one.cases]
     notes = [note for one in read for note in one.diagnostics]
+    not_run = [note for note in notes if note.severity is Severity.ERROR]
     if not cases:
-        raise EvalFileError([f"{path}: There are no cases in it." for path in files])
+        raise EvalFileError([*map(str, not_run), *(f"{path}: There are no cases to run in it." for path in files)])
     arms = make_arms(request.arms or (WITH, WITHOUT, *request.versions), _dirs(request.dirs, cases), request.versions)
     usable, skipped = usable_cases(cases, arms, judged=request.judged, pattern=request.pattern)
     trials = plan_trials(usable, arms, request.runs, request.settings, judged=request.judged)
@@ -109,8 +110,8 @@ def prepare(request: Request) -> Prepared:
         tuple(usable),
         tuple(arm for arm in arms if arm.name in with_trials),
         tuple(trials),
-        tuple(skipped),
-        tuple(notes),
+        (*not_run, *skipped),
+        tuple(note for note in notes if note.severity is not Severity.ERROR),
     )
 
 

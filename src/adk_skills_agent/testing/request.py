@@ -114,7 +114,7 @@ class ModelRequest:
         """Every tool result in the history, in order."""
         return [response for content in self.contents for response in _responses(content)]
 
-    @property
+    @cached_property
     def skills(self) -> list[str]:
         """The skills the request tells of, by name: what a tool allows for a skill's name, and what a list holds."""
         found: list[str] = []

@@ -11,6 +11,7 @@ from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.ledger import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, run_trials
 from adk_skills_agent.evals.run.trial import TrialSettings
+from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.testing import GeminiServer, Rule, RuleModel, When, call, say
 from evals.eval_folders import make_skill
 
@@ -55,9 +56,10 @@ async def carry_out(
     judge: Judge | None = None,
     timeout: float = 60.0,
     settings: dict[str, Any] | None = None,
+    policy: SandboxPolicy | str = "trusted",
     **more: Any,
 ) -> RunState:
-    agents = Agents(server.model(), policy="trusted")
+    agents = Agents(server.model(), policy=policy)
     try:
         with Ledger(out, resume=resume) as ledger:
             shared = TrialSettings(agents, judge, timeout, **(settings or {}))

@@ -16,6 +16,7 @@ from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.run.ledger import read_rows
 from adk_skills_agent.evals.run.schedule import RunState, Stopped
 from adk_skills_agent.evals.summary import summarise
+from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, When, call, say
 from evals.eval_folders import judge_model, make_skill
 from evals.run.running import CASES, LOADS_AND_REPORTS, a_plan, carry_out
@@ -300,3 +301,39 @@ async def test_the_results_are_written_for_people_viewers_and_ci(tmp_path: Path)
     failure = suites["with_skill"].find(".//failure")
     assert failure is not None
     assert "of 3 runs passed" in failure.get("message", "")
+
+
+async def test_a_sandbox_that_does_not_work_is_no_result_of_the_agent(tmp_path: Path) -> None:
+    scripts = make_skill(tmp_path / "skills") / "scripts"
+    scripts.mkdir()
+    (scripts / "go.py").write_text("print(1)")
+    runs = RuleModel(
+        [
+            Rule(call("load_skill", skill_name="reporter"), When(skills=("reporter",))),
+            Rule(
+                call("run_skill_script", skill_name="reporter", file_path="scripts/go.py"), When(skills=("reporter",))
+            ),
+        ],
+        otherwise=say("REPORT"),
+    )
+    prepared = a_plan(tmp_path, runs=1, pattern="totals", arms=("with_skill",))
+    no_such_level = SandboxPolicy(isolation="seccomp", min_isolation="seccomp", network=Network.allow("example.org"))
+    with GeminiServer(runs) as server:
+        state = await carry_out(prepared, server, tmp_path / "out", policy=no_such_level)
+    (result,) = state.results.values()
+    assert (result.passed, result.error["kind"]) == (None, "sandbox")
+
+
+async def test_an_outage_in_the_middle_fails_few_trials_however_many_run_at_once(tmp_path: Path) -> None:
+    prepared = a_plan(tmp_path, runs=25)
+    answers = iter(range(10**6))
+
+    def then_down(request: ModelRequest) -> Answer | Refusal:
+        return say("I cannot help.") if next(answers) < 30 else Refusal(403, "PERMISSION_DENIED", "no more")
+
+    with GeminiServer(RuleModel([Rule(then_down)])) as server:  # type: ignore[arg-type]
+        state = await carry_out(prepared, server, tmp_path / "out", parallel=8)
+    assert state.stopped is Stopped.OUTAGE
+    unmeasured = [result for result in state.results.values() if not result.measured]
+    assert 3 <= len(unmeasured) <= 8 + 2
+    assert len(state.results) - len(unmeasured) == 30

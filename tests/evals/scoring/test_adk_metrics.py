@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -48,6 +50,18 @@ def test_a_metric_without_criterion_takes_its_own_threshold() -> None:
     assert (result.overall_score, result.overall_eval_status) == (0.5, EvalStatus.FAILED)
 
 
+def test_the_reason_and_the_figures_are_in_the_result() -> None:
+    actual = invocations(invocation("a", "x"), invocation("b", "load_skill"))
+    expected = invocations(invocation("a", "x", "y"), invocation("b", "load_skill"))
+    result = metrics.tool_invocation_score(metric("x"), actual, expected)
+    first, second = result.per_invocation_results
+    assert [(r.rubric_id, r.rationale, r.score) for r in first.rubric_scores or ()] == [("why", "Not called: y.", 0.5)]
+    assert second.rubric_scores is None
+    assert result.overall_rubric_scores is None
+    result = metrics.skill_trigger_score(metric("x", skills=["csv"]), actual, expected)
+    assert [(r.rubric_id, r.score) for r in result.overall_rubric_scores or ()] == [("precision", 0.0), ("recall", 0.0)]
+
+
 def test_the_results_are_of_the_invocations_given() -> None:
     actual, expected = invocations(invocation("a", "x")), invocations(invocation("a", "x"))
     before = copy.deepcopy((actual, expected))
@@ -62,3 +76,9 @@ def test_the_dotted_paths_of_a_config_lead_to_our_functions() -> None:
         assert getattr(metrics, name).__module__ == "adk_skills_agent.evals.adk_metrics"
     with pytest.raises(AttributeError, match="no attribute 'other_score'"):
         _ = metrics.other_score
+
+
+def test_scoring_needs_no_google_adk() -> None:
+    code = "import sys; from adk_skills_agent.evals.metrics import table, confusion; print('google.adk' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"

@@ -55,6 +55,7 @@ def read(reader: FieldReader, document: Node, skill: str | None) -> list[EvalCas
                 node,
                 "scenario-not-run",
                 f"Case {case.eval_id!r} has a conversation_scenario, which needs a simulated user: use adk eval.",
+                Severity.ERROR,
             )
             continue
         if not case.conversation:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.errors import ErrorCode, SandboxError
 from adk_skills_agent.evals.model_errors import is_of_the_service, sentence_of
 from adk_skills_agent.evals.run.agent import Activations
 from adk_skills_agent.evals.trace import OutputFile, Trace, Turn, from_events
@@ -88,7 +88,16 @@ async def converse(
         output_files=await _outputs(artifacts, session_id, {file.name for file in case.files}),
         activated=activated,
     )
-    return Conversation(trace, spent, error)
+    return Conversation(trace, spent, error or _sandbox_error(trace))
+
+
+def _sandbox_error(trace: Trace) -> tuple[str, str] | None:
+    """What a script tool said of the sandbox itself: the agent cannot help it, so it is no result of the agent."""
+    for call in trace.calls:
+        response = call.response or {}
+        if response.get("error_code") in (ErrorCode.SANDBOX_ERROR, ErrorCode.SANDBOX_UNAVAILABLE):
+            return "sandbox", str(response.get("error") or response["error_code"])
+    return None
 
 
 async def _say(runner: Runner, session_id: str, text: str, seconds: dict[str, float]) -> None:

@@ -86,10 +86,17 @@ async def run_trials(
     state.resumed = len(finished)
     waiting = deque(trial for trial in trials if trial.key not in finished)
     failures = 0
+    ended = asyncio.Condition()
+
+    async def may_start() -> bool:
+        """After a trial that could not be measured, one at a time until one can: an outage fails few, not many."""
+        async with ended:
+            await ended.wait_for(lambda: state.stopped is not None or not failures or not state.running)
+        return bool(waiting) and state.stopped is None
 
     async def work() -> None:
         nonlocal failures
-        while waiting and state.stopped is None:
+        while await may_start():
             if budget_usd is not None and _would_cost(state) > budget_usd:
                 state.stopped = Stopped.BUDGET
                 return
@@ -104,10 +111,12 @@ async def run_trials(
             state.results[trial.key] = result
             failures = 0 if result.measured else failures + 1
             if not result.measured:
-                state.last_error = result.error["message"]
+                state.last_error = f"the {result.error['kind']} cannot be used: {result.error['message']}"
             if failures >= OUTAGE_TRIALS:
                 state.stopped = Stopped.OUTAGE
             on_change(state, result)
+            async with ended:
+                ended.notify_all()
 
     try:
         async with asyncio.TaskGroup() as group:

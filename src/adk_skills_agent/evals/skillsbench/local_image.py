@@ -31,6 +31,7 @@ from adk_skills_agent.evals.skillsbench.layer_store import NewLayer, has_layer, 
 from adk_skills_agent.evals.skillsbench.local_run import PATH, Command, Layers, Limits, run_in_layers
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
+from adk_skills_agent.evals.skillsbench.verifier_tools import uv_programs
 
 _SHELL = ("/bin/sh", "-c")
 _LOCK_FILE = "/run/adk-skills/locked.txt"
@@ -39,6 +40,7 @@ _NOTHING_TO_DO = frozenset(
 )
 _ROOT_USERS = frozenset(("root", "0", "root:root", "0:0"))
 _LAST_CHARACTERS = 3000
+_UV_IMAGE = "ghcr.io/astral-sh/uv"
 
 
 _PLACE = """set -e
@@ -148,7 +150,7 @@ def _check(task: Task, instructions: tuple[Instruction, ...]) -> None:
         if instruction.keyword == "USER" and instruction.value not in _ROOT_USERS:
             raise NotInterpretable(f"{where}: local mode runs as root of the box, not as {instruction.value!r}.")
         if instruction.keyword in {"COPY", "ADD"}:
-            if "from" in instruction.flags:
+            if "from" in instruction.flags and not _copies_uv(instruction):
                 raise NotInterpretable(f"{where}: local mode cannot copy from another image.")
             if any("://" in word or word.startswith("git@") for word in instruction.words):
                 raise NotInterpretable(f"{where}: local mode adds no files from the network.")
@@ -294,9 +296,14 @@ class _Builder:
         into = str(PurePosixPath(state.workdir, target)) + (
             "/" if target.endswith("/") or target in {".", "./"} else ""
         )
-        found = await asyncio.to_thread(
-            find_sources, self.task.environment, sources, with_skills=self.with_skills, line=instruction.line
-        )
+        if "from" in instruction.flags:
+            programs = await uv_programs(self.store)
+            found = [Source(programs / source.lstrip("/"), folder=False) for source in sources]
+            state.notes.append(f"uv is that of PyPI here, not that of {instruction.flags['from']}.")
+        else:
+            found = await asyncio.to_thread(
+                find_sources, self.task.environment, sources, with_skills=self.with_skills, line=instruction.line
+            )
         documents = {document.name: document.text for document in instruction.heredocs}
         contents = await asyncio.to_thread(digest_of, found)
         key = layer_key(state.key, into, repr(instruction.flags), repr(documents), contents)
@@ -333,6 +340,12 @@ class _Builder:
 
     def _left(self) -> float:
         return max(1.0, self.deadline - time.monotonic())
+
+
+def _copies_uv(instruction: Instruction) -> bool:
+    """The one image that is known by what it holds: nothing but these two programs."""
+    image = instruction.flags["from"].partition("@")[0].partition(":")[0]
+    return image == _UV_IMAGE and set(instruction.words[:-1]) <= {"/uv", "/uvx"}
 
 
 def _packed(sources: Sequence[Source], documents: Mapping[str, str]) -> bytes:

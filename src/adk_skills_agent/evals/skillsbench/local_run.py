@@ -37,6 +37,8 @@ _CAPABILITIES = (
     *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"),
     *("CAP_SETPCAP", "CAP_SETFCAP", "CAP_NET_BIND_SERVICE", "CAP_AUDIT_WRITE"),
 )
+_SOCKETS = (seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK)
+"""Netlink as in a container: groupadd and useradd, which packages call, stop when they are refused an audit socket."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -239,7 +241,7 @@ def _order(
 
     store = opened(layers.store)
     namespace = opened(Path(users.namespace), os.O_RDONLY)
-    filter_file = memory(seccomp.program(platform.machine(), seccomp.NAMESPACES))
+    filter_file = memory(seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=_SOCKETS))
     files = dict(command.files)
     env = {"PATH": PATH, "HOME": "/root", "TERM": "dumb", **command.env}
     if command.network:
