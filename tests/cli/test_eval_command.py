@@ -260,3 +260,22 @@ def test_a_model_out_of_reach_stops_the_run_with_exit_code_2(project: Path) -> N
     assert re.search(
         r"stopped: the model cannot be used: .*; [34] of 9 trials are done .*, --resume continues", done.stderr
     )
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    repository = Path(__file__).resolve().parents[2]
+    (tmp_path / "examples").symlink_to(repository / "examples")
+    page = (repository / "docs/evaluate-a-skill.md").read_text()
+    command = re.search(r"^adk-skills eval ([^\n]*--out run-1 [^\n]*\n[^\n]*)\nls", page, re.MULTILINE)
+    shown = re.search(r"^The second command prints\n\n```text\n(.*?)```", page, re.MULTILINE | re.DOTALL)
+    assert command is not None
+    assert shown is not None
+
+    def without_times(text: str) -> list[str]:
+        return [re.sub(r" +[\d.]+ s +", " T ", line) for line in text.splitlines() if not line.startswith("results: ")]
+
+    done = start(tmp_path, *command[1].replace("\\\n", " ").split())
+    printed, page_lines = without_times(done.stdout), without_times(shown[1])
+    printed[0] = page_lines[0] = re.sub(" +", " ", printed[0])  # columns are as wide as their times
+    assert printed == page_lines

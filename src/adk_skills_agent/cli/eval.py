@@ -76,6 +76,7 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     help="Pass rate below which the exit code is 1.",
 )
 @click.option("--out", default="adk-skills-eval", show_default=True, type=a_path, help="Folder of the results.")
+@click.option("--workspace", default=None, type=a_path, help="Folder for the results in agentskills' layout, too.")
 @click.option("--resume", is_flag=True, help="Continue the results in --out: only what is missing is run.")
 @click.option("--dry-run", is_flag=True, help="Check every file and print the plan; nothing is run or written.")
 @json_option
@@ -99,6 +100,7 @@ def command(
     judge_price: str | None,
     fail_under: float,
     out: Path,
+    workspace: Path | None,
     resume: bool,
     dry_run: bool,
     as_json: bool,
@@ -161,6 +163,7 @@ def command(
                 judge_price=judge_price,
                 fail_under=fail_under,
                 out=out,
+                workspace=workspace,
                 resume=resume,
                 as_json=as_json,
             ),

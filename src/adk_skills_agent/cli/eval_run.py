@@ -28,6 +28,7 @@ from adk_skills_agent.evals.run.ledger import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
 from adk_skills_agent.evals.run.trial import TrialSettings
 from adk_skills_agent.evals.summary import Summary, summarise
+from adk_skills_agent.evals.workspace import write_workspace
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
@@ -56,6 +57,7 @@ class Options:
     judge_price: str | None
     fail_under: float
     out: Path
+    workspace: Path | None
     resume: bool
     as_json: bool
 
@@ -76,7 +78,9 @@ def run_eval(prepared: Prepared, options: Options) -> int:
         price, judge_price = _prices(options)
         ledger = stack.enter_context(Ledger(options.out, resume=options.resume))
         base = agent_named(options.agent) if options.agent else None
-        agents = Agents(stack.enter_context(named_model(options.model)) if options.model else None, base, options.policy)
+        agents = Agents(
+            stack.enter_context(named_model(options.model)) if options.model else None, base, options.policy
+        )
         judge = None
         if options.judge:
             judge = Judge(
@@ -105,6 +109,9 @@ def run_eval(prepared: Prepared, options: Options) -> int:
         )
         content = benchmark(summary, prepared.trials, state, facts)
         written = [ledger.path, *write_outputs(options.out, content, summary, facts), *_report(options.out)]
+        if options.workspace is not None:
+            write_workspace(options.out, options.workspace)
+            written.append(options.workspace)
     if options.as_json:
         print_json(content)
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from google.adk.agents import LlmAgent
+
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.run.agent import Agents
@@ -57,9 +59,10 @@ async def carry_out(
     timeout: float = 60.0,
     settings: dict[str, Any] | None = None,
     policy: SandboxPolicy | str = "trusted",
+    base: LlmAgent | None = None,
     **more: Any,
 ) -> RunState:
-    agents = Agents(server.model(), policy=policy)
+    agents = Agents(server.model(), base, policy=policy)
     try:
         with Ledger(out, resume=resume) as ledger:
             shared = TrialSettings(agents, judge, timeout, **(settings or {}))

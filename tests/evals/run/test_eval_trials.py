@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from google.adk.agents import LlmAgent
 
+from adk_skills_agent.adk import SkillToolset
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
@@ -16,6 +18,7 @@ from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.run.ledger import read_rows
 from adk_skills_agent.evals.run.schedule import RunState, Stopped
 from adk_skills_agent.evals.summary import summarise
+from adk_skills_agent.evals.workspace import write_workspace
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, When, call, say
 from evals.eval_folders import judge_model, make_skill
@@ -130,6 +133,13 @@ cases:
     with GeminiServer(model) as server:
         state = await carry_out(prepared, server, tmp_path / "out")
     assert table(prepared, state) == {("copy", "with_skill"): (1, 1), ("copy", "without_skill"): (0, 1)}
+    assert write_workspace(tmp_path / "out", tmp_path / "workspace") == 2  # C46
+    here = tmp_path / "workspace/eval-copy/with_skill/run-1"
+    assert (here / "outputs/report.md").read_text() == "NORTH,1"
+    assert json.loads((here / "grading.json").read_text())["summary"] == {
+        "passed": 1, "failed": 0, "total": 1, "pass_rate": 1.0,
+    }  # fmt: skip
+    assert set(json.loads((here / "timing.json").read_text())) == {"total_tokens", "duration_ms"}
     row = next(row for row in read_rows(tmp_path / "out/trials.jsonl") if row["arm"] == "with_skill")
     assert row["trace"]["output_files"]["report.md"] == {"size": 7, "text": "NORTH,1"}
     assert row["trace"]["turns"][0]["user_text"] == "Copy it."
@@ -152,17 +162,19 @@ async def test_a_model_that_cannot_be_used_is_an_error_of_the_run_and_stops_it(t
 
 async def test_what_the_agent_does_wrong_is_its_failure(tmp_path: Path) -> None:
     def dawdle(request: ModelRequest) -> Answer:
-        time.sleep(0.2)
-        return call("load_skill", skill_name="reporter") if request.model_turns == 0 else call("list_skills")
+        if request.model_turns == 0:
+            return call("load_skill", skill_name="reporter")
+        time.sleep(4)
+        return say("REPORT")
 
-    slow = RuleModel([Rule(dawdle, times=1_000_000)])
+    slow = RuleModel([Rule(dawdle)])
     prepared = a_plan(tmp_path, runs=1, pattern="totals", arms=("with_skill",))
     with GeminiServer(slow) as server:
-        state = await carry_out(prepared, server, tmp_path / "out", timeout=1.0)
+        state = await carry_out(prepared, server, tmp_path / "out", timeout=3.0)
     (result,) = state.results.values()
     assert (result.passed, result.error["kind"], result.measured) == (False, "timeout", True)
     assert result.scores["tool_args_score"] == 1.0  # what there is counts, and is shown
-    assert result.tool_calls > 1
+    assert result.tool_calls == 1
 
 
 JUDGED = """\
@@ -337,3 +349,27 @@ async def test_an_outage_in_the_middle_fails_few_trials_however_many_run_at_once
     unmeasured = [result for result in state.results.values() if not result.measured]
     assert 3 <= len(unmeasured) <= 8 + 2
     assert len(state.results) - len(unmeasured) == 30
+
+
+async def test_a_tool_that_raises_is_a_failure_of_the_agent_and_its_own_skills_make_room_for_the_arms(
+    tmp_path: Path,
+) -> None:
+    def measure(what: str) -> dict[str, str]:
+        """Measure something."""
+        raise ValueError(f"no scale for {what}")
+
+    elsewhere = make_skill(tmp_path / "elsewhere", "carpenter").parent
+    own = LlmAgent(
+        name="own",
+        model="gemini-2.5-flash",
+        instruction="You are Own.",
+        tools=[measure, SkillToolset.from_dirs([elsewhere])],
+    )
+    prepared = a_plan(tmp_path, runs=1, pattern="totals")
+    with GeminiServer(RuleModel([Rule(call("measure", what="wood"))], otherwise=say("REPORT"))) as server:
+        state = await carry_out(prepared, server, tmp_path / "out", base=own)
+        assert {tuple(request.skills) for request in server.requests} == {("gardener", "reporter"), ("gardener",)}
+        assert all(request.system_text.startswith("You are Own.") for request in server.requests)
+    for result in state.results.values():
+        assert (result.passed, result.error["kind"], result.measured) == (False, "agent", True)
+        assert "no scale for wood" in result.error["message"]

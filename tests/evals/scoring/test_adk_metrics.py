@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import copy
+import statistics
 import subprocess
 import sys
 from typing import Any
 
 import pytest
-from google.adk.evaluation.eval_case import Invocation
+from google.adk.evaluation.eval_case import IntermediateData, Invocation
 from google.adk.evaluation.evaluator import EvalStatus, EvaluationResult
+from google.genai import types
 from google_cases import invocation, metric
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traces import turns
 
 from adk_skills_agent.evals import metrics
-from adk_skills_agent.evals.metrics.table import METRICS
+from adk_skills_agent.evals.metrics.expectation import Expectation
+from adk_skills_agent.evals.metrics.table import METRICS, read_options, score_trace
+from adk_skills_agent.evals.trace import Trace, Turn, from_invocations
 
 
 def invocations(*written: dict[str, Any]) -> list[Invocation]:
@@ -82,3 +89,47 @@ def test_scoring_needs_no_google_adk() -> None:
     code = "import sys; from adk_skills_agent.evals.metrics import table, confusion; print('google.adk' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
+
+
+def as_invocations(drawn: Trace) -> list[Invocation]:
+    return [
+        Invocation(
+            user_content=types.Content(role="user", parts=[types.Part(text=turn.user_text)]),
+            final_response=types.Content(role="model", parts=[types.Part(text=turn.final_text)]),
+            intermediate_data=IntermediateData(
+                tool_uses=[types.FunctionCall(name=one.name, args=dict(one.args)) for one in turn.calls]
+            ),
+        )
+        for turn in drawn.turns
+    ]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(turns, turns), min_size=1, max_size=4), st.floats(0, 1))
+def test_for_any_conversation_google_adk_gets_our_number_and_its_own_mean_of_the_turns_is_the_same(
+    pairs: list[tuple[Turn, Turn]], threshold: float
+) -> None:
+    actual, expected = Trace(tuple(one for one, _ in pairs)), Trace(tuple(one for _, one in pairs))
+    actual = from_invocations(as_invocations(actual))  # without answers, as hand-written data
+    expected = from_invocations(as_invocations(expected))
+    expectation = Expectation(expected, expected.skills_loaded)
+    for name in METRICS:
+        if name == "instruction_adherence_score":
+            continue
+        ours = score_trace(name, actual, expectation, read_options(name, threshold))
+        theirs = getattr(metrics, name)(metric(name, threshold), as_invocations(actual), as_invocations(expected))
+        assert theirs.overall_score == ours.value
+        assert (
+            theirs.overall_eval_status
+            is {
+                True: EvalStatus.PASSED,
+                False: EvalStatus.FAILED,
+                None: EvalStatus.NOT_EVALUATED,
+            }[ours.passed]
+        )
+        assert len(theirs.per_invocation_results) == len(pairs)
+        scored = [one.score for one in theirs.per_invocation_results if one.score is not None]
+        assert (statistics.mean(scored) if scored else None) == theirs.overall_score  # as AgentEvaluator does
+        for one in theirs.per_invocation_results:  # which tells from these whether a low score is a good one
+            if one.score is not None:
+                assert (one.score >= threshold) is (one.eval_status is EvalStatus.PASSED)

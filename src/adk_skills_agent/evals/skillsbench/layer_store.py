@@ -48,15 +48,19 @@ async def new_layer(store: Path, users: UserRange, below: str = "layers") -> Asy
     """An empty layer; it is removed at the end unless it was kept."""
     layer = NewLayer(store, f"{below}/new-{os.getpid()}-{uuid.uuid4().hex[:12]}")
     folder = store / layer.name
-    folder.mkdir(parents=True)
-    folder.chmod(_OPEN_TO_PASS)
-    folder.parent.chmod(_OPEN_TO_PASS)
+    await asyncio.to_thread(_make_open, folder)
     try:
         await _make_owned(folder, users)
         yield layer
     finally:
         if not layer.kept:
             await asyncio.shield(remove_tree(folder, users))
+
+
+def _make_open(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(_OPEN_TO_PASS)
+    folder.parent.chmod(_OPEN_TO_PASS)
 
 
 async def _make_owned(folder: Path, users: UserRange) -> None:

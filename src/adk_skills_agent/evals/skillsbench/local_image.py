@@ -8,7 +8,7 @@ layer; when the layer has to be made again, pip gets those versions and no other
 from __future__ import annotations
 
 import asyncio
-import os
+import posixpath
 import tempfile
 import time
 import uuid
@@ -40,6 +40,7 @@ _NOTHING_TO_DO = frozenset(
 )
 _ROOT_USERS = frozenset(("root", "0", "root:root", "0:0"))
 _LAST_CHARACTERS = 3000
+_OPEN_TO_PASS = 0o711
 _UV_IMAGE = "ghcr.io/astral-sh/uv"
 
 
@@ -89,6 +90,7 @@ async def build_local(
     users: UserRange,
     *,
     with_skills: bool,
+    rebuild: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> BuiltImage:
     """Interpret a task's Dockerfile.
@@ -99,6 +101,7 @@ async def build_local(
         users: Whose ids the files get.
         with_skills: Whether the image has the task's skills where its Dockerfile puts them; without, the copies are
             left out and the folder is missing from what else is copied.
+        rebuild: Whether to make its layers anew, from now on its own: others of the same beginning keep theirs.
         say: Gets a line for each step.
 
     Raises:
@@ -106,19 +109,12 @@ async def build_local(
         BuildError: A step failed, or the task's build time was over.
     """
     started = time.monotonic()
-    text = (task.environment / "Dockerfile").read_text("utf-8", errors="replace")
-    if not with_skills:
-        text = without_skills(text)[0]
-    try:
-        instructions = parse_dockerfile(text)
-    except ConfigError as error:
-        raise NotInterpretable(f"{task.name}: {error.message}") from error
-    _check(task, instructions)
-    (store / "layers").mkdir(parents=True, exist_ok=True)
-    for folder in (store, store / "layers"):
-        folder.chmod(0o711)
+    instructions = await asyncio.to_thread(_read, task, with_skills=with_skills)
+    own = await asyncio.to_thread(_prepared, store, task.name, rebuild=rebuild)
     builder = _Builder(task, store, users, started + task.limits.build_seconds, with_skills, say)
     state = await builder.base(instructions)
+    if own:
+        state.key = layer_key(state.key, own)
     for number, instruction in enumerate(instructions, 1):
         say(f"{task.name}: step {number}/{len(instructions)} {instruction.keyword} {instruction.value[:60]}")
         await builder.step(state, instruction)
@@ -130,6 +126,55 @@ async def build_local(
         notes=tuple(state.notes),
         handle=LocalImage(state.layers),
     )
+
+
+def not_interpretable(task: Task) -> str | None:
+    """Why local mode cannot build a task, as its Dockerfile tells; None when it can try."""
+    try:
+        instructions = _read(task, with_skills=True)
+        base_root.base_of(_image_of(instructions))
+    except NotInterpretable as error:
+        return error.message.removeprefix(f"{task.name}: ")
+    return None
+
+
+def _read(task: Task, *, with_skills: bool) -> tuple[Instruction, ...]:
+    """The instructions, checked before anything is made."""
+    file = task.environment / "Dockerfile"
+    # A task without one is its image as it is.
+    text = file.read_text("utf-8", errors="replace") if file.is_file() else f"FROM {task.settings.image}\n"
+    if not with_skills:
+        text = without_skills(text)[0]
+    try:
+        instructions = parse_dockerfile(text)
+    except ConfigError as error:
+        raise NotInterpretable(f"{task.name}: {error.message}") from error
+    _check(task, instructions)
+    return instructions
+
+
+def _image_of(instructions: tuple[Instruction, ...]) -> str:
+    """The image of FROM; arguments before it count for its line alone."""
+    arguments: dict[str, str] = {}
+    for instruction in instructions:
+        if instruction.keyword == "ARG":
+            arguments.update(environment_pairs(instruction, arguments))
+        if instruction.keyword == "FROM":
+            break
+    return expanded(instruction.value, arguments).split()[0]
+
+
+def _prepared(store: Path, name: str, *, rebuild: bool) -> str:
+    """Make the store's folders; return what sets a task's layers apart once it was built anew, else nothing."""
+    (store / "layers").mkdir(parents=True, exist_ok=True)
+    for name_below in ("rebuilt", "roots"):
+        (store / name_below).mkdir(exist_ok=True)
+    for folder in (store, store / "layers", store / "roots"):
+        folder.chmod(_OPEN_TO_PASS)
+    mark = store / "rebuilt" / name
+    if rebuild:
+        mark.write_text(uuid.uuid4().hex)
+    return mark.read_text() if mark.is_file() else ""
 
 
 def _check(task: Task, instructions: tuple[Instruction, ...]) -> None:
@@ -170,18 +215,10 @@ class _Builder:
     say: Callable[[str], None]
 
     async def base(self, instructions: tuple[Instruction, ...]) -> _State:
-        arguments: dict[str, str] = {}
-        for instruction in instructions:
-            if instruction.keyword == "ARG":  # before FROM, for its line alone
-                arguments.update(environment_pairs(instruction, arguments))
-            if instruction.keyword == "FROM":
-                break
-        image = expanded(instruction.value, arguments).split()[0]
+        image = _image_of(instructions)
         base = base_root.base_of(image)
         notes = [base.note] if base.note else []
         roots = self.store / "roots"
-        roots.mkdir(exist_ok=True)
-        roots.chmod(0o711)
         try:
             await base_root.make_root(base, roots, self.users, self._left())
         except BuildError as error:
@@ -207,7 +244,9 @@ class _Builder:
         elif keyword == "SHELL":
             state.shell = instruction.json_form or state.shell
         elif keyword == "WORKDIR":
-            state.workdir = os.path.normpath(PurePosixPath(state.workdir, expanded(instruction.value, state.variables)))
+            state.workdir = posixpath.normpath(
+                posixpath.join(state.workdir, expanded(instruction.value, state.variables))
+            )
             await self._shell_layer(state, f'mkdir -p "{state.workdir}"', cwd="/")
         elif keyword == "RUN":
             await self._run(state, instruction)
