@@ -19,6 +19,7 @@ COMMANDS = (
     "search",
     "run",
     "eval",
+    "bench",
     "trust",
     "approvals",
     "usage",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
-from adk_skills_agent.cli.sources import a_path, dirs_option, json_option
+from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.errors import ConfigError, EvalFileError
 from adk_skills_agent.sandbox.presets import PRESETS
 
@@ -32,7 +32,14 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
 
 @click.command("eval", epilog=EXAMPLES)
 @click.argument("targets", nargs=-1, required=True, type=a_path)
-@dirs_option
+@click.option(
+    "--dir",
+    "-d",
+    "dirs",
+    multiple=True,
+    type=a_path,
+    help="Folder of skills the agent has (repeatable). The skills in whose folders the cases lie come by themselves.",
+)
 @click.option("--skill", default=None, help="The skill the cases are about, whatever the files say.")
 @click.option(
     "--model",
@@ -131,6 +138,7 @@ def command(
             "judge_samples": judge_samples if judged else None,
             "policy": policy,
         },
+        private=(out, *([workspace] if workspace is not None else ())),
     )
     try:
         prepared = prepare(request)

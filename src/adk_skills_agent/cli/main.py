@@ -32,6 +32,7 @@ COMMANDS = (
     "search",
     "run",
     "eval",
+    "bench",
     "trust",
     "approvals",
     "usage",

@@ -40,7 +40,9 @@ Rationale: <one or two sentences: the evidence, or what is missing>
 Verdict <the property's ID>: yes or no
 """
 
-_VERDICT = re.compile(r"^[\W_]*verdict[\W_]+(?P<id>{key}-\d+)[\W_]+(?P<answer>yes|no)\b", re.IGNORECASE | re.MULTILINE)
+_VERDICT = re.compile(
+    r"^[^a-z0-9\n]*verdict[^a-z0-9\n]+(?P<id>{key}-\d+)[^a-z0-9\n]+(?P<answer>yes|no)\b", re.IGNORECASE | re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Request:
         pattern: Only cases whose id holds this, or fits it.
         judged: Whether there is a judge.
         settings: What else a result depends on: the names of the models, say.
+        private: Files and folders that agents must not see, should they lie in a skill: the results.
     """
 
     targets: tuple[Path, ...]
@@ -43,6 +44,7 @@ class Request:
     pattern: str = ""
     judged: bool = True
     settings: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    private: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ def prepare(request: Request) -> Prepared:
     not_run = [note for note in notes if note.severity is Severity.ERROR]
     if not cases:
         raise EvalFileError([*map(str, not_run), *(f"{path}: There are no cases to run in it." for path in files)])
-    arms = make_arms(request.arms or (WITH, WITHOUT, *request.versions), _dirs(request.dirs, cases), request.versions)
+    names = request.arms or (WITH, WITHOUT, *request.versions)
+    arms = make_arms(names, _dirs(request.dirs, cases), request.versions, request.private)
     usable, skipped = usable_cases(cases, arms, judged=request.judged, pattern=request.pattern)
     trials = plan_trials(usable, arms, request.runs, request.settings, judged=request.judged)
     with_trials = {trial.arm.name for trial in trials}

@@ -15,9 +15,11 @@ from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
 from adk_skills_agent.evals.preparation import Prepared
 from adk_skills_agent.evals.prices import Price
+from adk_skills_agent.evals.run.grading import judge_context
 from adk_skills_agent.evals.run.ledger import read_rows
 from adk_skills_agent.evals.run.schedule import RunState, Stopped
 from adk_skills_agent.evals.summary import summarise
+from adk_skills_agent.evals.trace import OutputFile, Trace
 from adk_skills_agent.evals.workspace import write_workspace
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, When, call, say
@@ -160,17 +162,18 @@ async def test_a_model_that_cannot_be_used_is_an_error_of_the_run_and_stops_it(t
     assert summarise(prepared.trials, state.results).pass_rate("with_skill") == 1.0
 
 
+@pytest.mark.slow
 async def test_what_the_agent_does_wrong_is_its_failure(tmp_path: Path) -> None:
     def dawdle(request: ModelRequest) -> Answer:
         if request.model_turns == 0:
             return call("load_skill", skill_name="reporter")
-        time.sleep(4)
+        time.sleep(12)
         return say("REPORT")
 
     slow = RuleModel([Rule(dawdle)])
     prepared = a_plan(tmp_path, runs=1, pattern="totals", arms=("with_skill",))
     with GeminiServer(slow) as server:
-        state = await carry_out(prepared, server, tmp_path / "out", timeout=3.0)
+        state = await carry_out(prepared, server, tmp_path / "out", timeout=10.0)
     (result,) = state.results.values()
     assert (result.passed, result.error["kind"], result.measured) == (False, "timeout", True)
     assert result.scores["tool_args_score"] == 1.0  # what there is counts, and is shown
@@ -373,3 +376,47 @@ async def test_a_tool_that_raises_is_a_failure_of_the_agent_and_its_own_skills_m
     for result in state.results.values():
         assert (result.passed, result.error["kind"], result.measured) == (False, "agent", True)
         assert "no scale for wood" in result.error["message"]
+
+
+async def test_a_skill_that_a_user_names_counts_as_loaded(tmp_path: Path) -> None:
+    cases = "skill: reporter\ncases:\n  - {id: named, prompt: $reporter go on., should_trigger: true}\n"
+    prepared = a_plan(tmp_path, cases, runs=2)
+    with GeminiServer(RuleModel([], otherwise=say("REPORT"))) as server:
+        state = await carry_out(prepared, server, tmp_path / "out")
+    assert [(result.passed, result.skills_loaded) for result in state.results.values()] == [(True, ("reporter",))] * 2
+
+
+async def test_a_skill_named_in_another_spelling_is_still_absent_from_the_arm_without(tmp_path: Path) -> None:
+    prepared = a_plan(tmp_path, CASES.replace("skill: reporter", "skill: Reporter"), runs=1, pattern="totals")
+    with GeminiServer(LOADS_AND_REPORTS) as server:
+        state = await carry_out(prepared, server, tmp_path / "out")
+    assert table(prepared, state) == {("totals", "with_skill"): (1, 1), ("totals", "without_skill"): (0, 1)}
+
+
+async def test_results_that_are_written_into_the_skill_change_nothing_and_are_not_seen(tmp_path: Path) -> None:
+    out = make_skill(tmp_path / "skills") / "results"
+    make_skill(tmp_path / "skills", "gardener")
+    prepared = a_plan(tmp_path, runs=1, private=(out,))
+    with GeminiServer(LOADS_AND_REPORTS) as server:
+        await carry_out(prepared, server, out)
+        again = a_plan(tmp_path, runs=1, private=(out,))
+        state = await carry_out(again, server, out, resume=True)
+    assert state.resumed == len(prepared.trials)
+    assert again.arms[0].catalog.load_skill("reporter").files() == ()
+
+
+def test_a_version_of_no_skill_there_is_is_refused(tmp_path: Path) -> None:
+    other = make_skill(tmp_path / "other", "carpenter")
+    with pytest.raises(ConfigError, match="holds carpenter; no skill to compare with is called so"):
+        a_plan(tmp_path, versions={"old": other})
+    with pytest.raises(ConfigError, match="there is no skill in"):
+        a_plan(tmp_path, versions={"old": tmp_path / "out"})
+
+
+def test_the_judge_is_told_of_the_files_that_were_left_and_of_what_is_not_shown(tmp_path: Path) -> None:
+    (trial, *_) = a_plan(tmp_path, JUDGED, runs=1, judged=True).trials
+    files = {f"f{number:02}": OutputFile.of(b"\xff") for number in range(25)} | {"a": OutputFile.of(b"x" * 9_000)}
+    told = judge_context(trial, Trace((), files))
+    assert "File left by the agent: a (9,000 bytes; its first 8,000 characters): xxx" in told
+    assert "f03 (1 bytes; not shown)" in told
+    assert told.endswith("The agent left 6 more files, which are not shown.")

@@ -87,7 +87,8 @@ def test_below_the_heading_prompt_is_the_prompt_up_to_a_role(tmp_path: Path) -> 
     task = read_task(
         benchflow(
             tmp_path / "t",
-            "---\nversion: 1\n---\nintro\n\n## prompt\n\nDo.\n\n```\n## role:no\n```\n\n## More\n\n## role:critic\nBe.\n",
+            "---\nversion: 1\n---\nintro\n\n## prompt\n\nDo.\n\n```\n## role:no\n```\n\n"
+            "## More\n\n## role:critic\nBe.\n",
         )
     )
     assert task.instruction == "Do.\n\n```\n## role:no\n```\n\n## More\n"

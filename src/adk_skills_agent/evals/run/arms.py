@@ -22,8 +22,24 @@ ANSWERS = ("evals", "eval_queries.json")
 class SkillsUnderTest(SkillsView):
     """A catalog whose skills hide their eval cases: an agent that reads the expected answers proves nothing."""
 
+    def __init__(self, source: CatalogReader, private: Sequence[Path] = ()) -> None:
+        super().__init__(source, include_disabled=True)
+        self._private = tuple(private)
+        self._shown: dict[str, tuple[Skill, Skill]] = {}
+
     def _load(self, entry: IndexedSkill) -> Skill:
-        return super()._load(entry).excluding(ANSWERS)
+        whole = super()._load(entry)
+        made_from, shown = self._shown.get(entry.location, (None, whole))
+        if made_from is not whole:  # a new object would read the skill anew
+            shown = whole.excluding(unseen(Path(whole.skill_dir), self._private))
+            self._shown[entry.location] = whole, shown
+        return shown
+
+
+def unseen(skill: Path, private: Sequence[Path]) -> tuple[str, ...]:
+    """What no agent may see of a skill, relative to its folder: the cases, and results that are written into it."""
+    inside = (path for path in map(Path.resolve, private) if path.is_relative_to(skill.resolve()))
+    return (*ANSWERS, *(str(path.relative_to(skill.resolve())) for path in inside))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +73,39 @@ class Arm:
 
     def _version(self, name: str) -> str:
         if name not in self._digests:
-            self._digests[name] = FolderVersion(str(self.catalog.load_skill(name).skill_dir), name, ANSWERS).now()
+            skill = self.catalog.load_skill(name)
+            self._digests[name] = FolderVersion(str(skill.skill_dir), name, skill.without).now()
         return self._digests[name]
 
 
-def make_arms(names: Sequence[str], dirs: Sequence[Path], versions: Mapping[str, Path]) -> list[Arm]:
+def make_arms(
+    names: Sequence[str], dirs: Sequence[Path], versions: Mapping[str, Path], private: Sequence[Path] = ()
+) -> list[Arm]:
     """The arms of a run.
 
     Args:
         names: ``with_skill``, ``without_skill`` and names of versions, in the order in which they are shown.
         dirs: Where the skills are.
         versions: Name to the folder of another version of a skill; it takes the place of the skill of its name.
+        private: Files and folders that agents must not see, should they lie in a skill: the results.
 
     Raises:
-        ConfigError: A name is unknown or given twice, or the folder of a version holds no skill.
+        ConfigError: A name is unknown or given twice, or the folder of a version holds no skill of the names there are.
     """
     arms = []
     for name in names:
         if name in (WITH, WITHOUT):
-            arms.append(Arm(name, _catalog(dirs), has_skill=name == WITH))
+            arms.append(Arm(name, _catalog(dirs, private), has_skill=name == WITH))
         elif name in versions:
             folder = versions[name]
-            if not list(_catalog([folder])):
+            found = list(_catalog([folder], private))
+            if not found:
                 raise ConfigError(f"Version {name!r}: there is no skill in {folder}. Give the folder of the SKILL.md.")
-            arms.append(Arm(name, _catalog([folder, *dirs])))
+            if not set(found) & set(_catalog(dirs, private)):
+                raise ConfigError(
+                    f"Version {name!r}: {folder} holds {', '.join(found)}; no skill to compare with is called so."
+                )
+            arms.append(Arm(name, _catalog([folder, *dirs], private)))
         else:
             raise ConfigError(
                 f"There is no arm {name!r}. Take {WITH}, {WITHOUT}, or name a version: --version {name}=DIR."
@@ -90,8 +115,8 @@ def make_arms(names: Sequence[str], dirs: Sequence[Path], versions: Mapping[str,
     return arms
 
 
-def _catalog(dirs: Sequence[Path]) -> CatalogReader:
+def _catalog(dirs: Sequence[Path], private: Sequence[Path]) -> CatalogReader:
     # No cache on the disk, and never looked at again: what is measured must not change in the middle.
     registry = SkillsRegistry(RegistryConfig(cache=False, refresh_interval=float("inf")))
     registry.discover(dirs)
-    return SkillsUnderTest(registry, include_disabled=True)
+    return SkillsUnderTest(registry, private)

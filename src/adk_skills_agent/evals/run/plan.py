@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -106,7 +106,9 @@ def usable_cases(
                 f"Case {case.id!r} expects nothing that can be measured{why}. It is not run.",
             )
         else:
-            usable[case.id] = case
+            # As the catalog spells them: they are compared with what the agent loads, and hidden by name.
+            names = tuple(arms[0].catalog.get_metadata(name).name for name in case.skills)
+            usable[case.id] = replace(case, skills=names)
     return list(usable.values()), skipped
 
 

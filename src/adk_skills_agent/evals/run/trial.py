@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.model_errors import sentence_of
 from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.conversation import converse
@@ -45,10 +47,18 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
     """Run a trial and score it.
 
     Returns:
-        Its row for ``trials.jsonl``. Whatever fails in it is in the row; nothing is raised but what ends the program.
+        Its row for ``trials.jsonl``. Whatever fails in the conversation or the judging is in the row.
+
+    Raises:
+        ConfigError: The agent cannot be made.
     """
     begun, started = time.perf_counter(), datetime.now(UTC)
-    agent, activations, available = settings.agents.make(trial)
+    try:
+        agent, activations, available = settings.agents.make(trial)
+    except SkillsError:
+        raise
+    except Exception as failure:
+        raise ConfigError(f"The agent cannot be made: {sentence_of(failure)}") from failure
     session = f"{trial.run}-{trial.arm.name}-{trial.case.id}"
     went = await converse(trial.case, agent, activations, session, settings.timeout)
     error = {"kind": went.error[0], "message": went.error[1]} if went.error else None

@@ -59,7 +59,7 @@ class AdkAgent(BenchAgent):
     """
 
     model: BaseLlm
-    name: str = ADK  # type: ignore[misc]  # a field here, an annotation there
+    name: str = ADK
 
     async def work(self, task: Task, box: TaskBox, assignment: Assignment) -> Worked:
         """Say the instruction, word for word, and let the agent work."""
@@ -103,9 +103,7 @@ class AdkAgent(BenchAgent):
         agent = LlmAgent(
             name="assistant",
             model=self.model,
-            static_instruction=_STEPS.format(
-                numbered="\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
-            ),
+            instruction=_STEPS.format(numbered="\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))),
             tools=tools,
             generate_content_config=_settings(self.model, assignment.trial),
         )

@@ -1,4 +1,4 @@
-"""Who works on a task: the reference solution, nobody, or a google-adk agent (``adk_agent.py``), through one interface."""
+"""Who works on a task: the reference solution, nobody, or a google-adk agent (``adk_agent.py``)."""
 
 from __future__ import annotations
 

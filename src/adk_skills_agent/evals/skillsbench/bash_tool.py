@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from google.adk.tools import BaseTool
+from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
 from adk_skills_agent.errors import SandboxError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 10_000
 COMMAND_SECONDS = 300.0
 """Of one command (S0-131)."""
+_LONGEST_ARGUMENT = 100_000
+"""Bytes; the kernel takes 128 KiB, and a command with a whole file in it may be longer."""
 CUT = "... (truncated)"
 
 
@@ -62,8 +64,11 @@ class BashTool(BaseTool):
         command = args.get("command")
         if not isinstance(command, str) or not command.strip() or "\0" in command:
             return {"error_code": "INVALID_ARGUMENTS", "error": "Give the command to run as the text `command`."}
+        data = command.encode("utf-8", "surrogatepass")
+        short = len(data) < _LONGEST_ARGUMENT
+        argv, stdin = (("bash", "-c", command), None) if short else (("bash", "-s"), data)
         try:
-            ran = await self._box.run(("bash", "-s"), seconds=self._seconds, phase=self._phase, stdin=_script(command))
+            ran = await self._box.run(argv, seconds=self._seconds, phase=self._phase, stdin=stdin)
         except SandboxError as error:
             return {"error_code": "SANDBOX_ERROR", "error": error.message}
         output = ran.text
@@ -72,14 +77,6 @@ class BashTool(BaseTool):
         if ran.timed_out:
             output += f"\nThe command was ended after {self._seconds:g} seconds."
         return {"exit_code": _code(ran.exit_code, timed_out=ran.timed_out), "output": output}
-
-
-def _script(command: str) -> bytes:
-    """The command as bash reads it whole before it runs it, so that a command of any length can be given.
-
-    What the command itself reads from its standard input is empty.
-    """
-    return f"{{\n{command}\n}} </dev/null\n".encode("utf-8", "surrogatepass")
 
 
 def _code(code: int | None, *, timed_out: bool) -> int:

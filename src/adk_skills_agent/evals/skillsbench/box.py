@@ -30,6 +30,10 @@ class NotInterpretable(BuildError):
     """The Dockerfile has something that local mode cannot do; another mode may."""
 
 
+class MissingSource(BuildError):
+    """The Dockerfile copies what is not in the task's environment folder; no mode can build it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """What one command in a box did.

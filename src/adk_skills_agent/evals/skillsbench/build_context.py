@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from adk_skills_agent.evals.skillsbench.box import BuildError
+from adk_skills_agent.evals.skillsbench.box import MissingSource
 
 _NEVER_COPIED = ("Dockerfile", ".dockerignore")
 _PIECE = 1 << 20
@@ -43,9 +43,9 @@ class Source:
             below = here.relative_to(self.path)
             if here == self.path:
                 folders[:] = [name for name in folders if name not in self.without]
-                files = [name for name in files if name not in self.without]
             folders.sort()
-            for name in sorted([*folders, *files]):
+            left_out = self.without if here == self.path else ()
+            for name in sorted([*folders, *(file for file in files if file not in left_out)]):
                 yield here / name, str(below / name)
 
 
@@ -59,20 +59,24 @@ def find_sources(context: Path, patterns: Sequence[str], *, with_skills: bool, l
         line: Line of the instruction, for errors.
 
     Raises:
-        BuildError: One matches nothing, or leaves the folder.
+        MissingSource: One matches nothing, or leaves the folder.
     """
     found = []
     for pattern in patterns:
         parts = [part for part in pattern.split("/") if part not in {"", "."}]
         if ".." in parts:
-            raise BuildError(f"Line {line} of the Dockerfile copies {pattern!r}, which is outside of the environment.")
+            raise MissingSource(
+                f"Line {line} of the Dockerfile copies {pattern!r}, which is outside of the environment."
+            )
         hits = [(context, ())] if not parts else list(_matches(context, tuple(parts), ()))
         hits = [hit for hit in hits if with_skills or hit[1][:1] != ("skills",)]
         if not hits:
-            raise BuildError(f"Line {line} of the Dockerfile copies {pattern!r}, and the environment has no such file.")
+            raise MissingSource(
+                f"Line {line} of the Dockerfile copies {pattern!r}, and the environment has no such file."
+            )
         for path, names in hits:
             if not _is_inside(path, context):
-                raise BuildError(f"Line {line} of the Dockerfile copies {pattern!r}, a link out of the environment.")
+                raise MissingSource(f"Line {line} of the Dockerfile copies {pattern!r}, a link out of the environment.")
             without = set(_NEVER_COPIED) if not names else set()
             if not with_skills and not names:
                 without.add("skills")
@@ -88,7 +92,7 @@ def digest_of(sources: Sequence[Source]) -> str:
             status = path.lstat()
             total.update(f"{name}\0{stat.S_IFMT(status.st_mode):o}\0{status.st_mode & 0o777:o}\0".encode())
             if stat.S_ISLNK(status.st_mode):
-                total.update(os.readlink(path).encode())
+                total.update(str(path.readlink()).encode())
             elif stat.S_ISREG(status.st_mode):
                 with path.open("rb") as file:
                     while piece := file.read(_PIECE):

@@ -72,9 +72,7 @@ async def _make_owned(folder: Path, users: UserRange) -> None:
             os.chown(folder / name, users.first, users.first)
         return
     # A plain user's folders become the range's by being made anew inside it, below one that is open to all for it.
-    folder.chmod(0o1777)
-    for name in ("top", "scratch"):
-        (folder / name).rmdir()
+    await asyncio.to_thread(_make_shared, folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -85,7 +83,13 @@ async def _make_owned(folder: Path, users: UserRange) -> None:
         await process.wait()
     finally:
         os.close(descriptor)
-    folder.chmod(_OPEN_TO_PASS)
+    await asyncio.to_thread(folder.chmod, _OPEN_TO_PASS)
+
+
+def _make_shared(folder: Path) -> None:
+    folder.chmod(0o1777)
+    for name in ("top", "scratch"):
+        (folder / name).rmdir()
 
 
 def layer_folder(store: Path, key: str) -> Path:

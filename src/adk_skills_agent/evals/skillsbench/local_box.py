@@ -54,6 +54,7 @@ class LocalBox(TaskBox):
         stdin: bytes | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> Ran:
+        """Run in namespaces of its own over the trial's layers."""
         phase = phase or Phase()
         async with self._turn:
             for path, folder in phase.folders:
@@ -74,21 +75,25 @@ class LocalBox(TaskBox):
             )
 
     async def end_processes(self) -> None:
+        """Wait for the command that runs."""
         async with self._turn:  # every command has ended what it started
             return
 
     async def empty(self, path: str) -> None:
+        """Make it empty in the trial's own layer, and hide what is below."""
         async with self._turn:
             self._given.pop(path, None)
             await in_folder(self._users, self._top, "empty", path=path)
 
     async def read(self, path: str, most: int) -> bytes | None:
+        """Read it from the trial's own layer."""
         if not path.startswith(f"{LOGS}/"):
             raise ValueError(f"{path} is not below {LOGS}")
         async with self._turn:
             return await in_folder(self._users, self._top, "read", path=path, most=most)
 
     async def close(self) -> None:
+        """Remove the trial's layer."""
         await self._stack.aclose()
 
     async def _give(self, path: str, folder: Path) -> None:

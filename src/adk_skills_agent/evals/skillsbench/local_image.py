@@ -47,18 +47,17 @@ _UV_IMAGE = "ghcr.io/astral-sh/uv"
 _PLACE = """set -e
 packed=$(mktemp -d)
 tar -x -C "$packed" -f -
+if [ -n "$3" ]; then find "$packed" -mindepth 1 ! -type l -exec chmod "$3" {} +; fi
 if [ "$2" = file ] && [ ! -d "$1" ]; then
   mkdir -p "$(dirname "$1")"
-  cp -a "$packed"/. "$(dirname "$1")"/.adk-skills-copy
-  mv "$(dirname "$1")"/.adk-skills-copy/* "$1"
-  rmdir "$(dirname "$1")"/.adk-skills-copy
+  mv "$packed"/* "$1"
 else
   mkdir -p "$1"
-  cp -a "$packed"/. "$1"/
+  find "$packed" -mindepth 1 -maxdepth 1 -exec cp -a -t "$1" -- {} +
 fi
-if [ -n "$3" ]; then chmod -R "$3" "$1"; fi
 rm -rf "$packed"
 """
+"""Only what is copied gets owner and mode; a folder that is there already, like /tmp or /usr/bin, keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +344,7 @@ class _Builder:
             )
         documents = {document.name: document.text for document in instruction.heredocs}
         contents = await asyncio.to_thread(digest_of, found)
-        key = layer_key(state.key, into, repr(instruction.flags), repr(documents), contents)
+        key = layer_key(state.key, _PLACE, into, repr(instruction.flags), repr(documents), contents)
         if not has_layer(self.store, key):
             async with new_layer(self.store, self.users) as new:
                 single = (

@@ -28,10 +28,9 @@ _INDEX = "https://pypi.org/pypi/uv/json"
 _MAX_WHEEL_BYTES = 200 << 20
 _SECONDS = 120
 
-_FIND_REAL = (
-    """
-here=%s
-real() {
+_FIND_REAL = f"""
+here={TOOLS}
+real() {{
   name=$1; shift
   IFS=:
   for folder in $PATH; do
@@ -39,10 +38,8 @@ real() {
   done
   echo "$name: not found" >&2
   exit 127
-}
+}}
 """
-    % TOOLS
-)
 _CURL = (
     """#!/bin/sh
 # The installer of uv comes from here; everything else is the real %(name)s's.
