@@ -19,6 +19,7 @@ COMMANDS = (
     "search",
     "run",
     "eval",
+    "report",
     "bench",
     "trust",
     "approvals",

@@ -32,6 +32,7 @@ COMMANDS = (
     "search",
     "run",
     "eval",
+    "report",
     "bench",
     "trust",
     "approvals",

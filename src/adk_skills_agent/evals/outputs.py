@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from adk_skills_agent.evals.run.plan import Trial
 from adk_skills_agent.evals.run.result import TrialResult
 from adk_skills_agent.evals.run.schedule import RunState
 from adk_skills_agent.evals.summary import CaseInArm, Summary, run_summary
+from adk_skills_agent.evals.whole_file import write_whole
 from adk_skills_agent.format.diagnostic import Diagnostic
 
 BENCHMARK, JUNIT = "benchmark.json", "junit.xml"
@@ -123,7 +122,7 @@ def write_outputs(folder: Path, content: Mapping[str, Any], summary: Summary, fa
         folder / JUNIT: junit(summary, facts),
     }
     for path, data in files.items():
-        _write_aside(path, data)
+        write_whole(path, data)
     return list(files)
 
 
@@ -227,18 +226,3 @@ def _run(result: TrialResult) -> dict[str, Any]:
 def _text(value: str) -> str:
     """Text XML can hold."""
     return _NOT_XML.sub("\ufffd", value)
-
-
-def _write_aside(path: Path, data: bytes) -> None:
-    """Written beside, then renamed: a reader never sees half a file."""
-    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(aside).chmod(0o666 & ~umask)
-        Path(aside).replace(path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise

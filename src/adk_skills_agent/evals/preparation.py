@@ -24,7 +24,8 @@ class Request:
 
     Attributes:
         targets: Files of cases, or folders of skills that hold them.
-        dirs: Folders of skills; the folders in which the files of cases lie come after them.
+        dirs: Folders of skills; the folders in which the files of cases lie, and targets that are folders, come after
+            them.
         skill: The skill the cases are about, whatever the files say.
         arms: Names of arms; empty: with, without, and every version.
         versions: Name to the folder of another version of the skill.
@@ -104,7 +105,7 @@ def prepare(request: Request) -> Prepared:
     if not cases:
         raise EvalFileError([*map(str, not_run), *(f"{path}: There are no cases to run in it." for path in files)])
     names = request.arms or (WITH, WITHOUT, *request.versions)
-    arms = make_arms(names, _dirs(request.dirs, cases), request.versions, request.private)
+    arms = make_arms(names, _dirs(request, cases), request.versions, request.private)
     usable, skipped = usable_cases(cases, arms, judged=request.judged, pattern=request.pattern)
     trials = plan_trials(usable, arms, request.runs, request.settings, judged=request.judged)
     with_trials = {trial.arm.name for trial in trials}
@@ -118,6 +119,7 @@ def prepare(request: Request) -> Prepared:
     )
 
 
-def _dirs(given: Sequence[Path], cases: Sequence[EvalCase]) -> list[Path]:
+def _dirs(request: Request, cases: Sequence[EvalCase]) -> list[Path]:
     own = [case.skill_folder for case in cases if case.skill_folder is not None]
-    return list(dict.fromkeys([*given, *own]))
+    folders = [target.resolve() for target in request.targets if target.is_dir()]
+    return list(dict.fromkeys([*request.dirs, *own, *folders]))

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-WORDS = "the report names a region with highest sales and total revenue of each product in the north south".split()
-HOSTILE = '</script><img src=x onerror="document.title=\'owned\'">\u202e<b>bold</b>'
+WORDS = ("the", "report", "names", "region", "highest", "sales", "total", "revenue", "of", "each", "product", "north")
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">\u202e<b>bold</b>"
 """What an agent, a tool or a judge could write to break out of the page."""
 
 

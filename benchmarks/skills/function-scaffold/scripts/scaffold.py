@@ -47,7 +47,7 @@ def parameters(function: Function) -> list[dict[str, object]]:
     ]
 
 
-def docstring(summary: str, of: list[dict[str, object]], returns: str | None, raises: list[str]) -> str:
+def docstring(summary: str, of: list[dict[str, object]], returns: str | None, raises: list[tuple[str, str]]) -> str:
     lines = [f'"""{summary}']
     if of:
         lines += ["", "Args:"]
@@ -57,7 +57,7 @@ def docstring(summary: str, of: list[dict[str, object]], returns: str | None, ra
     if returns not in (None, "None"):
         lines += ["", "Returns:", f"    {returns}"]
     if raises:
-        lines += ["", "Raises:", *[f"    {name}: when" for name in dict.fromkeys(raises)]]
+        lines += ["", "Raises:", *[f"    {name}: for ``{call}``" for call, name in raises]]
     text = "\n".join([*lines, '"""']) if len(lines) > 1 else f'"""{summary}"""'
     return "\n".join(f"    {line}".rstrip() for line in text.split("\n"))
 
@@ -84,9 +84,7 @@ def scaffold(options: argparse.Namespace) -> dict[str, object]:
     head = ast.unparse(function).split("\n    raise NotImplementedError")[0]
     of = parameters(function)
     returns = ast.unparse(function.returns) if function.returns else None
-    module = f'"""{summary or name}"""\n\n\n{head}\n' + docstring(
-        summary or f"{name}.", of, returns, [error for _, error in raises]
-    )
+    module = f'"""{summary or name}"""\n\n\n{head}\n' + docstring(summary or f"{name}.", of, returns, raises)
     module += "\n    raise NotImplementedError\n"
     asynchronous = isinstance(function, ast.AsyncFunctionDef)
     tests = ["import asyncio\n"] if asynchronous else []
@@ -96,9 +94,8 @@ def scaffold(options: argparse.Namespace) -> dict[str, object]:
     for number, text in enumerate(options.example, 1):
         tree = ast.parse(expression(text, "--example"), mode="eval").body
         if asynchronous and isinstance(tree, ast.Compare):
-            left = wrap(ast.unparse(tree.left))
-            text = f"{left}{ast.unparse(tree)[len(ast.unparse(tree.left)) :]}"
-        tests.append(f"\ndef test_example_{number}():\n    assert {expression(text, '--example')}\n")
+            tree.left = ast.parse(wrap(ast.unparse(tree.left)), mode="eval").body
+        tests.append(f"\ndef test_example_{number}():\n    assert {ast.unparse(tree)}\n")
     for number, (call, error) in enumerate(raises, 1):
         tests.append(f"\ndef test_error_{number}():\n    with pytest.raises({error}):\n        {wrap(call)}\n")
     files = {f"{name}.py": module, f"test_{name}.py": "\n".join(tests)}

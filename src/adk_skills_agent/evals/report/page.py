@@ -43,9 +43,10 @@ def report_page(run: RunFolder, data: Embedded, baseline: RunFolder | None, comp
         baseline: An earlier run.
         comparison: Of both.
     """
+    lifts = run.summary.lifts()
     parts = {
         "compare": _comparison(comparison, baseline) if comparison is not None and baseline is not None else "",
-        "lift": lift_section(run.summary),
+        "lift": lift_section(lifts),
         "cases": cases_section(run.summary),
         "trigger": trigger_section(run.summary),
         "cost": spread_section(run.summary),
@@ -58,7 +59,7 @@ def report_page(run: RunFolder, data: Embedded, baseline: RunFolder | None, comp
     skills = ", ".join(dict.fromkeys(name for case in run.summary.cases for name in case.skills))
     return html_page(
         f"Evaluation of {skills or 'skills'}",
-        f'<a class="skip" href="#trials">To the trials</a><header>{introduction(run)}</header>'
+        f'<a class="skip" href="#trials">To the trials</a><header>{introduction(run, lifts)}</header>'
         f'<nav aria-label="Parts of the report">{links}</nav>\n<main>{notes_box(notes)}{"".join(parts.values())}'
         f"</main>\n{data.html}",
         style=code.joinpath("viewer.css").read_text(encoding="utf-8"),

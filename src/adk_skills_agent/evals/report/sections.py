@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from adk_skills_agent.evals.report.charts import chart, interval_row, spread_row
@@ -19,12 +20,11 @@ _DEGREES = 5
 def section(name: str, title: str, about: str, body: str) -> str:
     """A part of the page that the navigation leads to."""
     note = f'<p class="note">{about}</p>' if about else ""
-    return (
-        f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>{note}{body}</section>\n'
-    )
+    heading = f'<h2 id="{name}-title">{title}</h2>'
+    return f'<section id="{name}" aria-labelledby="{name}-title">{heading}{note}{body}</section>\n'
 
 
-def introduction(run: RunFolder) -> str:
+def introduction(run: RunFolder, lifts: Sequence[Mapping[str, Any]]) -> str:
     """Title, what was run, and the figures that matter most."""
     skills = ", ".join(dict.fromkeys(name for case in run.summary.cases for name in case.skills)) or "an agent's skills"
     facts = [f"{len(run.results):,} trials of {len(run.summary.cases):,} cases"]
@@ -35,7 +35,7 @@ def introduction(run: RunFolder) -> str:
         facts.append(str(run.about["timestamp"]).replace("T", " ").replace("Z", " UTC"))
     return (
         f"<h1>Evaluation of {inline(skills)}</h1><p>{inline('; '.join(facts))}.</p>"
-        f'<p class="note">{inline(run.path.resolve().name)}</p><div class="tiles">{"".join(_tiles(run))}</div>'
+        f'<p class="note">{inline(run.path.resolve().name)}</p><div class="tiles">{"".join(_tiles(run, lifts))}</div>'
     )
 
 
@@ -49,10 +49,10 @@ def notes_box(notes: Sequence[str]) -> str:
     return f'<aside class="notes" aria-label="Notes"><ul>{shown}</ul>{more}</aside>'
 
 
-def lift_section(summary: Summary) -> str:
+def lift_section(lifts: Sequence[Mapping[str, Any]]) -> str:
     """What the skill adds to the outcome, case by case."""
     parts = []
-    for lift in summary.lifts():
+    for lift in lifts:
         interval = f" [{percent(lift['low'])}, {percent(lift['high'])}]" if lift["low"] is not None else ""
         parts.append(
             f"<p><b>{inline(lift['arm'])}</b> over <b>{inline(lift['baseline'])}</b>: "
@@ -87,7 +87,7 @@ def lift_section(summary: Summary) -> str:
 
 def cases_section(summary: Summary) -> str:
     """All cases in a table; each cell leads to its trials."""
-    head = "".join(f"<th>{inline(arm)}</th>" for arm in summary.arms)
+    head = "".join(f"<th>{inline(arm).replace('_', '_<wbr>')}</th>" for arm in summary.arms)
     rows = []
     for case in summary.cases:
         cells = [summary.cells.get((case.id, arm)) for arm in summary.arms]
@@ -201,10 +201,10 @@ def duration(value: float) -> str:
     return f"{value:.1f} s" if value < 120 else f"{value / 60:.0f} min"
 
 
-def _tiles(run: RunFolder) -> list[str]:
+def _tiles(run: RunFolder, lifts: Sequence[Mapping[str, Any]]) -> list[str]:
     summary = run.summary
     tiles = [_tile(f"pass rate {arm}", share(summary.pass_rate(arm))) for arm in summary.arms]
-    for lift in summary.lifts()[:1]:
+    for lift in lifts[:1]:
         interval = f"{percent(lift['low'])} to {percent(lift['high'])}" if lift["low"] is not None else "one case"
         tiles.append(_tile("lift", percent(lift["mean"]), interval))
     for counts in list(summary.trigger().values())[:1]:
@@ -239,7 +239,7 @@ def _passed(cell: CaseInArm | None) -> str:
     if cell is None:
         return "<td>-</td>"
     missing = cell.planned - len(cell.measured)
-    kind = "bad" if cell.succeeded is not None and cell.succeeded < 1 else "good"
+    kind = "none" if cell.succeeded is None else "good" if cell.succeeded == 1 else "bad"
     return (
         f'<td><button class="link {kind}" data-case="{inline(cell.case.id)}" data-arm="{inline(cell.arm)}">'
         f"{cell.passed}/{len(cell.measured)}</button>{f' ({missing} missing)' if missing else ''}</td>"
@@ -261,8 +261,7 @@ def _plot(summary: Summary, value: Callable[[TrialResult], float], shown: Callab
             cell = summary.cells.get((case.id, arm))
             values = [value(result) for result in cell.measured] if cell is not None else []
             if values:
-                ordered = sorted(values)
-                arms.append((number, arm, values, shown(ordered[len(ordered) // 2])))
+                arms.append((number, arm, values, shown(statistics.median(values))))
         if arms:
             rows.append(spread_row(case.id, arms, longest))
     return chart(rows) + _scale("0", "", shown(longest))

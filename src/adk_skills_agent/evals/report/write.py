@@ -51,11 +51,6 @@ class Report:
         }
 
 
-def write_report(run_dir: Path, *, baseline: Path | None = None) -> Path:
-    """Write ``report.html`` into the folder of a run; see :func:`build_report`."""
-    return build_report(run_dir, baseline=baseline).path
-
-
 def build_report(run_dir: Path, *, baseline: Path | None = None, out: Path | None = None) -> Report:
     """Write the report of a run as one HTML file (issue 6, part 4).
 
