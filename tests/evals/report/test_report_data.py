@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from result_rows import HOSTILE, a_benchmark, a_row, a_run, mixed_rows
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.report import write_report
@@ -23,6 +22,7 @@ from adk_skills_agent.evals.report.comparison import compare
 from adk_skills_agent.evals.report.embedding import embed
 from adk_skills_agent.evals.report.run_folder import read_run
 from adk_skills_agent.evals.report.write import build_report
+from evals.report.result_rows import HOSTILE, a_benchmark, a_row, a_run, mixed_rows
 
 
 def blocks(html: str) -> dict[str, Any]:
@@ -86,7 +86,12 @@ def test_every_trial_of_a_run_is_in_the_page_with_its_whole_trace(tmp_path: Path
 
 def test_script_output_comes_before_the_rest_of_a_tools_answer(tmp_path: Path) -> None:
     row = a_row(passed=False)
-    row["trace"]["turns"][0]["calls"][1]["response"] = {"skill_name": "x", "stderr": "e", "stdout": "o", "status": "error"}
+    row["trace"]["turns"][0]["calls"][1]["response"] = {
+        "skill_name": "x",
+        "stderr": "e",
+        "stdout": "o",
+        "status": "error",
+    }
     html = write_report(a_run(tmp_path, [row])).read_text()
     call = details(html)[0, "totals", "with_skill", 1]["turns"][0]["calls"][1]
     assert [key for key, _ in call["response"]] == ["status", "stdout", "stderr", "skill_name"]
@@ -162,7 +167,7 @@ def test_what_has_no_room_is_shortened_and_said(tmp_path: Path) -> None:
     assert len(data.html) < 150_000 * 1.5
     assert data.clipped == 40
     assert data.without_trace == 0
-    assert str(data.limit).removesuffix("000") in data.notes[0]
+    assert f"longer than {data.limit:,} characters" in data.notes[0]
     cut = [
         dict(shown["turns"][0]["calls"][1]["response"])["stdout"]
         for shown in details(data.html).values()

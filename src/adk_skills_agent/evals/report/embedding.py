@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
@@ -38,7 +38,7 @@ class Embedded:
         without_trace: Trials whose trace had no room at all.
     """
 
-    html: str
+    html: str = field(repr=False)
     clipped: int
     left_out: int
     limit: int
