@@ -153,8 +153,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "local(why): the row is about this machine's own levels")
 
 
+SLOW = frozenset({"cgroup", "namespaces-zygote", "namespaces-slots"})
+"""In `make test` each level has one way of being made, and both ways are there: bubblewrap at namespaces, the zygote at
+cgroup, what a root agent and a plain user get first. All others are in `make test-slow`."""
+
+
 @pytest.fixture(
-    params=[pytest.param(one, marks=() if one.is_local else pytest.mark.slow, id=one.name) for one in BACKENDS]
+    params=[
+        pytest.param(one, marks=() if one.is_local and one.name not in SLOW else pytest.mark.slow, id=one.name)
+        for one in BACKENDS
+    ]
 )
 def backend(request: pytest.FixtureRequest) -> Backend:
     chosen: Backend = request.param
