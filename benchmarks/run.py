@@ -18,6 +18,7 @@ from dataclasses import asdict
 from functools import partial
 
 from catalog_rows import command_rows, corpus_rows, listing_rows
+from eval_rows import trial_rows
 from load_rows import flood_rows, parallel_rows
 from opponents import machine
 from python_session_rows import python_session_rows
@@ -47,6 +48,7 @@ def groups(options: argparse.Namespace) -> dict[str, Measure]:
         "python-session": partial(python_session_rows, runs),
         "toolset-tokens": partial(token_rows, runs),
         "toolset-sessions": partial(session_rows, runs),
+        "eval-trials": partial(trial_rows, runs),
     }
 
 

@@ -5,6 +5,7 @@
     │   ├── ParseError           its text cannot be read as frontmatter and body
     │   └── ValidationError      its values break the specification (``.errors`` lists them all)
     ├── CatalogError
+    │   ├── RegistryError        a registry of others raised something, or answered with what it must not
     │   ├── SkillNotFound        no skill of that name (``.suggestions``)
     │   ├── SkillNotActive       the skill must be loaded first, or is not loaded (any more)
     │   ├── ResourceNotFound     no such file in the skill (``.suggestions``)
@@ -14,6 +15,10 @@
     │   ├── ScriptNotFound       no such script in the skill (``.suggestions``)
     │   └── UnsupportedScriptType  no interpreter for that kind of file
     ├── ConfigError              a setting of the owner's cannot be used
+    │   └── EvalFileError        a file of eval cases cannot be read as one (``.problems``)
+    ├── EvaluationError          something could not be measured; never a score
+    │   ├── JudgeUnavailable     the judge gave no verdict
+    │   └── ModelUnavailable     the agent's model gave no answer
     └── SandboxError             the sandbox itself did not work; never a script's own failure
         ├── SandboxUnavailable   no isolation level here is strong enough (``.reasons``)
         │   ├── EngineUnavailable  no container engine can be used here; says what to install or to start
@@ -96,6 +101,10 @@ class CatalogError(SkillsError):
     code = ErrorCode.REGISTRY_ERROR
 
 
+class RegistryError(CatalogError):
+    """A registry of others raised something, or answered with what it must not."""
+
+
 class SkillNotFound(CatalogError, _WithSuggestions):
     """No skill has that name; ``suggestions`` are the nearest names, best first."""
 
@@ -146,6 +155,26 @@ class ConfigError(SkillsError):
     """A setting given by the owner cannot be used."""
 
     code = ErrorCode.CONFIG_ERROR
+
+
+class EvalFileError(ConfigError):
+    """A file of eval cases cannot be read as one; ``problems`` has a sentence with file, line and field for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems: tuple[str, ...] = tuple(problems)
+
+
+class EvaluationError(SkillsError):
+    """Something could not be measured. An error of the run: never a pass, never a zero."""
+
+
+class JudgeUnavailable(EvaluationError):
+    """The judge's model could not be reached, or what it said is no verdict."""
+
+
+class ModelUnavailable(EvaluationError):
+    """The agent's model could not be reached, or refused the request."""
 
 
 CHANGED = "The skill changed after this call was approved. Call the tool again to ask anew."

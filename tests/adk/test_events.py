@@ -151,7 +151,11 @@ async def test_what_misses_is_told_once_with_its_code(skills: Path, rehearse: An
     assert watched.of(ResourceRead)[0].error_code == "RESOURCE_NOT_FOUND"
     missed = watched.of(ScriptFinished)[0]
     assert (missed.run, missed.status, missed.error_code) == ("", "error", "SCRIPT_NOT_FOUND")
-    assert [event.kind for event in watched.of(GuardTripped)] == ["skill", "resource", "script"]
+    assert [(event.kind, event.skill) for event in watched.of(GuardTripped)] == [
+        ("skill", "reportr"),
+        ("resource", "reporter"),
+        ("script", "reporter"),
+    ]
 
 
 @pytest.mark.parametrize("args", [{"x": {"y": {}}}, ["a\0b"], "'unclosed", 3])

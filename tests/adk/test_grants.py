@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 
-from adk_skills_agent import SandboxPolicy, Secret, SkillsRegistry, create_run_script_tool, with_skills
+from adk_skills_agent import SandboxPolicy, Secret, SkillsRegistry, SkillToolset, create_run_script_tool, with_skills
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
@@ -188,3 +188,50 @@ def test_two_keys_for_one_script_and_malformed_values_are_refused_without_showin
         with pytest.raises(ConfigError) as refused:
             Grants(by_name=by_name)
         assert VALUE not in refused.value.message
+
+
+async def test_the_owner_is_told_of_a_grant_for_a_script_that_is_not_there(
+    skills: Path, rehearse: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    variables = {"A": "b"}
+    grants = {
+        "weather/leek.py": variables,
+        "weather/scripts/show.py": variables,
+        "weather/deep/one.py": variables,
+        "other": variables,
+        "wether": variables,
+    }
+    rules = {"scripts": {"weather/shwo.py": "ask", "weather/show.py": "ask", "weather/*.sh": "deny"}}
+    toolset = SkillToolset.from_dirs([skills], grants=grants, permissions=rules)
+    await toolset.get_tools()
+    await toolset.get_tools()  # said once
+    await toolset.close()
+    leek, wether, shwo = (one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING)
+    problem = "and the skill has no such script 'scripts/leek.py'"
+    assert leek.startswith(f"A grant is for 'weather/scripts/leek.py', {problem}. Nearest: scripts/leak.py")
+    assert wether.startswith("A grant is for 'wether', and this agent has no skill 'wether'. Nearest: weather")
+    rule = "The rule 'scripts: weather/shwo.py: ask'"
+    assert shwo.startswith(f"{rule} is for a script the skill does not have. Nearest: scripts/show.py")
+
+
+async def test_a_grant_for_a_denied_skill_or_one_of_a_registry_is_not_called_misspelled(
+    skills: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Registry:
+        async def get_skill(self, *, name: str) -> None:
+            raise KeyError(name)
+
+        async def search_skills(self, *, query: str) -> list[Any]:
+            return []
+
+        def search_tool_description(self) -> None:
+            return None
+
+    denied = SkillToolset.from_dirs(
+        [skills], grants={"other/show.py": {"A": "b"}}, permissions={"skills": {"other": "deny"}}
+    )
+    remote: Any = Registry()
+    for toolset in (denied, SkillToolset.from_dirs([skills], registry=remote, grants={"remote/x.py": {"A": "b"}})):
+        await toolset.get_tools()
+        await toolset.close()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []

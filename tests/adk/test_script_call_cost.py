@@ -48,7 +48,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-async def test_a_call_visits_a_thread_once_and_makes_nothing_it_does_not_need(
+async def test_a_call_visits_a_thread_at_most_once_and_makes_nothing_it_does_not_need(
     tools: Path, rehearse: Any, ask: Any, visits: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolset = SkillToolset.from_dirs([tools], policy="trusted")
@@ -58,7 +58,9 @@ async def test_a_call_visits_a_thread_once_and_makes_nothing_it_does_not_need(
     monkeypatch.setattr(tempfile, "mkdtemp", lambda *args, **named: made.append(named) or real(*args, **named))
     answered = await ask(agent_with(rehearse(many_calls(*calls)), toolset), "go")
     assert [result["stdout"] for _, result in answered.results] == ["hello a\n", "hello b\n"]
-    assert [visit for visit in visits if "Script" in visit or "Workspace" in visit] == ["RunSkillScriptTool._look"] * 2
+    ours = [visit for visit in visits if "Script" in visit or "Workspace" in visit]
+    # The second call looks in the event loop when the first look took no time.
+    assert ours in (["RunSkillScriptTool._look"], ["RunSkillScriptTool._look"] * 2)
     assert not [named for named in made if "spill" in str(named)]
 
 

@@ -306,3 +306,19 @@ def test_times_at_the_ends_of_the_calendar_end_nothing(time: str, tmp_path: Path
     log.write_text(f'{{"time":"{time}","event":"SkillActivated","skill":"x"}}\n' + line("SkillActivated", skill="x"))
     for more in ([], ["--json"], ["--html", tmp_path / "u.html"], ["--since", "2020-01-01"]):
         run("usage", log, *more)
+
+
+def test_calls_the_guard_counted_are_in_the_row_of_their_skill_and_made_up_names_in_one() -> None:
+    def trip(skill: str, kind: str, error_code: str) -> dict[str, object]:
+        return {"event": "GuardTripped", "skill": skill, "kind": kind, "error_code": error_code}
+
+    figures = figures_of(
+        [
+            trip("reporter", "resource", "RESOURCE_NOT_FOUND"),
+            trip("reporter", "run", "EXECUTION_ERROR_FATAL"),
+            trip("no-such", "skill", "SKILL_NOT_FOUND_FATAL"),
+            trip("far", "registry", "REGISTRY_ERROR"),
+            trip("", "repeat", "REPEATED_CALL"),
+        ]
+    )
+    assert [(one.name, one.guard) for one in figures] == [("reporter", 2), (UNKNOWN, 2)]

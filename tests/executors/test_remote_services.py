@@ -12,7 +12,6 @@ import pytest
 from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
 from google.adk.code_executors.code_execution_utils import CodeExecutionInput as GoogleInput
 from google.adk.environment import LocalEnvironment
-from remote_services import ElsewhereEnvironment, ElsewhereExecutor
 
 from adk_skills_agent import Secret
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
@@ -32,6 +31,7 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.remote import MAY_GO_ON
+from remote_services import ElsewhereEnvironment, ElsewhereExecutor
 
 
 @pytest.fixture(params=["environment", "executor"])

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from adk_skills_agent.sandbox.local.zygote_life import zygote_life
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -37,23 +39,25 @@ def private_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def no_zygote_on_its_way() -> Iterator[None]:
+    """What a test sets off in the background has ended before the next one counts anything."""
+    yield
+    zygote_life().wait(20)
+
+
 @pytest.fixture
 def nothing_left(private_tmp: Path) -> Iterator[None]:
     """After the test: no temporary folder, no zombie, no child and no process of a run."""
-    before = zombies()  # of tests that threw their event loop away, in the same process
     yield
     gc.collect()
     assert list(private_tmp.iterdir()) == []
     # What is over is reaped by a thread, which needs a processor for it, and sandboxes started ahead end with their
-    # loop: what stays is a leak, what is on its way out is not.
+    # loop: what stays is a leak, what is on its way out is not. Of whichever test of this process: every run reaps.
     deadline = time.monotonic() + 10
-    while (left := _left(private_tmp, before)) and time.monotonic() < deadline:
+    while (left := processes_of(private_tmp) + zombies()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert left == []
-
-
-def _left(folder: Path, before: list[str]) -> list[str]:
-    return processes_of(folder) + [zombie for zombie in zombies() if zombie not in before]
 
 
 def zombies() -> list[str]:

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -50,17 +49,31 @@ class Server:
         self.requests: list[bytes] = []
         self.port = 0
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
+        """Wait for the ends of connections, which come when the other side has closed them."""
         assert self._server is not None
         self._server.close()
-        await self._server.wait_closed()
+        async with asyncio.timeout(20):
+            while self._serving:
+                await asyncio.wait(self._serving)
+            await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            await self._answer(reader, writer)
+        finally:
+            self._serving.discard(task)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             self.requests.append(head)
@@ -127,6 +140,7 @@ Make = Callable[..., World]
 @asynccontextmanager
 async def worlds() -> AsyncIterator[Make]:
     """Builds worlds on one server; afterwards nothing of their proxies is left."""
+    before = len(os.listdir("/proc/self/fd"))
     server = Server()
     await server.start()
     proxies: list[Proxy] = []
@@ -155,15 +169,11 @@ async def worlds() -> AsyncIterator[Make]:
         proxies.append(proxy)
         return World(server, names, proxy, port)
 
-    before = len(os.listdir("/proc/self/fd"))
     yield build
     for proxy in proxies:
         await proxy.stop()
-    # The server's ends of connections close when its tasks get their turn.
-    deadline = time.monotonic() + 10
-    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
-    assert len(os.listdir("/proc/self/fd")) <= before
-    assert [proxy.failures for proxy in proxies] == [0] * len(proxies)
     await server.stop()
+    await asyncio.sleep(0)  # asyncio closes a socket in the turn after the one in which it says so
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [proxy.failures for proxy in proxies] == [0] * len(proxies)
     gc.collect()

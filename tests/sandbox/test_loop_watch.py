@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import level_table
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local import local_sandbox, loop_watch
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc"),
@@ -48,8 +50,28 @@ def request(level: str, mark: str, wall_seconds: float) -> ExecutionRequest:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("moment", ["at once", "later"])
-def test_a_loop_that_is_closed_without_cancelling_ends_its_runs(level, moment):
+def test_a_loop_that_is_closed_without_cancelling_ends_its_runs(level, moment, nothing_left):
     """Also while somebody still holds the task, so that nothing is collected as garbage."""
+    close_a_loop_during_a_run(level, moment)
+
+
+@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+def test_it_does_so_where_no_thread_can_be_started(level, monkeypatch, nothing_left):
+    started = []
+
+    class Refusing:
+        def __init__(self, name: str, **_: object) -> None:
+            started.append(name)
+
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(loop_watch, "threading", SimpleNamespace(Thread=Refusing))
+    close_a_loop_during_a_run(level, "at once")
+    assert started == ["adk-skills-lost-run"]
+
+
+def close_a_loop_during_a_run(level: str, moment: str) -> None:
     mark = f"closed-{level}-{time.monotonic_ns()}"
     asked = request(level, mark, 100)
     loop = asyncio.new_event_loop()
@@ -64,12 +86,15 @@ def test_a_loop_that_is_closed_without_cancelling_ends_its_runs(level, moment):
     loop.run_until_complete(asyncio.wait_for(begun(), SECONDS))
     loop.close()
     assert wait_until(True, mark)
+    deadline = time.monotonic() + SECONDS
+    while os.listdir(tempfile.gettempdir()) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not task.done()
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's complaint is what this test provokes
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_blocked_loop_does_not_prolong_a_run_beyond_its_deadline(level):
+def test_a_blocked_loop_does_not_prolong_a_run_beyond_its_deadline(level, nothing_left):
     mark = f"blocked-{level}-{time.monotonic_ns()}"
     asked = request(level, mark, 0.5)
 

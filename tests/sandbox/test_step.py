@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
 from adk_skills_agent.errors import ConfigError, SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local import local_sandbox, run
 from adk_skills_agent.sandbox.local import sandbox as course
 from adk_skills_agent.sandbox.local.run import LocalRun
 from adk_skills_agent.sandbox.local.step import Step
@@ -28,15 +29,21 @@ def overflow(*_: object, **__: object) -> object:
         (course, "choose", "choose an isolation level"),
         (LocalRun, "_prepare_and_spawn", "prepare the run"),
         (course, "Supervision", "watch the command"),
-        (LocalRun, "finish", "end the run"),
+        (run, "end_run", "end the run"),
+        (run, "drain", "end the run"),
+        (run, "reap_adopted", "end the run"),
+        (run, "collect", "end the run"),
     ],
 )
-def test_an_unforeseen_exception_names_the_step_and_no_path(owner, name, said, monkeypatch, caplog):
+def test_an_unforeseen_exception_names_the_step_and_no_path_and_leaves_nothing(
+    owner, name, said, monkeypatch, caplog, nothing_left
+):
     sandbox = local_sandbox()
+    short = replace(POLICY, wall_seconds=0.3, term_grace_seconds=0.0)
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
         patched.setattr(owner, name, overflow)
         with pytest.raises(SandboxError, match=f"could not {said}: an unexpected OverflowError") as caught:
-            asyncio.run(sandbox.run(ExecutionRequest(("sh", "-c", "exit 0"), POLICY)))
+            asyncio.run(sandbox.run(ExecutionRequest(("sh", "-c", "exec >&- 2>&-; exec sleep 100"), short)))
     assert "somebody" not in caught.value.message
     assert any(record.exc_info for record in caplog.records)
     assert asyncio.run(sandbox.run(ExecutionRequest(("sh", "-c", "exit 0"), POLICY))).status == "ok"

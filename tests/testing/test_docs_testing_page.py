@@ -19,6 +19,7 @@ def blocks(language):
 @pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.splitlines()[0])
 def test_a_python_block_runs(code):
     options = ["-W", "error", "-W", r"ignore:\[EXPERIMENTAL\]:UserWarning"]
+    options += ["-W", "ignore:Inheritance class AiohttpClientSession:DeprecationWarning"]  # google-genai, with aiohttp
     done = subprocess.run(
         [sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )

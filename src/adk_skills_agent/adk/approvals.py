@@ -100,7 +100,7 @@ async def weigh(tool_context: ToolContext, skill: KnownSkill, decision: Decision
     question = _Question(tool_context, skill, decision, runtime.permissions, runtime.events)
     refusal = question.denied() if decision.verdict is Verdict.DENY else await question.put()
     if refusal is not None and refusal["error_code"] == ErrorCode.PERMISSION_DENIED:
-        refusal = runtime.guard.miss(tool_context, "denied", refusal, key)
+        refusal = runtime.guard.miss(tool_context, "denied", refusal, key, skill.name)
     return Weighed(refusal, question.version)
 
 

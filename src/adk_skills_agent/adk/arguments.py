@@ -19,5 +19,5 @@ def whole_number(args: dict[str, Any], name: str, default: int = 0) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON numbers may arrive as 20.0
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
-        raise InvalidArguments(f"'{name}' must be a whole number from 0 on, got {str(value)[:40]!r}.")
+        raise InvalidArguments(f"'{name}' must be a whole number from 0 on, got {str(value)!r}.")
     return value

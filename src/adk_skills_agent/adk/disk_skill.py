@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.folder_version import FolderVersion
 from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, not_found, wanted_tools
+from adk_skills_agent.adk.listing_stamp import ListingStamp
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.errors import ResourceNotFound
 
@@ -27,6 +28,7 @@ class DiskSkill(KnownSkill):
     def __init__(self, skill: Skill, scope: Scope = Scope.EXPLICIT) -> None:
         self._skill = skill
         self._scope = scope
+        self._listing = ListingStamp(str(skill.skill_dir))
         self._version = FolderVersion(str(skill.skill_dir), skill.name, skill.without)
 
     def __repr__(self) -> str:
@@ -100,9 +102,9 @@ class DiskSkill(KnownSkill):
         """The same: the version is what the sandbox's copy counts."""
         return version
 
-    def stamp(self) -> object | None:
-        """Of every file of the folder."""
-        return self._version.stamp()
+    def stamp(self, read: Sequence[str], since: int) -> object | None:
+        """By the stamps of the folders, and of the files that are read."""
+        return self._listing.now((self._skill.location.name, *read), since)
 
     def files(self) -> tuple[str, ...]:
         """Every file but the SKILL.md, wherever it lies."""

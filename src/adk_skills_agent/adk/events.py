@@ -246,10 +246,10 @@ class ApprovalDecided(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardTripped(SkillEvent):
-    """A call missed, and the retry guard counted it.
+    """A call missed, and the retry guard counted it; ``skill`` is what the call named, if it named one.
 
     Attributes:
-        kind: ``script``, ``resource``, ``skill``, ``executor`` or ``run``.
+        kind: ``script``, ``resource``, ``skill``, ``registry``, ``executor``, ``run``, ``repeat`` or ``denied``.
         error_code: The code the model got.
         count: How many misses of this kind the invocation has had.
         fatal: Whether the tool refuses from now on.

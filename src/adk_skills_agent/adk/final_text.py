@@ -1,7 +1,9 @@
 """A last sentence for the user when the guard ends a turn, which otherwise ends with a tool's answer that nobody sees.
 
 google-adk shows the text of a tool only for agents that are tools. Its public way to let a tool say something is a node
-of the workflow: what the node yields is an event of the invocation, stored and shown like the agent's own words. Below
+of the workflow: what the node yields is an event of the invocation, stored and shown like the agent's own words. It
+comes before the refusal and not after it, because google-adk calls nobody between a tool's answer and the end of the
+turn; so the answer has the words, too, for whoever keeps only the last event. Below
 a root that is no ``LlmAgent`` (a ``SequentialAgent``, an agent of one's own) no node can run, and ``AgentTool`` does
 not return what one says: there the model says the last words itself, in one more request that allows no call. A live
 stream goes on after any answer; it is closed when its model does not heed refusals.

@@ -6,12 +6,11 @@ import stat
 import threading
 import time
 
-from adk_skills_agent.errors import CatalogError, SandboxError
+from adk_skills_agent.adk.listing_stamp import SETTLED_NS
+from adk_skills_agent.errors import CatalogError
 from adk_skills_agent.sandbox.local.skill_copy import Snapshot, copy_skill, snapshot
 
 _TRIES = 3
-_WINDOW_NS = 2_000_000_000
-"""What changed that shortly before it was read may change again and keep its stamp: file systems count in ticks."""
 
 
 class FolderVersion:
@@ -31,15 +30,6 @@ class FolderVersion:
         self._without = without
         self._lock = threading.Lock()
         self._known: tuple[Snapshot, str] | None = None
-
-    def stamp(self) -> int | None:
-        """A short form of the stamps of everything in the folder; None while they may miss a change, or without any."""
-        looked_at = time.time_ns()
-        try:
-            found = snapshot(self._folder)
-        except (OSError, SandboxError):
-            return None
-        return hash(found) if all(_is_settled(stamp, looked_at) for stamp in found) else None
 
     def now(self) -> str:
         """The sha256 of this moment, in hexadecimal.
@@ -68,4 +58,4 @@ class FolderVersion:
 
 def _is_settled(stamp: tuple[str, int, int, int, int, int, int], looked_at: int) -> bool:
     _, mode, _, mtime, ctime, _, _ = stamp
-    return stat.S_ISDIR(mode) or max(mtime, ctime) < looked_at - _WINDOW_NS
+    return stat.S_ISDIR(mode) or max(mtime, ctime) < looked_at - SETTLED_NS

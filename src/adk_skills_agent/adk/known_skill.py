@@ -17,7 +17,6 @@ SKILL_FILE = "SKILL.md"
 RESOURCE_FOLDERS = ("references", "assets", "scripts")
 """The folders of the specification; in this order a bare file name is looked for."""
 
-_SHOWN_CHARS = 80
 _FIRST_FILES = 10
 
 _TOOL = re.compile(r"(?:[^\s,()]|\([^()]*\))+")
@@ -143,8 +142,16 @@ class KnownSkill(ABC):
             raise SkillChanged(CHANGED)
         return ""
 
-    def stamp(self) -> object | None:
-        """Equal to the last one while nothing of the skill changed, without reading a file; None when unknown."""
+    def stamp(self, read: Sequence[str], since: int) -> object | None:
+        """Equal to the last one while its list of files and some of them did not change, without reading any.
+
+        Args:
+            read: The files whose content counts.
+            since: When reading them began, by ``time.time_ns()``.
+
+        Returns:
+            None when that is not known.
+        """
         return None
 
     @property
@@ -183,8 +190,7 @@ def not_found(name: str, path: str, files: Sequence[str], prefixes: Sequence[str
 
     is_script = path.startswith("scripts/") or tuple(prefixes) == ("scripts",)
     candidates = [file for file in files if file.startswith("scripts/")] if is_script else list(files)
-    shown = path if len(path) <= _SHOWN_CHARS else path[: _SHOWN_CHARS - 3] + "..."
     close = nearest(path, candidates) or tuple(candidates[:_FIRST_FILES])
     if is_script:
-        return ScriptNotFound(f"Script '{shown}' not found in skill '{name}'.", close)
-    return ResourceNotFound(f"Resource '{shown}' not found in skill '{name}'.", close)
+        return ScriptNotFound(f"Script '{path}' not found in skill '{name}'.", close)
+    return ResourceNotFound(f"Resource '{path}' not found in skill '{name}'.", close)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from adk_skills_agent.adk.known_skill import KnownSkill
+    from adk_skills_agent.scripts.grants import NearestFiles
 
 Action = Literal["activate", "read", "run", "tool"]
 """Loading instructions, reading a file, running a script, calling a tool that a skill brings."""
@@ -249,18 +250,28 @@ class Permissions:
         named = [rule for rule in self.rules if rule.kind == "tools" and folded(rule.pattern) in own]
         return max(named, key=lambda rule: rule.rank, default=None)
 
-    def unknown(self, skills: Iterable[str]) -> list[str]:
-        """One sentence for each rule that spells out a skill which is not among ``skills``."""
+    def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
+        """One sentence for each rule that spells out what is not there.
+
+        Args:
+            skills: The skills there are.
+            like: As for :meth:`Grants.unknown`.
+        """
         names = list(skills)
-        known = set(map(folded, names))
+        known = {folded(name): name for name in names}
         sentences = []
         for rule in self.rules:
-            skill, slash, _ = rule.pattern.partition("/")
+            skill, slash, path = rule.pattern.partition("/")
             spelled_out = (slash or rule.kind == "skills") and not _WILDCARD.search(skill)
             if spelled_out and folded(skill) not in known:
                 close = nearest(skill, names)
                 hint = f" Nearest: {', '.join(close)}." if close else ""
                 sentences.append(f"The rule '{rule}' is for a skill this agent does not have.{hint}")
+            elif spelled_out and rule.kind == "scripts" and not _WILDCARD.search(path):
+                files = like(known[folded(skill)], path)
+                if files is not None:
+                    hint = f" Nearest: {', '.join(files)}." if files else ""
+                    sentences.append(f"The rule '{rule}' is for a script the skill does not have.{hint}")
         return sentences
 
     def _best(self, kind: str, *names: str) -> Rule | None:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.events import Events
     from adk_skills_agent.adk.skill_limits import SkillLimits
 
-Kind = Literal["script", "resource", "skill", "executor", "run", "repeat", "denied"]
-"""A wrong script path, a wrong path of a file, an unknown skill, no way to run scripts, a run that fails again and
-again in the same way, a call whose answer the model already has, a call that the owner or the user forbade."""
+Kind = Literal["script", "resource", "skill", "registry", "executor", "run", "repeat", "denied"]
+"""A wrong script path, a wrong path of a file, an unknown skill, a registry that fails, no way to run scripts, a run
+that fails again and again in the same way, a call whose answer the model already has, a call that the owner or the user
+forbade."""
 
 USER_TEXT = "final_text"
 """The key of a refusal with the sentence for the user."""
@@ -37,6 +38,7 @@ _KEYS: Mapping[str, str] = {
     "script": "temp:_adk_skill_script_not_found_count_",  # google-adk's own
     "resource": "temp:_adk_skill_resource_not_found_count_",  # google-adk's own
     "skill": "temp:_adk_skill_skill_not_found_count_",
+    "registry": "temp:_adk_skill_registry_error_count_",
     "executor": "temp:_adk_skill_no_code_executor_count_",
     "run": "temp:_adk_skill_same_failure_count_",
     "repeat": "temp:_adk_skill_repeated_call_count_",
@@ -46,11 +48,12 @@ _FATAL = "temp:_adk_skill_fatal_"
 _CALLS = "temp:_adk_skill_calls_"
 _OWN = "temp:_adk_skill_own_count_"
 _SAME = "temp:_adk_skill_same_answer_"
-_REPEATED = "You have the answer to this call already."
+_REPEATED = {"error": "You have the answer to this call already.", "error_code": "REPEATED_CALL"}
 _WHAT: Mapping[str, str] = {
     "script": "script lookup failure #{count} this invocation. Do not retry any script path",
     "resource": "resource lookup failure #{count} this invocation. Do not retry any path",
     "skill": "skill lookup failure #{count} this invocation. Do not retry any skill name",
+    "registry": "registry failure #{count} this invocation. Do not retry",
     "executor": "failure #{count} this invocation. Do not retry; no script can run here",
     "run": "failure #{count} of this very call. Do not retry it",
     "repeat": "call #{count} for the same answer. Do not retry it; use what you have",
@@ -60,6 +63,7 @@ _FOR_THE_USER: Mapping[str, str] = {
     "script": "I could not find a script that I needed, so I stopped here.",
     "resource": "I could not find a file that I needed, so I stopped here.",
     "skill": "I could not find a skill that I needed, so I stopped here.",
+    "registry": "The place where skills come from did not answer, so I stopped here.",
     "executor": "I cannot run scripts here, so I stopped.",
     "run": "A script kept failing in the same way, so I stopped here.",
     "repeat": "I made no progress with this task, so I stopped here.",
@@ -70,6 +74,8 @@ _LEAST_SHOWN = 40
 _SHARED = frozenset({"script", "resource"})
 """Kinds that google-adk counts for all agents of an invocation together. Its codes say so; but nobody is refused before
 their own count is too high: an agent is not to end for what another one missed."""
+_TRIED_AGAIN = frozenset({"run", "denied", "registry"})
+"""Kinds for which ``identical_failures`` holds: what failed may work the next time."""
 _PER_CALL = frozenset({"run", "repeat", "denied"})
 """Kinds that are counted for each call by itself; the others for all of their kind together."""
 
@@ -111,8 +117,17 @@ class RetryGuard:
             USER_TEXT: text,
         }
 
+    def refused_name(self, tool_context: ToolContext) -> dict[str, Any] | None:
+        """The refusal of a call whose skill would have to be looked up; None when it may go on."""
+        return self.refused(tool_context, "skill") or self.refused(tool_context, "registry")
+
     def miss(
-        self, tool_context: ToolContext, kind: Kind, error: Mapping[str, Any], key: str | None = None
+        self,
+        tool_context: ToolContext,
+        kind: Kind,
+        error: Mapping[str, Any],
+        key: str | None = None,
+        skill: str = "",
     ) -> dict[str, Any]:
         """Count a miss; the answer is the error itself, or the fatal form of it once there were too many.
 
@@ -121,11 +136,12 @@ class RetryGuard:
             kind: What it missed.
             error: The answer as it would be without the guard.
             key: What was asked for; for ``run`` and ``repeat`` the call (:func:`call_key`).
+            skill: Which skill the call named, for the owner's log.
         """
         count = own = _one_more(tool_context, self._counter_key(tool_context, kind, key))
         if kind in _SHARED:
             own = _one_more(tool_context, f"{_OWN}{kind}_{self._whose(tool_context)}")
-        allowed = self._limits.identical_failures if kind in {"run", "denied"} else self._limits.misses
+        allowed = self._limits.identical_failures if kind in _TRIED_AGAIN else self._limits.misses
         fatal = count > allowed
         answer = dict(error)
         if fatal:
@@ -141,6 +157,7 @@ class RetryGuard:
         if self._events is not None:
             event = GuardTripped(
                 origin=origin_of(tool_context),
+                skill=skill,
                 kind=kind,
                 error_code=str(answer.get("error_code") or ""),
                 count=count,
@@ -150,7 +167,9 @@ class RetryGuard:
             self._events.emit(event)
         return answer
 
-    def repeated(self, tool_context: ToolContext, key: str, answer: Mapping[str, Any], free: int = 0) -> dict[str, Any]:
+    def repeated(
+        self, tool_context: ToolContext, key: str, answer: Mapping[str, Any], free: int = 0, skill: str = ""
+    ) -> dict[str, Any]:
         """Count a call whose answer the model has already: the answer, then the fatal one, then the end of the turn.
 
         One fatal answer holds for all such calls, because a model without a next step alternates between them (#6280).
@@ -160,6 +179,7 @@ class RetryGuard:
             key: Which call it is.
             answer: What it gets while it is not too often.
             free: How many calls are not counted: 1 where the first one tells something new.
+            skill: As :meth:`miss`.
         """
         refused = self.refused(tool_context, "repeat")
         count = _one_more(tool_context, f"{_CALLS}{self._whose(tool_context)}_{key}")
@@ -167,7 +187,7 @@ class RetryGuard:
             return dict(answer)
         if refused is not None:
             return refused
-        counted = self.miss(tool_context, "repeat", {"error": _REPEATED, "error_code": "REPEATED_CALL"}, key)
+        counted = self.miss(tool_context, "repeat", _REPEATED, key, skill)
         return counted if counted["error_code"].endswith("_FATAL") else dict(answer)
 
     def spent(self, tool_context: ToolContext, key: str) -> dict[str, Any] | None:
@@ -182,7 +202,7 @@ class RetryGuard:
             return None
         return self.refused(tool_context, "repeat")
 
-    def same_answer(self, tool_context: ToolContext, key: str, answer: Any, free: int) -> Any:
+    def same_answer(self, tool_context: ToolContext, key: str, answer: Any, free: int, skill: str = "") -> Any:
         """Count a call that gets, word for word, the answer it got before: the answer, or the fatal one.
 
         What was counted in another way during the call is left alone.
@@ -192,6 +212,7 @@ class RetryGuard:
             key: Which call it is.
             answer: What it gets.
             free: How many calls with this answer are not counted.
+            skill: As :meth:`miss`.
         """
         if self._is_counted(tool_context) or tool_context.actions.requested_tool_confirmations:
             return answer
@@ -203,7 +224,7 @@ class RetryGuard:
         tool_context.state[slot] = {"answer": digest, "count": count, "spent": count > free}
         if count <= free:
             return answer
-        counted = self.miss(tool_context, "repeat", {"error": _REPEATED, "error_code": "REPEATED_CALL"}, key)
+        counted = self.miss(tool_context, "repeat", _REPEATED, key, skill)
         return counted if counted["error_code"].endswith("_FATAL") else answer
 
     @staticmethod

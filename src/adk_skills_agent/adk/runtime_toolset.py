@@ -17,7 +17,7 @@ from adk_skills_agent.adk.explicit_activation import activate_mentioned
 from adk_skills_agent.adk.instructions_in_force import put_in_force
 from adk_skills_agent.adk.permitted_tools import permitted_tools
 from adk_skills_agent.adk.script_readiness import ScriptReadiness
-from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.errors import ResourceNotFound, ScriptNotFound, SkillsError
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
 
 if TYPE_CHECKING:
@@ -93,11 +93,8 @@ class RuntimeToolset(BaseToolset):
             return []
         if not self._grants_checked:
             self._grants_checked = True
-            unknown = runtime.grants.unknown(runtime.source.names())
             if runtime.source.registry is None:  # which skills a registry has is not known
-                unknown += runtime.permissions.unknown(runtime.source.all_names())
-            for sentence in unknown:
-                logger.warning("%s", sentence)
+                await asyncio.to_thread(self._warn_of_unknown_names)
         tools: list[BaseTool] = list(await self._working_tools(readonly_context))
         if readonly_context is not None:
             names = runtime.active.active(readonly_context)
@@ -137,6 +134,26 @@ class RuntimeToolset(BaseToolset):
             unload is not None and self._is_tool_selected(unload, tool_context) and unload.offered(tool_context)
         )
         await put_in_force(runtime, tool_context, llm_request, unloadable=unloadable)
+
+    def _warn_of_unknown_names(self) -> None:
+        """Say which of the owner's grants and rules are for skills or scripts that there are not. May block."""
+        runtime = self.runtime
+        names = runtime.source.all_names()
+
+        def like(name: str, path: str) -> Sequence[str] | None:
+            skill = runtime.source.owned(name)
+            if skill is None:
+                return None
+            try:
+                skill.find(path, ("scripts",))
+            except (ScriptNotFound, ResourceNotFound) as error:
+                return error.suggestions
+            except SkillsError:
+                return ()
+            return None
+
+        for sentence in (*runtime.grants.unknown(names, like), *runtime.permissions.unknown(names, like)):
+            logger.warning("%s", sentence)
 
     def _answer_for_absent(
         self, working: Sequence[ToolsetTool], tool_context: ToolContext, llm_request: LlmRequest

@@ -15,7 +15,7 @@ from google.adk.utils import instructions_utils
 from adk_skills_agent.adk.additional_tools import AdditionalTools
 from adk_skills_agent.adk.skill_limits import SkillLimits
 from adk_skills_agent.adk.skill_texts import SkillTexts
-from adk_skills_agent.errors import CatalogError, SkillNotActive, SkillNotFound, SkillsError
+from adk_skills_agent.errors import CatalogError, RegistryError, SkillNotActive, SkillNotFound, SkillsError
 from adk_skills_agent.scripts import Grants, RunSettings
 
 if TYPE_CHECKING:
@@ -130,17 +130,17 @@ class SkillRuntime:
 
         Raises:
             SkillNotFound: There is none, or it is hidden; ``suggestions`` has the nearest.
-            CatalogError: The registry failed (``REGISTRY_ERROR``).
+            RegistryError: The registry failed.
         """
         try:
             skill = await self.source.get(name, context.invocation_id)
         except Exception as error:  # each registry has its own exceptions; the model gets one code for all
             cause = str(error) or type(error).__name__
-            raise CatalogError(f"Failed to fetch skill '{name[:40]}' from registry: {cause[:100]}") from error
+            raise RegistryError(f"Failed to fetch skill '{name}' from registry: {cause}") from error
         if skill is None and name in self.active.active(context):
             skill = self.source.for_user(name)  # the user asked for it; from now on the model may use it
         if skill is None:
-            raise SkillNotFound(f"Skill '{name[:100]}' not found.", self.source.nearest(name))
+            raise SkillNotFound(f"Skill '{name}' not found.", self.source.nearest(name))
         return skill
 
     async def text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:

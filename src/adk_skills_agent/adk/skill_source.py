@@ -118,6 +118,16 @@ class SkillSource:
         """A local skill that a user may ask for by name, or None."""
         return self._shown(self._objects.get(name) or self._on_disk(name, self._user_catalog))
 
+    def owned(self, name: str) -> KnownSkill | None:
+        """A local skill, hidden or not: for the owner, never for a model. From any thread."""
+        found = self._objects.get(name)
+        if found is not None or self._whole is None:
+            return found
+        try:
+            return DiskSkill(self._whole.load_skill(name), self._whole.scope_of(name))
+        except SkillNotFound:
+            return None
+
     def names_for_user(self) -> list[str]:
         """The names that :meth:`for_user` knows, sorted (C31)."""
         disk = list(self._user_catalog) if self._user_catalog is not None else []

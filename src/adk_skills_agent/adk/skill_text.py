@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.known_skill import SKILL_FILE
 from adk_skills_agent.adk.script_usage import HEAD_BYTES, usage_line
@@ -36,6 +36,7 @@ class SkillText:
         more_files: How many files are not listed.
         compatibility: What the author says it needs, or None.
         whole_chars: Length of the body before it was cut; None when it was not.
+        usages_of: Paths of the scripts whose first lines were read.
     """
 
     name: str
@@ -45,6 +46,12 @@ class SkillText:
     more_files: int = 0
     compatibility: str | None = None
     whole_chars: int | None = None
+    usages_of: tuple[str, ...] = ()
+
+    @property
+    def instructions(self) -> str:
+        """The body as a model may read it: without tags of ours."""
+        return _fenced(self.body)
 
     @property
     def tokens(self) -> int:
@@ -91,6 +98,15 @@ def _fenced(text: str) -> str:
     return _OWN_TAG.sub("&lt;", text)
 
 
+def fenced(value: Any) -> Any:
+    """A skill's own text without our tags, as in the system instruction; also what is inside lists and mappings."""
+    if isinstance(value, str):
+        return _fenced(value)
+    if isinstance(value, dict):
+        return {fenced(key): fenced(one) for key, one in value.items()}
+    return [fenced(one) for one in value] if isinstance(value, list) else value
+
+
 def text_digest(instructions: str) -> str:
     """What tells one version of a body from another, short enough for the session's state."""
     return hashlib.sha256(instructions.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -118,6 +134,7 @@ def skill_text(
         more_files=max(0, len(files) - manifest_files),
         compatibility=skill.compatibility,
         whole_chars=len(injected) if len(body) < len(injected) else None,
+        usages_of=tuple(path for path in files[:manifest_files] if path.startswith("scripts/"))[:MAX_USAGES],
     )
 
 

@@ -1,12 +1,14 @@
 """What active skills say, put together once and again only when something of the skill changed.
 
-Every request to the model says it anew, so it has to cost no more than a look at the stamps of the files.
+Every request to the model says it anew, so it has to cost no more than a look at the stamps of the folders.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.skill_text import SkillText, skill_text
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.known_skill import KnownSkill
 
 _KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    skill: KnownSkill
+    made_of: tuple[str, str]
+    stamp: object
+    text: SkillText
 
 
 class SkillTexts:
@@ -29,7 +39,7 @@ class SkillTexts:
         self._budget = budget_tokens
         self._files = manifest_files
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, tuple[KnownSkill, object, str, str, SkillText]] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def text(self, skill: KnownSkill, instructions: str, injected: str) -> SkillText:
         """What a skill says. May block.
@@ -42,17 +52,18 @@ class SkillTexts:
         Raises:
             SkillsError: It cannot be read.
         """
-        stamp = skill.stamp()
         with self._lock:
             known = self._known.get(skill.name)
-        same = known is not None and known[0] is skill and known[1:4] == (stamp, instructions, injected)
-        if known is not None and same and stamp is not None:
-            return known[4]
+        since = time.time_ns()
+        same = known is not None and known.skill is skill and known.made_of == (instructions, injected)
+        if known is not None and same and skill.stamp(known.text.usages_of, since) == known.stamp:
+            return known.text
         text = skill_text(skill, instructions, injected, budget_tokens=self._budget, manifest_files=self._files)
-        if stamp is not None and skill.stamp() == stamp:
+        stamp = skill.stamp(text.usages_of, since)
+        if stamp is not None:
             with self._lock:
                 self._known.pop(skill.name, None)
-                self._known[skill.name] = (skill, stamp, instructions, injected, text)
+                self._known[skill.name] = _Known(skill, (instructions, injected), stamp, text)
                 if len(self._known) > _KEPT:
                     self._known.popitem(last=False)
         return text

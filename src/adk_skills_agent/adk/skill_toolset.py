@@ -292,11 +292,15 @@ def _core_tools(runtime: SkillRuntime) -> list[ToolsetTool]:
 def _check(
     code_executor: object, environment: object, skills_folder: Path | str | None, save_output_artifacts: bool
 ) -> None:
-    """google-adk's own checks of its arguments.
+    """google-adk's own checks of its arguments, and whether they can be what they are called.
 
     Raises:
         ValueError: As there.
+        ConfigError: ``code_executor`` runs no code, or ``environment`` no commands. It need not be of google-adk's
+            class: a mock will do.
     """
+    _check_kind("code_executor", code_executor, "execute_code", "UnsafeLocalCodeExecutor()")
+    _check_kind("environment", environment, "execute", "LocalEnvironment()")
     if code_executor and environment:
         raise ValueError("Cannot have both code_executor and environment")
     if environment and save_output_artifacts:
@@ -307,6 +311,13 @@ def _check(
         raise ValueError("Cannot specify skills_folder without an environment")
     if not (PurePosixPath(skills_folder).is_absolute() or PureWindowsPath(skills_folder).is_absolute()):
         raise ValueError(f"`skills_folder` must be an absolute path: '{skills_folder}'")
+
+
+def _check_kind(name: str, value: object, method: str, example: str) -> None:
+    if value is None or (not isinstance(value, type) and callable(getattr(value, method, None))):
+        return
+    given = f"the class {value.__name__}; make an object of it" if isinstance(value, type) else type(value).__name__
+    raise ConfigError(f"{name} must be an object that can {method!r}, such as {example}, not {given}.")
 
 
 stand_in_for_theirs(

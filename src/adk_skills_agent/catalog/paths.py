@@ -65,8 +65,9 @@ def locate(folder: str, path: str) -> str | None:
     Raises:
         InvalidResourcePath: A link on the way leaves the skill, or leads to version control data.
     """
-    real = real_path(folder)
-    target = real_path(os.path.join(real, path))
+    target = real_path(os.path.join(folder, path))
+    # What lies inside by its real path says that the folder's own is real, which need not be found out then.
+    real = folder if is_inside(target, folder) else real_path(folder)
     if not is_inside(target, real):
         raise InvalidResourcePath(f"The path {path!r} is a link that leaves the skill's folder, so it is refused.")
     relative = target[len(real) :].lstrip("/")

@@ -96,9 +96,12 @@ def figures_of(events: Iterable[Mapping[str, Any]], kinds: Counter[str] | None =
             kinds[event["event"]] += 1
         if event["event"] == "SkillDiscovered" or not isinstance(name, str):
             continue
-        if event["event"] == "GuardTripped" and not name:
-            continue  # the guard counts calls, whatever skill they name
-        if not name or event.get("error_code") == "SKILL_NOT_FOUND":
+        missed_name = False
+        if event["event"] == "GuardTripped":
+            if not name:
+                continue  # a call that names no skill
+            missed_name = event.get("kind") in {"skill", "registry"}
+        if not name or missed_name or event.get("error_code") == "SKILL_NOT_FOUND":
             name = UNKNOWN
         figures = skills.get(name)
         if figures is None:

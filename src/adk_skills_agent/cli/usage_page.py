@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from adk_skills_agent.cli.output import safe
 from adk_skills_agent.cli.usage_figures import duration
+from adk_skills_agent.evals.report.html_page import html_page
 
 if TYPE_CHECKING:
     from adk_skills_agent.cli.usage_figures import SkillFigures
@@ -15,24 +16,6 @@ if TYPE_CHECKING:
 
 CHARTED = 15
 """Skills in each chart; the table has all of them."""
-_STYLE = """
-:root { color-scheme: light dark; --bar: #1a73e8; --bad: #d93025; --soft: #5f6368; }
-@media (prefers-color-scheme: dark) { :root { --bar: #8ab4f8; --bad: #f28b82; --soft: #9aa0a6; } }
-* { box-sizing: border-box; }
-body { font: 1rem/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
-h1 { font-size: 1.4rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-p { margin: .25rem 0; } .note { color: var(--soft); font-size: .875rem; }
-.bar { margin: .4rem 0; } .bar div { display: flex; gap: 1rem; justify-content: space-between; font-size: .875rem; }
-.bar span:first-child { overflow-wrap: anywhere; } .bar span:last-child { white-space: nowrap; }
-svg { display: block; height: .75rem; width: 100%; } rect.ok { fill: var(--bar); } rect.bad { fill: var(--bad); }
-rect.soft { fill: var(--bar); opacity: .35; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; width: 100%; }
-th, td { border-bottom: 1px solid color-mix(in srgb, var(--soft) 40%, transparent); padding: .35rem .5rem; }
-th, td { text-align: right; white-space: nowrap; } th:first-child, td:first-child { text-align: left; }
-td:last-child, th:last-child { text-align: left; white-space: normal; }
-"""
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
 _Part = tuple[float, str]
 """A length and the class it is drawn in."""
 
@@ -65,12 +48,8 @@ def usage_page(figures: Sequence[SkillFigures], reading: Reading) -> str:
         ),
     ]
     body = "".join(charts) if figures else "<p>There is no event in the log.</p>"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Use of skills</title><style>{_STYLE}</style></head><body>\n"
-        f"<h1>Use of skills</h1>{_introduction(figures, reading)}\n{body}{_table(figures)}</body></html>\n"
+    return html_page(
+        "Use of skills", f"<h1>Use of skills</h1>{_introduction(figures, reading)}\n{body}{_table(figures)}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
@@ -13,6 +13,7 @@ from adk_skills_agent.sandbox.secret_forms import SecretForms, forms_of
 from adk_skills_agent.sandbox.secrets import EnvValue, Secret, secrets_of
 from adk_skills_agent.scripts.location import SCRIPTS_FOLDER
 
+NearestFiles = Callable[[str, str], Sequence[str] | None]
 _NOTHING: Mapping[str, EnvValue] = MappingProxyType({})
 
 
@@ -67,17 +68,28 @@ class Grants:
         """What recognises them; None when there are none."""
         return forms_of(self.secrets)
 
-    def unknown(self, skills: Iterable[str]) -> list[str]:
-        """One sentence for each key whose skill is not among ``skills``."""
+    def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
+        """One sentence for each key that is for nothing.
+
+        Args:
+            skills: The skills there are.
+            like: Tells which scripts of a skill are most like a path; None when it has that very script, or when its
+                files are not known. May block.
+        """
         names = list(skills)
         sentences = []
         for key in self._by_name:
-            skill = key.partition("/")[0]
+            skill, _, path = key.partition("/")
             if skill not in names:
-                close = nearest(skill, names)
-                hint = f" Nearest: {', '.join(close)}." if close else ""
-                sentences.append(f"A grant is for {key!r}, and this agent has no skill {skill!r}.{hint}")
+                sentences.append(_unknown(key, f"this agent has no skill {skill!r}", nearest(skill, names)))
+            elif path and (close := like(skill, path)) is not None:
+                sentences.append(_unknown(key, f"the skill has no such script {path!r}", close))
         return sentences
+
+
+def _unknown(key: str, problem: str, close: Sequence[str]) -> str:
+    hint = f" Nearest: {', '.join(close)}." if close else ""
+    return f"A grant is for {key!r}, and {problem}.{hint}"
 
 
 def _key(key: object) -> str:

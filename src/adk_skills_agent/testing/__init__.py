@@ -1,22 +1,36 @@
-"""Testing an agent without a model: a loopback Gemini server that answers from a rehearsed conversation."""
+"""Testing an agent without a model: a loopback Gemini server that answers from rehearsed conversations or rules."""
 
+from adk_skills_agent.testing.chaos import ChaoticModel, Hallucination
 from adk_skills_agent.testing.conversation import Answer, Call, Conversation, Refusal, Turn, Usage, When
 from adk_skills_agent.testing.conversation_file import load_conversation, parse_conversation
-from adk_skills_agent.testing.request import FunctionResponse, ModelRequest
+from adk_skills_agent.testing.judging import judge_rule
+from adk_skills_agent.testing.request import FunctionCall, FunctionResponse, ModelRequest
+from adk_skills_agent.testing.rules import Rule, RuleModel, call, say
+from adk_skills_agent.testing.rules_file import load_rules, parse_rules
 from adk_skills_agent.testing.server import GeminiServer, Refused
 
 __all__ = [
     "Answer",
     "Call",
+    "ChaoticModel",
     "Conversation",
+    "FunctionCall",
     "FunctionResponse",
     "GeminiServer",
+    "Hallucination",
     "ModelRequest",
     "Refusal",
     "Refused",
+    "Rule",
+    "RuleModel",
     "Turn",
     "Usage",
     "When",
+    "call",
+    "judge_rule",
     "load_conversation",
+    "load_rules",
     "parse_conversation",
+    "parse_rules",
+    "say",
 ]

@@ -94,6 +94,9 @@ class When:
         tool_result_contains: Each is in the tool results just received: in their JSON, or in a string of them.
         tool_result: A part of one of the tool results just received: nested mappings are compared key by key, lists
             item by item.
+        skills: Each is the name of a skill the request tells of.
+        called: Each is a tool the model has called since the user's latest message.
+        not_called: None of these has been.
     """
 
     user_contains: tuple[str, ...] = ()
@@ -102,6 +105,9 @@ class When:
     last_tool: tuple[str, ...] = ()
     tool_result_contains: tuple[str, ...] = ()
     tool_result: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    skills: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
+    not_called: tuple[str, ...] = ()
 
     def objection(self, request: ModelRequest) -> str | None:
         """Why the request does not fit, as the end of the sentence "expected ..."; None when it fits."""
@@ -115,6 +121,16 @@ class When:
         for tool in self.tools:
             if tool not in offered:
                 return f"the tool {tool!r} to be offered; the request offers {offered}"
+        for skill in self.skills:
+            if skill not in request.skills:
+                return f"the skill {skill!r} to be offered; the request tells of {request.skills or 'no skill'}"
+        made = [call.name for call in request.calls_of_turn] if self.called or self.not_called else []
+        for tool in self.called:
+            if tool not in made:
+                return f"{tool!r} to have been called in this turn; the calls so far: {made or 'none'}"
+        for tool in self.not_called:
+            if tool in made:
+                return f"{tool!r} not to have been called in this turn; the calls so far: {made}"
         return self._objection_to_results(request.last_function_responses)
 
     def _objection_to_results(self, results: list[FunctionResponse]) -> str | None:
@@ -195,23 +211,37 @@ class Conversation:
         if turn.answer is None:
             raise ValueError(f"turn {index + 1} of {self.name!r} has no answer")
         place = f"Turn {index + 1} of conversation {self.name!r}{self._at(turn)}"
-        for call in turn.answer.calls:
-            if not call.undeclared and call.name not in request.tool_names:
-                raise Mismatch(f"{place} calls {call.name!r}, which the request does not offer: {request.tool_names}")
-        try:
-            calls = tuple(Call(c.name, fill(dict(c.args), request), c.undeclared) for c in turn.answer.calls)
-            chunks = turn.answer.stream_chunks
-            if not isinstance(chunks, int):
-                chunks = tuple(fill_text(chunk, request) for chunk in chunks)
-            text = fill_text(turn.answer.text, request)
-        except TemplateError as error:
-            raise Mismatch(f"{place} uses {error}") from error
-        return replace(turn.answer, text=text, calls=calls, stream_chunks=chunks)
+        return fill_answer(turn.answer, request, place)
 
     def _at(self, turn: Turn | None) -> str:
         if not self.source:
             return ""
         return f" ({self.source}:{turn.line})" if turn is not None else f" in {self.source}"
+
+
+def fill_answer(answer: Answer, request: ModelRequest, place: str) -> Answer:
+    """An answer for this request, its templates filled.
+
+    Args:
+        answer: As it was written.
+        request: What it answers.
+        place: Where the answer stands, for messages: ``Turn 2 of conversation 'greeting'``.
+
+    Raises:
+        Mismatch: The request does not offer a tool the answer calls, or a template finds nothing.
+    """
+    for call in answer.calls:
+        if not call.undeclared and call.name not in request.tool_names:
+            raise Mismatch(f"{place} calls {call.name!r}, which the request does not offer: {request.tool_names}")
+    try:
+        calls = tuple(Call(c.name, fill(dict(c.args), request), c.undeclared) for c in answer.calls)
+        chunks = answer.stream_chunks
+        if not isinstance(chunks, int):
+            chunks = tuple(fill_text(chunk, request) for chunk in chunks)
+        text = fill_text(answer.text, request)
+    except TemplateError as error:
+        raise Mismatch(f"{place} uses {error}") from error
+    return replace(answer, text=text, calls=calls, stream_chunks=chunks)
 
 
 def _has(actual: object, expected: object) -> bool:

@@ -5,6 +5,7 @@ about: One line for a reader.
 when: {system_contains: ...}            # which requests it is for, among several conversations
 turns:
   - when: {user_contains: hello}        # user_contains system_contains tools last_tool tool_result_contains tool_result
+                                        # skills called not_called
     call: {name: look_up, args: {key: a}}   # one, or a list
   - when: {last_tool: look_up, tool_result: {status: success}}
     error: {code: 429, times: 1}        # code status message times
@@ -62,7 +63,18 @@ FINISH_REASONS = (
 )
 """What ``finish_reason`` may be."""
 
-_TEXT_CONDITIONS = ("user_contains", "system_contains", "tools", "last_tool", "tool_result_contains")
+_TEXT_CONDITIONS = (
+    "user_contains",
+    "system_contains",
+    "tools",
+    "last_tool",
+    "tool_result_contains",
+    "skills",
+    "called",
+    "not_called",
+)
+TURN_FIELDS = ("when", "text", "call", "error", "finish_reason", "finish_message", "thought", "usage", "stream_chunks")
+"""What a turn may have."""
 _BOOL, _TIME = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 _MAPPING, _LIST = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 
@@ -86,13 +98,25 @@ def load_conversation(path: str | Path) -> Conversation:
         ConfigError: It cannot be read, or something in it is not understood; the message has file and line.
     """
     path = Path(path)
+    return parse_conversation(read_yaml(path, "rehearsed conversation"), source=str(path), name=path.stem)
+
+
+def read_yaml(path: Path, what: str) -> str:
+    """The text of a file.
+
+    Args:
+        path: UTF-8.
+        what: What it should be, for messages.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"There is no rehearsed conversation at {path}. Check the path.") from None
+        raise ConfigError(f"There is no {what} at {path}. Check the path.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The rehearsed conversation {path} cannot be read: {error}.") from error
-    return parse_conversation(text, source=str(path), name=path.stem)
+        raise ConfigError(f"The {what} {path} cannot be read: {error}.") from error
 
 
 def parse_conversation(text: str, *, source: str = "<text>", name: str = "conversation") -> Conversation:
@@ -106,10 +130,10 @@ def parse_conversation(text: str, *, source: str = "<text>", name: str = "conver
     Raises:
         ConfigError: Something in it is not understood; the message has ``source`` and line.
     """
-    return _Reader(source).conversation(text, name)
+    return YamlReader(source).conversation(text, name)
 
 
-class _Reader:
+class YamlReader:
     """Turns YAML nodes, which know their line, into values."""
 
     def __init__(self, source: str) -> None:
@@ -117,17 +141,24 @@ class _Reader:
         self._loader = _JsonLoader("")
 
     def fail(self, node: yaml.Node | int, problem: str) -> NoReturn:
+        """Say what is wrong, with file and line."""
         line = node if isinstance(node, int) else node.start_mark.line + 1
         raise ConfigError(f"{self._source}:{line}: {problem}")
 
-    def conversation(self, text: str, name: str) -> Conversation:
+    def root(self, text: str) -> yaml.Node | None:
+        """What the text holds; None when it is empty."""
         try:
-            root = yaml.compose(text, Loader=_JsonLoader)
+            found: yaml.Node | None = yaml.compose(text, Loader=_JsonLoader)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             self.fail(mark.line + 1 if mark else 1, f"This is not valid YAML: {error.problem or error}.")
         except yaml.YAMLError as error:
             self.fail(1, f"This is not valid YAML: {error}.")
+        return found
+
+    def conversation(self, text: str, name: str) -> Conversation:
+        """A whole file."""
+        root = self.root(text)
         if root is None:
             self.fail(1, "The conversation is empty. It needs `turns:` with a list of turns.")
         fields = self.fields(root, "the conversation", ("name", "about", "when", "turns"))
@@ -145,11 +176,11 @@ class _Reader:
         )
 
     def turn(self, node: yaml.Node) -> Turn:
-        fields = self.fields(
-            node,
-            "a turn",
-            ("when", "text", "call", "error", "finish_reason", "finish_message", "thought", "usage", "stream_chunks"),
-        )
+        """One turn."""
+        return self.turn_of(node, self.fields(node, "a turn", TURN_FIELDS))
+
+    def turn_of(self, node: yaml.Node, fields: dict[str, yaml.Node]) -> Turn:
+        """A turn from its fields."""
         said = self.optional(fields, "finish_message", self.text, "")
         thought = self.optional(fields, "thought", self.text, "")
         chunks = self.optional(fields, "stream_chunks", self.chunks, 3)
@@ -177,6 +208,7 @@ class _Reader:
         )
 
     def when(self, node: yaml.Node) -> When:
+        """The conditions of a request."""
         fields = self.fields(node, "`when`", (*_TEXT_CONDITIONS, "tool_result"))
         result = self.data(fields["tool_result"]) if "tool_result" in fields else {}
         if not isinstance(result, dict):
@@ -187,10 +219,12 @@ class _Reader:
         )
 
     def calls(self, node: yaml.Node) -> tuple[Call, ...]:
+        """One call or a list of them."""
         nodes = self.items(node, "`call`") if isinstance(node, yaml.SequenceNode) else [node]
         return tuple(self.call(each) for each in nodes)
 
     def call(self, node: yaml.Node) -> Call:
+        """One call."""
         fields = self.fields(node, "a call", ("name", "args", "undeclared"))
         if "name" not in fields:
             self.fail(node, "This call has no `name`. Write `call: {name: TOOL, args: {...}}`.")
@@ -203,6 +237,7 @@ class _Reader:
         return Call(self.text(fields["name"]), args, undeclared)
 
     def refusal(self, node: yaml.Node, *, answers: bool) -> Refusal:
+        """An error of the service."""
         fields = self.fields(node, "`error`", ("code", "status", "message", "times"))
         if "code" not in fields:
             self.fail(node, "This error has no `code`. Write e.g. `error: {code: 429, times: 1}`.")
@@ -220,10 +255,12 @@ class _Reader:
         return Refusal(code, status, message, times)
 
     def usage(self, node: yaml.Node) -> Usage:
+        """Token counts."""
         fields = self.fields(node, "`usage`", ("prompt", "output", "cached"))
         return Usage(**{key: self.count(value) for key, value in fields.items()})
 
     def chunks(self, node: yaml.Node) -> tuple[str, ...] | int:
+        """How a text is streamed."""
         if isinstance(node, yaml.SequenceNode):
             return tuple(self.text(each) for each in node.value)
         number = self.count(node)
@@ -234,6 +271,7 @@ class _Reader:
     # Kinds of value
 
     def fields(self, node: yaml.Node, what: str, known: Collection[str]) -> dict[str, yaml.Node]:
+        """The fields of a mapping, each known and given once."""
         if not isinstance(node, yaml.MappingNode) or node.tag != _MAPPING:
             self.fail(node, f"Expected {what} to be a mapping with some of: {', '.join(known)}.")
         fields: dict[str, yaml.Node] = {}
@@ -247,21 +285,25 @@ class _Reader:
         return fields
 
     def items(self, node: yaml.Node, what: str) -> list[yaml.Node]:
+        """The items of a list."""
         if not isinstance(node, yaml.SequenceNode) or node.tag != _LIST:
             self.fail(node, f"Expected {what} to be a list.")
         return list(node.value)
 
     def text(self, node: yaml.Node) -> str:
+        """A text."""
         value = self.data(node)
         if not isinstance(value, str):
             self.fail(node, f"Expected text, found {json.dumps(value)}. Put it in quotes if it is meant as text.")
         return value
 
     def texts(self, node: yaml.Node) -> tuple[str, ...]:
+        """A text or a list of them."""
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         return tuple(self.text(each) for each in nodes)
 
     def count(self, node: yaml.Node) -> int:
+        """A whole number from 0."""
         value = self.data(node)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             self.fail(node, f"Expected a whole number, found {json.dumps(value)}.")
@@ -279,4 +321,5 @@ class _Reader:
 
     @staticmethod
     def optional(fields: dict[str, yaml.Node], key: str, read: Callable[[yaml.Node], T], default: D) -> T | D:
+        """A field, or a default where it is not given."""
         return read(fields[key]) if key in fields else default

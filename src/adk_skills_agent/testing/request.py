@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 JsonObject = dict[str, Any]
+
+_LISTED_SKILL = re.compile(r"<skill>\s*<name>\s*([^<]+?)\s*</name>")
+_SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters")
+_SKILL_PARAMETERS = ("skill_name", "skill", "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,19 @@ class FunctionResponse:
     def text(self) -> str:
         """Its JSON form, then every string in it as it is, so that multi-line text can be searched."""
         return "\n".join([self.json, *_strings(self.response)])
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call the model made, as the agent sent it back.
+
+    Attributes:
+        name: The tool.
+        args: Its arguments.
+    """
+
+    name: str
+    args: JsonObject
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,41 @@ class ModelRequest:
         """Every tool result in the history, in order."""
         return [response for content in self.contents for response in _responses(content)]
 
+    @cached_property
+    def skills(self) -> list[str]:
+        """The skills the request tells of, by name: what a tool allows for a skill's name, and what a list holds."""
+        found: list[str] = []
+        for declaration in self.declarations:
+            schema = next((v for k in _SCHEMAS if isinstance(v := declaration.get(k), dict)), {})
+            properties = schema.get("properties") or {}
+            for name in _SKILL_PARAMETERS:
+                found += (properties.get(name) or {}).get("enum") or ()
+        told = [self.system_text, *(d.get("description") or "" for d in self.declarations)]
+        told += [text for response in self.function_responses for text in _strings(response.response)]
+        found += [html.unescape(name) for text in told for name in _LISTED_SKILL.findall(text)]
+        return list(dict.fromkeys(found))
+
+    @property
+    def seed(self) -> int | None:
+        """The seed the agent asks the model to use (``generationConfig.seed``)."""
+        seed = (self.body.get("generationConfig") or {}).get("seed")
+        return seed if isinstance(seed, int) else None
+
+    @cached_property
+    def calls_of_turn(self) -> list[FunctionCall]:
+        """Every call the model has made since the user's latest message, in order."""
+        found: list[FunctionCall] = []
+        for content in self.contents:
+            if content.get("role", "user") == "user" and _texts(content):
+                found = []
+            elif content.get("role") == "model":
+                found += calls_of(content)
+        return found
+
+    def with_contents(self, contents: list[JsonObject]) -> ModelRequest:
+        """The same request with another history."""
+        return ModelRequest(self.method, self.model, {**self.body, "contents": contents})
+
     @property
     def last_function_responses(self) -> list[FunctionResponse]:
         """The tool results in the last content: what the model is asked to react to. Empty when it is not a result."""
@@ -128,6 +182,12 @@ class ModelRequest:
 def estimate_tokens(chars: int) -> int:
     """Tokens of ``chars`` characters: a quarter, rounded up, the usual rule of thumb for English."""
     return -(-chars // 4)
+
+
+def calls_of(content: Mapping[str, Any]) -> list[FunctionCall]:
+    """The calls in a content of the model."""
+    found = (part.get("functionCall") for part in content.get("parts") or ())
+    return [FunctionCall(call["name"], call.get("args") or {}) for call in found if call]
 
 
 def _compact(value: object) -> str:

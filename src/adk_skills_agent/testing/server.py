@@ -1,18 +1,21 @@
-"""A loopback server that speaks Gemini's REST and SSE protocol and answers from rehearsed conversations."""
+"""A loopback server that speaks Gemini's REST and SSE protocol and answers from rehearsed conversations or rules."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from adk_skills_agent.testing.chaos import ChaoticModel
 from adk_skills_agent.testing.conversation import Answer, Conversation, Mismatch, Refusal
 from adk_skills_agent.testing.gemini_http import Listener
 from adk_skills_agent.testing.request import JsonObject, ModelRequest
+from adk_skills_agent.testing.rules import RuleModel
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -42,7 +45,7 @@ class Refused:
 
 
 class GeminiServer:
-    """Gemini on the loopback interface, with rehearsed answers; the real google-genai client talks to it.
+    """Gemini on the loopback interface, with scripted answers; the real google-genai client talks to it.
 
         with GeminiServer(load_conversation("greeting.yaml")) as server:
             agent = LlmAgent(name="agent", model=server.model())
@@ -53,21 +56,33 @@ class GeminiServer:
     ``mismatches``. Works as a context manager and as an asynchronous one; it leaves no thread and no socket behind.
 
     Args:
-        conversation: What to rehearse. Of several, a request gets the first whose own ``when`` holds.
+        conversation: What to rehearse; or a model that answers any number of conversations, by rules or in a chaotic
+            way. Of several conversations, a request gets the first whose own ``when`` holds.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
+        remember: How many of the latest ``requests`` and ``mismatches`` are kept; None keeps every one.
     """
 
     def __init__(
-        self, conversation: Conversation | Sequence[Conversation], *, host: str = "127.0.0.1", port: int = 0
+        self,
+        conversation: Conversation | Sequence[Conversation] | RuleModel | ChaoticModel,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        remember: int | None = None,
     ) -> None:
-        self.conversations = (conversation,) if isinstance(conversation, Conversation) else tuple(conversation)
-        if not self.conversations:
+        self.scripted = conversation if isinstance(conversation, RuleModel | ChaoticModel) else None
+        self.conversations: tuple[Conversation, ...] = ()
+        if isinstance(conversation, Conversation):
+            self.conversations = (conversation,)
+        elif not isinstance(conversation, RuleModel | ChaoticModel):
+            self.conversations = tuple(conversation)
+        if not self.conversations and self.scripted is None:
             raise ValueError("GeminiServer needs at least one conversation")
         self._address = (host, port)
         self._lock = threading.Lock()
-        self._requests: list[ModelRequest] = []
-        self._mismatches: list[Refused] = []
+        self._requests: deque[ModelRequest] = deque(maxlen=remember)
+        self._mismatches: deque[Refused] = deque(maxlen=remember)
         self._refusals: Counter[tuple[int, int, str]] = Counter()
         self._answered: Counter[tuple[int, int]] = Counter()
         self._responses = 0
@@ -180,7 +195,7 @@ class GeminiServer:
 
     @property
     def requests(self) -> list[ModelRequest]:
-        """Every valid request so far, in the order of arrival; also those that were not expected."""
+        """Every valid request so far (or the latest, see ``remember``), in the order of arrival, expected or not."""
         with self._lock:
             return list(self._requests)
 
@@ -221,6 +236,9 @@ class GeminiServer:
             self._responses += 1
             response_id = f"rehearsed-{self._responses}"
         try:
+            if self.scripted is not None:
+                # Calls are named after it: the same conversation gets the same ids, whatever else is going on.
+                return self.scripted.reply(request), f"scripted-{_digest(request)}"
             number, conversation = self._conversation_for(request)
             index, turn = conversation.turn_for(request)
             refusal = turn.refusal
@@ -264,3 +282,7 @@ class GeminiServer:
     def _count_answer(self, number: int, index: int) -> None:
         with self._lock:
             self._answered[number, index] += 1
+
+
+def _digest(request: ModelRequest) -> str:
+    return hashlib.sha256(request.fingerprint.encode()).hexdigest()[:16]

@@ -101,3 +101,21 @@ async def test_a_live_model_that_does_not_heed_refusals_ends_its_stream() -> Non
         got = answers(await stream(runner, session, "go"))
         assert len(got) == 2 + LIVE_REFUSALS
         await runner.close()
+
+
+async def test_below_an_llm_agent_the_words_are_said_before_the_refusal_which_has_them_too(
+    rehearse: Any, talk: Any
+) -> None:
+    """Not last: google-adk stores a tool's answer when the tool has returned, ends the turn, and calls nobody then.
+
+    Whoever shows a final response shows both events; whoever keeps only the last finds the words in its answer.
+    """
+    server = rehearse(in_turn(*[WRONG] * 3))
+    events = await (await talk(looping(server))).say("go")
+    final = [event for event in events if event.is_final_response()]
+    assert len(final) == 2
+    (words,) = texts(final)
+    assert texts(final[:1]) == [words]
+    assert final[0].author == final[1].author == "worker"
+    assert answers(final[1:])[0]["final_text"] == words
+    assert len(server.requests) == 3  # and no request more

@@ -31,6 +31,7 @@ from adk_skills_agent.sandbox.contract import (
     Sandbox,
     SandboxPolicy,
 )
+from adk_skills_agent.sandbox.local import zygote_control
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Backend:
     make: Callable[[], Sandbox]
     require: Callable[[], None] = lambda: None
     slots: bool = False  # every run of the fixture ``box`` uses a sandbox that was started before it
+    forked: bool = False  # every sandbox of it is made by the zygote; else none is
     is_local: bool = True  # this machine contains its runs itself
     is_elsewhere: bool = False  # what contains them there is not ours, and on loopback not there at all
 
@@ -104,12 +106,16 @@ BACKENDS = (
         Backend(name, IsolationLevel(name), _local, functools.partial(level_table.require, name))
         for name in LOCAL_LEVELS
     ),
-    Backend(
-        "namespaces-slots",
-        IsolationLevel.NAMESPACES,
-        _local,
-        functools.partial(level_table.require, "namespaces"),
-        True,
+    *(
+        Backend(
+            f"{name}-{variant}",
+            IsolationLevel(name),
+            _local,
+            functools.partial(level_table.require, name),
+            slots=variant == "slots",
+            forked=True,
+        )
+        for name, variant in (("cgroup", "zygote"), ("namespaces", "zygote"), ("namespaces", "slots"))
     ),
     *(
         _container(engine, functools.partial(_in, engine), functools.partial(container_engines.require, engine))
@@ -147,8 +153,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "local(why): the row is about this machine's own levels")
 
 
+SLOW = frozenset({"cgroup", "namespaces-zygote", "namespaces-slots"})
+"""In `make test` each level has one way of being made, and both ways are there: bubblewrap at namespaces, the zygote at
+cgroup, what a root agent and a plain user get first. All others are in `make test-slow`."""
+
+
 @pytest.fixture(
-    params=[pytest.param(one, marks=() if one.is_local else pytest.mark.slow, id=one.name) for one in BACKENDS]
+    params=[
+        pytest.param(one, marks=() if one.is_local and one.name not in SLOW else pytest.mark.slow, id=one.name)
+        for one in BACKENDS
+    ]
 )
 def backend(request: pytest.FixtureRequest) -> Backend:
     chosen: Backend = request.param
@@ -228,11 +242,41 @@ class Box:
 
 
 @pytest.fixture
+def maker(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sandboxes are all forked, or all made by bubblewrap; both happen in one process otherwise."""
+    if not backend.is_local or backend.level.strength < IsolationLevel.NAMESPACES.strength:
+        return
+    from adk_skills_agent.sandbox.local import zygote_life
+
+    ready = zygote_life.ZygoteLife.ready
+
+    def at_once(life: zygote_life.ZygoteLife, uid: int | None) -> zygote_control.Zygote:
+        found = ready(life, uid)
+        if found is None:
+            assert life.wait(20.0), "no zygote can be started here"
+            found = ready(life, uid)
+        assert found is not None
+        return found
+
+    if backend.forked:
+        monkeypatch.setattr(zygote_life, "_FIRST_OF_USE", 1)
+        monkeypatch.setattr(zygote_life.ZygoteLife, "ready", at_once)
+        monkeypatch.setattr(zygote_life.ZygoteLife, "_failed", _refuse)
+    else:
+        monkeypatch.setattr(zygote_life.ZygoteLife, "ready", lambda _life, _uid: None)
+
+
+def _refuse(_life: object, _zygote: object, error: Exception) -> None:
+    raise AssertionError("bubblewrap made a sandbox that should have been forked") from error
+
+
+@pytest.fixture
 def box(
     request: pytest.FixtureRequest,
     backend: Backend,
     tmp_path: Path,
     nothing_left: None,
+    maker: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Box]:
     if backend.slots:

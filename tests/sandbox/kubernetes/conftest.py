@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from loopback_cluster import Cluster
 
 import level_table
+from loopback_cluster import Cluster
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import yaml
-from loopback_cluster import DEPLOYED, SERVER, template
 
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.kubernetes.pod_report import pod_report
 from adk_skills_agent.sandbox.kubernetes.sandbox import _FOLDERS, _HOME, NAMESPACE, WARM_POOL
+from loopback_cluster import DEPLOYED, SERVER, template
 
 CONFIG_MAP = DEPLOYED / "pod-server.yaml"
 

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from loopback_cluster import Cluster
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import (
@@ -18,6 +17,7 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.secrets import Secret
+from loopback_cluster import Cluster
 
 pytestmark = pytest.mark.slow  # the client library alone takes seconds to import
 

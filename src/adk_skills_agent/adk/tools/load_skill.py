@@ -12,8 +12,9 @@ from adk_skills_agent.adk.declarations import skill_name_schema
 from adk_skills_agent.adk.events import SkillActivated, SkillDropped, origin_of
 from adk_skills_agent.adk.lifecycle import SkillLifecycleMode
 from adk_skills_agent.adk.retry_guard import call_key
+from adk_skills_agent.adk.skill_text import fenced
 from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
-from adk_skills_agent.errors import SkillNotActive, SkillNotFound, SkillsError
+from adk_skills_agent.errors import RegistryError, SkillNotActive, SkillNotFound, SkillsError
 from adk_skills_agent.sandbox.contract import SKILL_DIR
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ NAME = "load_skill"
 class LoadSkillTool(ToolsetTool):
     """Activates a skill: its instructions are in the answer and then in the system instruction of every request."""
 
-    argument = "skill_name"
     required = ("skill_name",)
 
     def __init__(self, runtime: SkillRuntime, description: str = "") -> None:
@@ -40,15 +40,15 @@ class LoadSkillTool(ToolsetTool):
 
     def properties(self) -> dict[str, dict[str, object]]:
         """One argument: the name, an enum of the valid ones while it fits (C29)."""
-        return {self.argument: skill_name_schema(self.runtime.listing.names)}
+        return {self.skill_argument: skill_name_schema(self.runtime.listing.names)}
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """The instructions, the files, and what had to make room."""
         runtime = self.runtime
-        refused = runtime.guard.refused(tool_context, "skill")
+        refused = runtime.guard.refused_name(tool_context)
         if refused is not None:
             return refused
-        name = required_text(args, self.argument)
+        name = required_text(args, self.skill_argument)
         origin = origin_of(tool_context)
         try:
             skill = await runtime.skill(tool_context, name)
@@ -60,7 +60,10 @@ class LoadSkillTool(ToolsetTool):
                 raise SkillNotActive(f"Skill '{skill.name}' changed since the user approved it. Load it again to ask.")
         except SkillNotFound as error:
             runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
-            return runtime.guard.miss(tool_context, "skill", failure(error), name)
+            return runtime.guard.miss(tool_context, "skill", failure(error, runtime.grants.forms), name, name)
+        except RegistryError as error:
+            runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
+            return runtime.guard.miss(tool_context, "registry", failure(error, runtime.grants.forms), name, name)
         except SkillsError as error:
             runtime.events.emit(SkillActivated(origin=origin, skill=name, error_code=error.code.value))
             raise
@@ -77,17 +80,22 @@ class LoadSkillTool(ToolsetTool):
             said["missing_tools_note"] = "These tools do not exist here. Do without them; do not look for them."
         if earlier is None or earlier.digest != text.digest:
             return await self.loaded(skill, text) | said
-        return runtime.guard.repeated(tool_context, call_key(NAME, skill.name), _already(skill) | said)
+        key = call_key(NAME, skill.name)
+        return runtime.guard.repeated(tool_context, key, _already(skill) | said, skill=skill.name)
 
     async def loaded(self, skill: KnownSkill, text: SkillText) -> dict[str, object]:
         """The answer to a first load."""
-        body = text.body
+        body = text.instructions
         if text.whole_chars is not None:
             body = f"{body}\n{text.cut_note(self.runtime.tool_name('load_skill_resource'))}"
-        answer: dict[str, object] = {"skill_name": skill.name, "instructions": body, "frontmatter": skill.frontmatter()}
+        answer: dict[str, object] = {
+            "skill_name": skill.name,
+            "instructions": body,
+            "frontmatter": fenced(skill.frontmatter()),
+        }
         if self.runtime.file_list:
             answer["base_directory"] = str(SKILL_DIR)
-            answer["files"] = list(text.files)
+            answer["files"] = fenced(list(text.files))
             if text.more_files:
                 answer["more_files"] = text.more_files
         return answer

@@ -23,10 +23,12 @@ from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, SKILL_FILE, Known
 from adk_skills_agent.adk.reading_permission import permit_reading
 from adk_skills_agent.adk.resource_content import FileContent, is_for_a_model, mime_type_of, read_content
 from adk_skills_agent.adk.retry_guard import call_key
+from adk_skills_agent.adk.skill_text import fenced
 from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
 from adk_skills_agent.errors import (
     InvalidArguments,
     InvalidResourcePath,
+    RegistryError,
     ResourceNotFound,
     ScriptNotFound,
     SkillNotFound,
@@ -53,7 +55,6 @@ BINARY_FILE_STATUS = (
     "Binary file detected. The content has been injected into the conversation history for you to analyze."
 )
 """google-adk's sentence; the request's preparation recognises it."""
-_SHOWN_CHARS = 80
 
 
 class LoadSkillResourceTool(ToolsetTool):
@@ -93,14 +94,16 @@ class LoadSkillResourceTool(ToolsetTool):
         try:
             return await self._answer(args, tool_context, began)
         except SkillsError as error:
-            answer = failure(error)
-            asked = str(args.get(self.path_argument) or "")
-            self._tell(tool_context, str(args.get(self.skill_argument) or ""), asked, 0, began, error.code.value)
+            answer = failure(error, self.runtime.grants.forms)
+            asked, skill = str(args.get(self.path_argument) or ""), self.skill_of(args)
+            self._tell(tool_context, skill, asked, 0, began, error.code.value)
             if isinstance(error, SkillNotFound):
-                return guard.miss(tool_context, "skill", answer, str(args.get(self.skill_argument))[:_SHOWN_CHARS])
+                return guard.miss(tool_context, "skill", answer, skill, skill)
+            if isinstance(error, RegistryError):
+                return guard.miss(tool_context, "registry", answer, skill, skill)
             if isinstance(error, ResourceNotFound):
-                return guard.miss(tool_context, "resource", answer, asked[:_SHOWN_CHARS])
-            return guard.miss(tool_context, "run", answer, key)
+                return guard.miss(tool_context, "resource", answer, asked, skill)
+            return guard.miss(tool_context, "run", answer, key, skill)
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
         """Declare the tool, and put the binary files that the last turn asked for into the request."""
@@ -128,7 +131,7 @@ class LoadSkillResourceTool(ToolsetTool):
         if not limit:
             raise InvalidArguments("'limit' must be at least 1.")
         if runtime.source.local(name) is None:
-            refused = runtime.guard.refused(tool_context, "skill")
+            refused = runtime.guard.refused_name(tool_context)
             if refused is not None:
                 return refused
         skill = await runtime.skill(tool_context, name)
@@ -164,7 +167,8 @@ class LoadSkillResourceTool(ToolsetTool):
         page = text[offset : offset + limit]
         if offset and not page:
             raise InvalidArguments(f"'offset' {offset} is past the end; the file has {len(text)} characters.")
-        answer = self.shown(skill, content.path) | {"content": page}
+        shown = fenced(page) if is_skill_file(content.path) else page
+        answer = self.shown(skill, content.path) | {"content": shown}
         if offset or len(page) < len(text):
             answer |= {"offset": offset, "total_chars": len(text)}
             if offset + len(page) < len(text):
@@ -243,8 +247,7 @@ def _find(skill: KnownSkill, asked: str) -> str:
     try:
         return skill.find(asked)
     except (ScriptNotFound, ResourceNotFound) as error:
-        shown = asked if len(asked) <= _SHOWN_CHARS else asked[: _SHOWN_CHARS - 3] + "..."
-        message = f"Resource '{shown}' not found in skill '{skill.name}'."
+        message = f"Resource '{asked}' not found in skill '{skill.name}'."
         if isinstance(error, ResourceNotFound) and "folder" in error.message:
             message = error.message  # it is a folder; the suggestions are its files
         raise ResourceNotFound(message, error.suggestions) from None

@@ -25,6 +25,7 @@ from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
 from adk_skills_agent.errors import (
     ErrorCode,
     InvalidArguments,
+    RegistryError,
     ResourceNotFound,
     SandboxError,
     SandboxUnavailable,
@@ -32,6 +33,7 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
 )
+from adk_skills_agent.sandbox.local.at_once import QuickLooks
 from adk_skills_agent.sandbox.redaction import redact_error
 from adk_skills_agent.scripts import ScriptArguments, script_path
 from adk_skills_agent.scripts.arguments import check_types
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAME = "run_skill_script"
-_SHOWN_CHARS = 80
 _LISTED_SCRIPTS = 10
 _NO_EXECUTOR = (
     "Neither Environment nor CodeExecutor is configured. An environment or code executor is required to run scripts."
@@ -86,6 +87,7 @@ class RunSkillScriptTool(ToolsetTool):
         self._environments = EnvironmentRunner()
         self._scripts_seen: tuple[int, bool] | None = None
         self._told_of_executor = False
+        self._looks = QuickLooks()
 
     def properties(self) -> dict[str, dict[str, object]]:
         """Skill, script, its arguments, and artifacts it should find."""
@@ -138,18 +140,20 @@ class RunSkillScriptTool(ToolsetTool):
             redact_error(error, runtime.grants.forms)
             if isinstance(error, SandboxError):
                 logger.exception("the sandbox failed for %s", self.name)
-            answer = failure(error)
+            answer, named = failure(error), self.skill_of(args)
             if not started:
                 self._tell_unstarted(args, tool_context, answer, time.monotonic() - began)
             if isinstance(error, SkillNotFound):
-                return guard.miss(tool_context, "skill", answer, str(args.get(self.skill_argument))[:_SHOWN_CHARS])
+                return guard.miss(tool_context, "skill", answer, named, named)
+            if isinstance(error, RegistryError):
+                return guard.miss(tool_context, "registry", answer, named, named)
             if isinstance(error, ScriptNotFound):
                 skill = runtime.source.local(str(args.get(self.skill_argument)))
                 answer |= _listed(await asyncio.to_thread(_scripts_of, skill)) if skill is not None else {}
-                return guard.miss(tool_context, "script", answer, str(args.get(self.path_argument))[:_SHOWN_CHARS])
+                return guard.miss(tool_context, "script", answer, str(args.get(self.path_argument)), named)
             if isinstance(error, SandboxUnavailable):
-                return guard.miss(tool_context, "executor", answer, str(args.get(self.path_argument))[:_SHOWN_CHARS])
-            return guard.miss(tool_context, "run", answer, key)
+                return guard.miss(tool_context, "executor", answer, str(args.get(self.path_argument)), named)
+            return guard.miss(tool_context, "run", answer, key, named)
 
     async def _answer(self, args: dict[str, Any], tool_context: ToolContext, key: str, started: list[str]) -> Any:
         runtime = self.runtime
@@ -158,7 +162,7 @@ class RunSkillScriptTool(ToolsetTool):
         way = way_of(runtime, tool_context, self._environments)
         _check_types(arguments, takes_text=way is None or way.takes_text)
         if runtime.source.local(name) is None:
-            refused = runtime.guard.refused(tool_context, "skill")
+            refused = runtime.guard.refused_name(tool_context)
             if refused is not None:
                 return refused
         skill = await runtime.skill(tool_context, name)
@@ -166,10 +170,10 @@ class RunSkillScriptTool(ToolsetTool):
             path = await asyncio.to_thread(_find, skill, asked)
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
             self._tell_unstarted(args, tool_context, answer, 0.0)
-            return runtime.guard.miss(tool_context, "executor", answer, path)
+            return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
         async with way.claim(runtime, tool_context) as claim:
             call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
-            found = await asyncio.to_thread(self._look, call, way, wants_version=runtime.events.heard)
+            found = await self._looked(call, way)
             runtime.check_active(tool_context, skill)
             denied = found.decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
@@ -182,9 +186,16 @@ class RunSkillScriptTool(ToolsetTool):
             started.append(uuid.uuid4().hex)
             run = await self._run(call, way, tool_context, started[0], found.version)
         if run.status == "error":
-            return self._failed(tool_context, run, key)
+            return self._failed(tool_context, run, key, skill.name)
         runtime.guard.success(tool_context, "run", key)
         return run.answer
+
+    async def _looked(self, call: ScriptCall, way: Way) -> _Found:
+        """:meth:`_look`, in a thread unless it took no time a moment ago: changing over to one takes longer."""
+        heard = self.runtime.events.heard
+        if self._looks.was_quick((call.skill.name, call.asked)):
+            return self._look(call, way, wants_version=heard)
+        return await asyncio.to_thread(self._look, call, way, wants_version=heard)
 
     def _look(self, call: ScriptCall, way: Way, *, wants_version: bool) -> _Found:
         """Everything about a call that is on the disk, at once: each visit to a thread costs as much as all of this.
@@ -192,6 +203,12 @@ class RunSkillScriptTool(ToolsetTool):
         Raises:
             SkillsError: There is no such script.
         """
+        began = time.monotonic()
+        found = self._look_now(call, way, wants_version=wants_version)
+        self._looks.remember((call.skill.name, call.asked), time.monotonic() - began)
+        return found
+
+    def _look_now(self, call: ScriptCall, way: Way, *, wants_version: bool) -> _Found:
         path = _find(call.skill, call.asked)
         version = _version_of(call.skill) if wants_version else ""
         decision = self.runtime.permissions.decide(call.skill, "run", path)
@@ -250,7 +267,7 @@ class RunSkillScriptTool(ToolsetTool):
             )
         return run
 
-    def _failed(self, tool_context: ToolContext, run: ScriptRun, key: str) -> dict[str, Any]:
+    def _failed(self, tool_context: ToolContext, run: ScriptRun, key: str, skill: str) -> dict[str, Any]:
         """Count the run when it failed as the last one of this very call did."""
         guard = self.runtime.guard
         call = f"{tool_context.agent_name}:{self.runtime.tool_name(self.base_name)}:{key}"
@@ -261,7 +278,7 @@ class RunSkillScriptTool(ToolsetTool):
         if tool_context.state.get(last) != failure_key:
             tool_context.state[last] = failure_key
             guard.success(tool_context, "run", key)
-        counted = guard.miss(tool_context, "run", run.answer | {"error": told or "The script failed."}, key)
+        counted = guard.miss(tool_context, "run", run.answer | {"error": told or "The script failed."}, key, skill)
         if not str(counted.get("error_code", "")).endswith("_FATAL"):
             return dict(run.answer)
         return counted
@@ -320,14 +337,13 @@ def _find(skill: KnownSkill, asked: str) -> str:
     try:
         return skill.find(path, ())
     except (ScriptNotFound, ResourceNotFound) as error:
-        shown = asked if len(asked) <= _SHOWN_CHARS else asked[: _SHOWN_CHARS - 3] + "..."
         close = [one for one in error.suggestions if one.startswith("scripts/")]
         if not close and not skill.scripts:
             sentence = (
-                f"Script '{shown}' not found: skill '{skill.name}' has no scripts. Follow its instructions instead."
+                f"Script '{asked}' not found: skill '{skill.name}' has no scripts. Follow its instructions instead."
             )
         else:
-            sentence = f"Script '{shown}' not found in skill '{skill.name}'."
+            sentence = f"Script '{asked}' not found in skill '{skill.name}'."
         raise ScriptNotFound(sentence, close) from None
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.answers import required_text
+from adk_skills_agent.adk.answers import failure, required_text
 from adk_skills_agent.adk.events import SkillDiscovered, origin_of
 from adk_skills_agent.adk.listing import SEARCH_TOOL
 from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
-from adk_skills_agent.errors import CatalogError
+from adk_skills_agent.errors import CatalogError, RegistryError
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
@@ -46,6 +46,9 @@ class SearchSkillsTool(ToolsetTool):
         """The best matches, best first."""
         query = required_text(args, "query")
         runtime = self.runtime
+        refused = runtime.guard.refused(tool_context, "registry")
+        if refused is not None:
+            return refused
         found: list[dict[str, Any]] = []
         if runtime.searches_local:
             hits = await runtime.source.search(query, runtime.limits.search_results)
@@ -54,9 +57,11 @@ class SearchSkillsTool(ToolsetTool):
         if registry is not None:
             try:
                 remote = _shown(await registry.search_skills(query=query))
-            except Exception as error:  # each registry has its own exceptions
+            except Exception as error:  # noqa: BLE001  # each registry has its own; the model gets one code for all
                 if not found:
-                    raise CatalogError(f"Failed to search skills from registry: {str(error)[:150]}") from error
+                    problem = RegistryError(f"Failed to search skills from registry: {error}")
+                    answer = failure(problem, runtime.grants.forms)
+                    return runtime.guard.miss(tool_context, "registry", answer)
                 logger.warning("the registry could not be searched: %s", error)
                 remote = []
             # A local skill of the same name wins, so the registry's cannot be loaded; a hidden one is not known here.

@@ -37,6 +37,7 @@ class ToolsetTool(BaseTool):
     """
 
     required: tuple[str, ...] = ()
+    skill_argument = "skill_name"
     free_repeats = 5
     """How often a turn may make a call and get the same answer: an agent in a loop reads a file in each round."""
 
@@ -61,6 +62,11 @@ class ToolsetTool(BaseTool):
         Raises:
             SkillsError: It cannot be done; the model gets the code and the sentence.
         """
+
+    def skill_of(self, args: Any) -> str:
+        """The skill a call names, for the owner's log; empty when it names none."""
+        name = args.get(self.skill_argument) if isinstance(args, dict) else None
+        return name if isinstance(name, str) else ""
 
     def full_description(self) -> str:
         """The description of this moment."""
@@ -89,7 +95,8 @@ class ToolsetTool(BaseTool):
         answer: Any = guard.spent(tool_context, call)
         if answer is None:
             answer = await self._answered(args, tool_context)
-            answer = guard.same_answer(tool_context, call, answer, self._free_repeats(answer))
+            free = self._free_repeats(answer)
+            answer = guard.same_answer(tool_context, call, answer, free, self.skill_of(args))
         await say_final_text(tool_context, answer)
         return answer
 
@@ -98,11 +105,11 @@ class ToolsetTool(BaseTool):
             if not isinstance(args, dict):
                 raise InvalidArguments(f"The arguments must be a JSON object, got {type(args).__name__}.")
             return await self.answer(args, tool_context)
-        except SandboxError as error:
-            logger.exception("the sandbox failed for %s", self.name)
-            return failure(error)
         except SkillsError as error:
-            return failure(error)
+            answer = failure(error, self.runtime.grants.forms)
+            if isinstance(error, SandboxError):
+                logger.exception("the sandbox failed for %s", self.name)
+            return answer
         except Exception:  # whatever it is, the turn goes on; the owner gets the traceback, the model a sentence
             logger.exception("%s failed", self.name)
             message = f"{self.name} failed because of an internal error. Do not repeat the call; tell the user."

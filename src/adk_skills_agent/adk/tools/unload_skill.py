@@ -43,6 +43,6 @@ class UnloadSkillTool(ToolsetTool):
         if name not in self.runtime.active.active(tool_context) and known is not None:
             name = known.name  # as the catalog spells it
         if not self.runtime.active.deactivate(tool_context, name):
-            raise SkillNotActive(f"Skill '{name[:100]}' is not active.")
+            raise SkillNotActive(f"Skill '{name}' is not active.")
         self.runtime.events.emit(SkillDropped(origin=origin_of(tool_context), skill=name, reason="unloaded"))
         return {"skill_name": name, "unloaded": True, "active_skills": self.runtime.active.active(tool_context)}

@@ -34,7 +34,7 @@ class UseSkillTool(LoadSkillTool):
         alone: Whether there is no toolset that puts active skills in force; then the tool does it.
     """
 
-    argument = "name"
+    skill_argument = "name"
     required = ("name",)
 
     def __init__(self, runtime: SkillRuntime, *, alone: bool = False) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Hashable
 from pathlib import Path
 
 from adk_skills_agent.sandbox.contract import ExecutionRequest
@@ -21,20 +22,34 @@ class TakesTimeError(Exception):
     """What was tried is not for the event loop."""
 
 
+class QuickLooks:
+    """Which looks at the disk took no time a moment ago."""
+
+    def __init__(self) -> None:
+        self._looked: dict[Hashable, float] = {}
+
+    def was_quick(self, what: Hashable) -> bool:
+        """Whether it was looked at in no time, not long ago."""
+        when = self._looked.get(what)
+        return when is not None and time.monotonic() - when < _REMEMBERED_SECONDS
+
+    def remember(self, what: Hashable, seconds: float) -> None:
+        """How long it took to look at it."""
+        self._looked.pop(what, None)
+        if seconds < _QUICK_SECONDS:
+            self._looked[what] = time.monotonic()
+            for oldest in list(self._looked)[:-_MOST_REMEMBERED]:
+                self._looked.pop(oldest, None)
+
+
 def was_quick(request: ExecutionRequest) -> bool:
     """Whether a run's folders were looked at in no time, not long ago."""
-    when = _looked.get(_sources(request))
-    return when is not None and time.monotonic() - when < _REMEMBERED_SECONDS
+    return _folders.was_quick(_sources(request))
 
 
 def remember(request: ExecutionRequest, seconds: float) -> None:
     """How long it took to look at them."""
-    sources = _sources(request)
-    _looked.pop(sources, None)
-    if seconds < _QUICK_SECONDS:
-        _looked[sources] = time.monotonic()
-        for oldest in list(_looked)[:-_MOST_REMEMBERED]:
-            _looked.pop(oldest, None)
+    _folders.remember(_sources(request), seconds)
 
 
 def is_empty(folder: Path | None) -> bool:
@@ -52,4 +67,4 @@ def _sources(request: ExecutionRequest) -> tuple[str, ...]:
     return tuple(str(mount.source) for mount in request.mounts)
 
 
-_looked: dict[tuple[str, ...], float] = {}
+_folders = QuickLooks()

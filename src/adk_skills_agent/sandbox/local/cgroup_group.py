@@ -46,6 +46,10 @@ class Group(ABC):
         """While it is held, processes started by this thread are born in the group, where the kernel can do that."""
         yield
 
+    def doors(self) -> tuple[tuple[str, str], ...]:
+        """Files a process writes "0" to in order to be in the group, and outside again; none where that is slow."""
+        return ()
+
     def take_in(self, first: int) -> None:
         """Move a process and all below it into the group; nothing is done for those that were born there.
 
@@ -145,8 +149,8 @@ class GroupOfVersion1(Group):
         """
         with contextlib.ExitStack() as opened:
             ways = []
-            for parent, folder in zip(self._parents, self._folders, strict=True):
-                ways.append([os.open(f"{path}/tasks", os.O_WRONLY | os.O_CLOEXEC) for path in (folder, parent)])
+            for doors in self.doors():
+                ways.append([os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in doors])
                 for descriptor in ways[-1]:
                     opened.callback(os.close, descriptor)
             with contextlib.ExitStack() as moved:
@@ -154,6 +158,11 @@ class GroupOfVersion1(Group):
                     moved.callback(os.write, way_out, _MYSELF)
                     os.write(way_in, _MYSELF)
                 yield
+
+    def doors(self) -> tuple[tuple[str, str], ...]:
+        """See :meth:`Group.doors`."""
+        pairs = zip(self._parents, self._folders, strict=True)
+        return tuple((f"{folder}/tasks", f"{parent}/tasks") for parent, folder in pairs)
 
     def used_memory(self) -> int:
         """Bytes in use now."""

@@ -17,7 +17,7 @@ from adk_skills_agent.sandbox.local.exact_end import children_of
 from adk_skills_agent.sandbox.local.namespaces_run import NamespacesRun
 from adk_skills_agent.sandbox.local.newborn import Newborn
 from adk_skills_agent.sandbox.local.sandbox_start import Started
-from adk_skills_agent.sandbox.local.spawner import BIRTHPLACE
+from adk_skills_agent.sandbox.local.spawner import BIRTHPLACE, DOORS
 
 _FIRST_TO_END = "1000"  # the highest oom_score_adj
 
@@ -124,7 +124,7 @@ def born_in_a_group(start: Callable[[], Started]) -> Newborn:
     except (NoControlGroups, OSError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SandboxError(f"No control group could be made for the run: {reason}.") from error
-    birthplace = BIRTHPLACE.set(group.birthplace)
+    birthplace, doors = BIRTHPLACE.set(group.birthplace), DOORS.set(group.doors())
     try:
         return Newborn(start(), group, pool.give_back)
     except BaseException:
@@ -132,3 +132,4 @@ def born_in_a_group(start: Callable[[], Started]) -> Newborn:
         raise
     finally:
         BIRTHPLACE.reset(birthplace)
+        DOORS.reset(doors)

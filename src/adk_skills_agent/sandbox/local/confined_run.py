@@ -195,7 +195,8 @@ class ConfinedRun(LocalRun):
             if not self._gone:
                 wait_until_ended(child, 1.0)
                 with contextlib.suppress(ChildProcessError):
-                    child.waited = os.wait4(child.pid, os.WNOHANG)[1:]
+                    pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+                    child.waited = (status, usage) if pid else None
                 self._gone = True
         result.status = report.status
         result.cpu_seconds = report.cpu_seconds

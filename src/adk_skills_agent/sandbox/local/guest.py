@@ -62,7 +62,7 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         del sys.path[0]  # the working directory is none of a script's folders
     step = "prepare"
     try:
-        library = _Library()
+        library = spec.get("library") or _Library()
         if spec["uid"] is not None:
             _give_up_root(library, spec["uid"], False)
         library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)  # a change of the user id forgets it
@@ -71,11 +71,11 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         step = "preload"
         _preload(spec["preload"])
-        spec["end"] = _QuickEnd()
+        spec["end"] = spec.get("end") or _QuickEnd()
         step = "fork"
         payload = posix.fork()
         if payload:
-            _wait(library, payload)
+            _wait(library, payload, ahead=spec["ahead"], holds_output=spec.get("holds_output", False))
         library.prctl(_PR_SET_DUMPABLE, 1)  # a run may look at itself
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         posix.umask(_UMASK)
@@ -83,6 +83,7 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         if spec["ahead"]:
             step = "warm up"
             _warm_up()
+            spec["end"].rehearse()
         step = "receive"
         job = _receive()
         step = "begin"
@@ -126,11 +127,14 @@ def _preload(names: "list[str]") -> None:
 # ---- process 1
 
 
-def _wait(library: "_Library", payload: int) -> None:
+def _wait(library: "_Library", payload: int, *, ahead: bool, holds_output: bool) -> None:
     """Tell how the payload ended, and when nobody is left and what all used; then end."""
-    null = posix.open("/dev/null", posix.O_RDWR)
-    for number in (1, 2):
-        posix.dup2(null, number)
+    if ahead:
+        "{}alone {} {}".format("", *_used_by_children(library))  # what it will do, done once
+    if not holds_output:  # bubblewrap does: the end of the pipes is the end of the run
+        null = posix.open("/dev/null", posix.O_RDWR)
+        for number in (1, 2):
+            posix.dup2(null, number)
     said = ""
     while True:
         try:
@@ -277,6 +281,24 @@ class _QuickEnd:
         atexit.register(self)
         gc.freeze()
         self._code: int | None = None
+
+    def rehearse(self) -> None:
+        """Do once what the end of every script does."""
+        import _weakref
+        import gc
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for name in ("last_type", "last_value", "last_traceback"):
+            setattr(sys, name, None)
+            delattr(sys, name)
+        own = [name for name in list(sys.modules) if name not in self._before or name == "__main__"]
+        left = [_weakref.ref(sys.modules[name]) for name in own]
+        for reference in reversed(left):
+            reference()
+        gc.collect()
+        gc.collect()
+        gc.freeze()
 
     def ended(self, error: "BaseException | None") -> None:
         """The script's last line is done."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.local.command import encode
@@ -77,9 +78,14 @@ def guest_program(uid: int | None, preload: tuple[str, ...], *, ahead: bool) -> 
         preload: Modules it imports before it is ready.
         ahead: Whether its job will not come at once.
     """
+    return marshal.dumps((stub_code(), guest_code(), {"uid": uid, "preload": list(preload), "ahead": ahead}))
+
+
+@functools.lru_cache(maxsize=1)
+def guest_code() -> CodeType:
+    """The guest, compiled once per agent; the same interpreter runs it."""
     path = Path(__file__).with_name("guest.py")
-    code = compile(path.read_bytes(), "guest", "exec", dont_inherit=True, optimize=2)
-    return marshal.dumps((stub_code(), code, {"uid": uid, "preload": list(preload), "ahead": ahead}))
+    return compile(path.read_bytes(), "guest", "exec", dont_inherit=True, optimize=2)
 
 
 class GuestControl(Control):

@@ -8,6 +8,7 @@ from adk_skills_agent.sandbox.local.guest_control import GuestControl, guest_lin
 from adk_skills_agent.sandbox.local.own_interpreter import BASE
 from adk_skills_agent.sandbox.local.run import TMP_DIR
 from adk_skills_agent.sandbox.local.sandbox_start import FirstProcess, SandboxSpec, Started, start_sandbox
+from adk_skills_agent.sandbox.local.zygote_life import zygote_life
 
 
 def start_guest(
@@ -31,4 +32,4 @@ def start_guest(
     first = FirstProcess(
         guest_line(python, flags), environment, GuestControl, program=guest_program(spec.uid, preload, ahead=ahead)
     )
-    return start_sandbox(spec, first)
+    return zygote_life().start(spec, python, flags, preload, lambda: start_sandbox(spec, first), ahead=ahead)

@@ -6,11 +6,13 @@ One thread per agent, which sleeps while nothing runs. The deadline is the loop'
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
+from adk_skills_agent.sandbox.local.watch_thread import WatchThread
 
 LATE_SECONDS = 1.0
 """How long after the deadline and its grace a run is ended from here: the loop may be merely busy."""
@@ -41,67 +43,48 @@ class Dependent:
     is_lost: bool = False
 
 
-class LoopWatch:
-    """The thread; started with the first run."""
+class LoopWatch(WatchThread[Dependent]):
+    """The thread; started with the first run. After ``remove`` nothing of the run is called any more."""
 
     def __init__(self) -> None:
-        self._runs: set[Dependent] = set()
-        self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
-        threading.Thread(target=self._work, name="adk-skills-loop-watch", daemon=True).start()
+        super().__init__("adk-skills-loop-watch")
 
-    def add(self, run: Dependent) -> None:
-        """Begin to watch."""
+    def _round(self) -> None:
+        time.sleep(_LOOK_SECONDS)  # most runs have ended by then
         with self._changed:
-            self._runs.add(run)
-            self._changed.notify()
-
-    def remove(self, run: Dependent) -> None:
-        """Stop watching; afterwards nothing of the run is called any more."""
-        with self._changed:
-            self._runs.discard(run)
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._runs:
-                    self._changed.wait()
-            time.sleep(_LOOK_SECONDS)  # most runs have ended by then
-            with self._changed:
-                for run in tuple(self._runs):
-                    try:
-                        self._look(run)
-                    except Exception:
-                        self._runs.discard(run)
-                        _logger.exception("A run that has no event loop any more could not be ended.")
-
-    def _look(self, run: Dependent) -> None:
-        if run.loop_closed():
-            self._runs.discard(run)
-            run.is_lost = True
-            threading.Thread(target=run.lost, name="adk-skills-lost-run", daemon=True).start()
-        elif run.deadline is not None and not run.is_overdue and time.monotonic() > run.deadline + LATE_SECONDS:
-            run.is_overdue = True
-            run.overdue()
+            lost = [run for run in self._runs if run.loop_closed()]
+            for run in lost:
+                self._runs.discard(run)
+                run.is_lost = True
+            for run in tuple(self._runs):
+                _look_at_deadline(run)
+        for run in lost:
+            _end(run)
 
 
-_watch: LoopWatch | None = None
-_lock = threading.Lock()
+def _look_at_deadline(run: Dependent) -> None:
+    if run.deadline is None or run.is_overdue or time.monotonic() <= run.deadline + LATE_SECONDS:
+        return
+    run.is_overdue = True
+    try:
+        run.overdue()
+    except Exception:
+        _logger.exception("A run could not be ended although its deadline had passed.")
 
 
-def loop_watch() -> LoopWatch:
-    """This process's; a forked child gets one of its own."""
-    global _watch  # noqa: PLW0603  # one thread per process is the point
-    if _watch is None:
-        with _lock:
-            if _watch is None:
-                _watch = LoopWatch()
-    return _watch
+def _end(run: Dependent) -> None:
+    try:
+        threading.Thread(target=_lose, args=(run,), name="adk-skills-lost-run", daemon=True).start()
+    except RuntimeError:  # no thread to be had; ending the run may give one back
+        _lose(run)
 
 
-def _forget() -> None:
-    global _watch, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
-    _watch = None
-    _lock = threading.Lock()
+def _lose(run: Dependent) -> None:
+    try:
+        run.lost()
+    except Exception:
+        _logger.exception("A run that has no event loop any more could not be ended.")
 
 
-os.register_at_fork(after_in_child=_forget)
+loop_watch = OnePerProcess(LoopWatch)
+"""This process's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -28,13 +29,14 @@ from adk_skills_agent.sandbox.local.inner_command import (
     mounted,
     view_of,
 )
-from adk_skills_agent.sandbox.local.late_close import do_late
+from adk_skills_agent.sandbox.local.late_close import do_late, when_idle
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn, born_plainly
 from adk_skills_agent.sandbox.local.own_interpreter import script_position
 from adk_skills_agent.sandbox.local.population import TICKS_PER_SECOND, alive_below, besides, cpu_seconds
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.processes import RunMarks
 from adk_skills_agent.sandbox.local.python_view import shown_at
+from adk_skills_agent.sandbox.local.reaping import reap_late
 from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain, stdin_file
 from adk_skills_agent.sandbox.local.sandbox_choice import new_sandbox, slot_key
 from adk_skills_agent.sandbox.local.sandbox_start import (
@@ -83,7 +85,7 @@ class NamespacesRun(LocalRun):
         self._killed_cpu = 0.0
         self._ordered = False
         self._own_cpu = 0.0
-        self._on_the_way: list[str] = []
+        self._on_the_way: tuple[str, ...] = ()
         self._environment: dict[str, str]
         self._inner: InnerCommand
         self._script: int | None = None  # where in it a script is that the guest runs itself
@@ -217,7 +219,7 @@ class NamespacesRun(LocalRun):
         self._workspace = workspace = newborn.workspace or Workspace("", folders.work, folders.tmp)
         if workspace.links and not (request.input_files == () and is_empty(request.workspace)):
             workspace.unlink()  # files of these names come first
-        self._on_the_way = folders_on_the_way(target for _, target in shown_folders(request, policy))
+        self._on_the_way = _on_the_way(tuple(target for _, target in shown_folders(request, policy)))
         workspace.given_folders.update(self._on_the_way)
         fill_workspace(
             workspace,
@@ -277,6 +279,8 @@ class NamespacesRun(LocalRun):
             return
         self._count(box)
         result.killed = self._alive_besides or 0
+        # Our own kill is none by others, and only a forked sandbox shows it in its status.
+        ours = child.pid == box.first_pid and not is_readable(box.first, 0)
         box.end()
         hung = False
         if not is_readable(box.outer, _KILL_SECONDS):
@@ -296,7 +300,7 @@ class NamespacesRun(LocalRun):
             result.cpu_seconds = max(0.0, usage.ru_utime + usage.ru_stime - self._own_cpu) + self._killed_cpu
             peak = usage.ru_maxrss * 1024
             result.max_rss = peak if peak > child.starter_rss else None
-        if child.waited is not None and os.WIFSIGNALED(child.waited[0]) and not (hung or self._ordered):
+        if child.waited is not None and os.WIFSIGNALED(child.waited[0]) and not (hung or ours or self._ordered):
             # Nobody inside can do that (row 29), and how its command ended then says nothing about the command.
             raise SandboxError(
                 "The sandbox of the run was killed by something outside of it, perhaps because the system has no "
@@ -365,13 +369,15 @@ class NamespacesRun(LocalRun):
         if self._is_alone() and self._started_sandbox is not None:
             do_late(self._started_sandbox.reap)
         elif self._started_sandbox is not None:
+            if self.child.waited is None:
+                reap_late(self.child.pid)
             self._started_sandbox.close()
         self._started_sandbox = None
         if self._command_end is not None:
             os.close(self._command_end)
             self._command_end = None
         if self.warm:
-            slot_pool().refill()
+            when_idle(slot_pool().refill)
 
     def _drop_workspace(self, *, started: bool) -> str | None:
         self._drop_folders()
@@ -383,6 +389,11 @@ class NamespacesRun(LocalRun):
         folders, self._folders = self._folders, None
         if folders is not None:
             folders.close()
+
+
+@functools.lru_cache(maxsize=64)
+def _on_the_way(targets: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(folders_on_the_way(targets))
 
 
 def _network(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwork | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from adk_skills_agent.sandbox.local.python_view import shown_at
 
 USUAL_FLAGS = ("-s", "-B", "-X", "utf8")
 """The switches scripts of skills are run with."""
@@ -21,6 +23,17 @@ BASE = {
     "PYTHONUNBUFFERED": "1",
 }
 """Variables of the base environment an interpreter reads at its start."""
+
+
+def is_usual(python: str, flags: Sequence[str]) -> bool:
+    """Whether an interpreter is the agent's own, and its switches set nothing the base environment would not.
+
+    Args:
+        python: As a sandbox sees it.
+        flags: As :func:`script_position` permits them.
+    """
+    own = os.path.dirname(shown_at(sys.executable)) == os.path.dirname(python)  # noqa: PTH120
+    return own and set(flags) <= {*_SWITCHES, "-X", "utf8"}
 
 
 def script_position(command: list[str], environment: Mapping[str, str]) -> int | None:

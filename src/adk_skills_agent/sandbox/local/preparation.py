@@ -31,7 +31,7 @@ class Preparation:
         self._policy = policy
         self._level = level
         self._staged: Staged | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: garbage that is collected in here may abandon the run
         self._made: LevelRun | None = None
         self._abandoned = False
         self._at_once = False

@@ -14,7 +14,7 @@ from adk_skills_agent.sandbox.local.landlock import python_folders
 from adk_skills_agent.sandbox.local.system_view import SYSTEM_FOLDERS, SYSTEM_LINKS
 
 _MAX_LINKS = 16
-_MOVED = "/opt"
+MOVED = "/opt"
 _SHARED = ("/", "/usr", "/usr/local", "/opt")
 _HARMLESS = (".lock", ".setup-stamp", ".gitignore", "CACHEDIR.TAG", "man", "etc", "doc")
 
@@ -49,7 +49,7 @@ def _holds_nothing_else(prefix: str, folders: tuple[str, ...]) -> bool:
 
 def shown_at(path: str) -> str:
     """Where a host path of an interpreter is inside: the same, unless that is in the workspace, which stays empty."""
-    return f"{_MOVED}{path}" if path.startswith(f"{WORK_DIR}/") else path
+    return f"{MOVED}{path}" if path.startswith(f"{WORK_DIR}/") else path
 
 
 def _is_system(folder: str) -> bool:

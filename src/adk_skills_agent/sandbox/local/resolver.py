@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import queue
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+
+from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """``await resolve(host, port)``: numeric addresses, best first. Raises ``OSError`` when there are none."""
@@ -69,26 +70,11 @@ def _deliver(answer: asyncio.Future[list[str]], addresses: list[str], problem: O
         answer.set_exception(problem)
 
 
-_queue: queue.SimpleQueue[_Job] | None = None
-_lock = threading.Lock()
+def _start() -> queue.SimpleQueue[_Job]:
+    jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+    for number in range(THREADS):
+        threading.Thread(target=_work, args=(jobs,), name=f"adk-skills-resolver-{number}", daemon=True).start()
+    return jobs
 
 
-def _jobs() -> queue.SimpleQueue[_Job]:
-    global _queue  # noqa: PLW0603  # one set of threads per process is the point
-    with _lock:
-        if _queue is None:
-            _queue = queue.SimpleQueue()
-            for number in range(THREADS):
-                threading.Thread(
-                    target=_work, args=(_queue,), name=f"adk-skills-resolver-{number}", daemon=True
-                ).start()
-        return _queue
-
-
-def _forget() -> None:
-    global _queue, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
-    _queue = None
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget)
+_jobs = OnePerProcess(_start)

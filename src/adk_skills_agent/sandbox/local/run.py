@@ -26,6 +26,7 @@ from adk_skills_agent.sandbox.local.live_stdin import LiveStdin
 from adk_skills_agent.sandbox.local.output_filter import secrets_of_run
 from adk_skills_agent.sandbox.local.persistence import persist
 from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted, signal_group
+from adk_skills_agent.sandbox.local.reaping import reap_late
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
 from adk_skills_agent.sandbox.local.tree import portable
 from adk_skills_agent.sandbox.local.view import PathView
@@ -56,7 +57,7 @@ class LocalRun:
         self._policy = policy
         self._workspace: Workspace | None = None
         self._owner = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: garbage that is collected in here may abandon the run
         self._started = False
         self._abandoned = False
         self._over = False
@@ -276,6 +277,8 @@ class LocalRun:
             result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
 
     def _close(self) -> None:
+        if self.child.waited is None:
+            reap_late(self.child.pid)
         for descriptor in (self.child.stdout, self.child.stderr, self.child.pidfd):
             if descriptor is not None:
                 os.close(descriptor)

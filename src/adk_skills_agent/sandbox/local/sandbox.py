@@ -40,6 +40,7 @@ from adk_skills_agent.sandbox.local.step import Step
 from adk_skills_agent.sandbox.local.supervision import Stream, Supervision
 from adk_skills_agent.sandbox.local.turns import RUNNING
 from adk_skills_agent.sandbox.local.watchdog import INTERVAL_SECONDS, Watched, watchdog, works_here
+from adk_skills_agent.sandbox.local.zygote_life import end_zygote
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.redaction import redact_error, redacted
 from adk_skills_agent.sandbox.security_warning import warn_insecure
@@ -126,6 +127,7 @@ class LocalSandbox(Sandbox):
 
 def _close() -> None:
     close_slots()
+    end_zygote()
     wait_for_late(_CLOSE_SECONDS)
 
 
@@ -181,6 +183,8 @@ async def _run(
         except BaseException:
             for capture in prepared.captures:
                 capture.discard()
+            with contextlib.suppress(SandboxError):
+                prepared.abandon()  # no effect but after an error nobody foresaw, which ended nothing
             raise
     finally:
         loop_watch().remove(dependent)

@@ -15,6 +15,7 @@ from adk_skills_agent.sandbox.local.own_interpreter import USUAL_FLAGS
 from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.sandbox_start import FirstProcess, SandboxSpec, Started, start_sandbox
 from adk_skills_agent.sandbox.local.slots import SlotKey, identities
+from adk_skills_agent.sandbox.local.zygote_life import zygote_life
 
 
 def slot_key(
@@ -69,6 +70,16 @@ def new_sandbox(
         return start_guest(spec, command[0], command[1:script])
     if isinstance(request.stdin, LiveStdin):  # bubblewrap can only copy what is there already
         return start_guest(spec, shown_at(sys.executable), USUAL_FLAGS)
+    return zygote_life().start(spec, None, (), (), lambda: _behind_a_shell(request, policy, spec, command, environment))
+
+
+def _behind_a_shell(
+    request: ExecutionRequest,
+    policy: SandboxPolicy,
+    spec: SandboxSpec,
+    command: tuple[str, ...],
+    environment: Mapping[str, str],
+) -> Started:
     stdin = bubblewrap.STDIN_PATH if request.stdin is not None else "/dev/null"
     line = first_process(policy, stdin, str(request.cwd), list(command))
     if spec.uid is not None:

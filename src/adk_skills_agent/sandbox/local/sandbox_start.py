@@ -20,12 +20,13 @@ from adk_skills_agent.sandbox.local.exact_end import children_of
 from adk_skills_agent.sandbox.local.first_process import Control
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.python_view import python_folders_of, shown_at
+from adk_skills_agent.sandbox.local.reaping import reap_late
 from adk_skills_agent.sandbox.local.run import drain
 from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
 from adk_skills_agent.sandbox.local.system_view import etc_files, system_view
 from adk_skills_agent.sandbox.local.user_mapping import map_users
 
-_READY_SECONDS = 20.0
+READY_SECONDS = 20.0
 _END_SECONDS = 2.0
 _INFO_BYTES = 4096
 _UMASK = 0o022  # of the folders bubblewrap makes; the command gets a stricter one
@@ -73,10 +74,9 @@ class Started:
         if not is_readable(self.outer, _END_SECONDS):
             self.end_outer()
             is_readable(self.outer, _END_SECONDS)
-        # The second is ours when bubblewrap died first and the agent is process 1.
-        for pid in (self.child.pid, self.first_pid):
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+        reap_late(self.child.pid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.first_pid, os.WNOHANG)  # ours when bubblewrap died first and the agent is process 1
         self.close()
 
 
@@ -185,7 +185,7 @@ def start_sandbox(spec: SandboxSpec, first_process: FirstProcess) -> Started:
         if spec.uid is not None:
             map_users(first_pid, spec.uid)
             control.allow_set_up()
-        if not control.wait_until_ready(_READY_SECONDS):
+        if not control.wait_until_ready(READY_SECONDS):
             raise _refusal(child)
         if child.pidfd is None:
             raise SandboxError("The sandbox could not be set up: no descriptor is left, or the kernel has no pidfd.")
@@ -221,26 +221,49 @@ def folders_on_the_way(targets: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _arguments(spec: SandboxSpec, first_process: FirstProcess, files: _Files) -> list[str]:
+def file_system_arguments(spec: SandboxSpec) -> tuple[list[str], list[str]]:
+    """Bubblewrap's arguments for a sandbox's file system: those before, and those after the files made for it."""
     system = system_view(tuple(target for _, target in spec.shown), network=spec.network)
-    arguments = bubblewrap.isolation_arguments(spec.network, root=spec.uid is not None)
-    arguments += system.shown
+    after = bubblewrap.private_arguments(shm=spec.shm_bytes, tmp=spec.tmp_bytes, workspace=spec.workspace_bytes)
+    # After the sandbox's own folders, because an interpreter may be installed under one of those on the host.
+    after += bubblewrap.bind_arguments(spec.shown)
+    return list(system.shown), [*after, *system.sealed, "--remount-ro", "/"]
+
+
+def filter_of(spec: SandboxSpec) -> bytes:
+    """The system call filter of everything in a sandbox."""
+    # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
+    families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
+    return seccomp.program(
+        platform.machine(), seccomp.NAMESPACES, sockets=families, system_v_memory=spec.system_v_memory
+    )
+
+
+def _arguments(spec: SandboxSpec, first_process: FirstProcess, files: _Files) -> list[str]:
+    before, after = file_system_arguments(spec)
+    arguments = [*bubblewrap.isolation_arguments(spec.network, root=spec.uid is not None), *before]
     for made in etc_files(bubblewrap.NOBODY if spec.uid is None else spec.uid, network=spec.network):
         arguments += ["--perms", "0444", "--file", str(files.memory(made.content)), made.path]
     if first_process.stdin is not None:
         content = files.memory(first_process.stdin)
         arguments += ["--perms", "0444", "--ro-bind-data", str(content), bubblewrap.STDIN_PATH]
-    arguments += bubblewrap.private_arguments(shm=spec.shm_bytes, tmp=spec.tmp_bytes, workspace=spec.workspace_bytes)
-    # After the sandbox's own folders, because an interpreter may be installed under one of those on the host.
-    arguments += bubblewrap.bind_arguments(spec.shown)
-    arguments += [*system.sealed, "--remount-ro", "/"]
+    arguments += after
     arguments += bubblewrap.environment_arguments(first_process.environment)
-    # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
-    families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
-    program = seccomp.program(
-        platform.machine(), seccomp.NAMESPACES, sockets=families, system_v_memory=spec.system_v_memory
-    )
-    return [*arguments, "--seccomp", str(files.memory(program))]
+    return [*arguments, "--seccomp", str(files.memory(filter_of(spec)))]
+
+
+def memory_file(content: bytes) -> int:
+    """A file in memory with this content, at its start."""
+    descriptor = os.memfd_create("adk-skills", os.MFD_CLOEXEC)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class _Files:
@@ -259,12 +282,8 @@ class _Files:
 
     def memory(self, content: bytes) -> int:
         """A file with this content, at its start."""
-        descriptor = os.memfd_create("adk-skills", os.MFD_CLOEXEC)
+        descriptor = memory_file(content)
         self.passed.append(descriptor)
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
         return descriptor
 
     def pipe_from(self) -> tuple[int, int]:
@@ -281,8 +300,8 @@ def _first_pid(info: int, child: Child) -> int:
     while b"}" not in said:
         poll = select.poll()
         poll.register(info, select.POLLIN)
-        if not poll.poll(_READY_SECONDS * 1000):
-            raise SandboxError(f"Bubblewrap said nothing in {_READY_SECONDS:.0f} seconds.")
+        if not poll.poll(READY_SECONDS * 1000):
+            raise SandboxError(f"Bubblewrap said nothing in {READY_SECONDS:.0f} seconds.")
         data = os.read(info, _INFO_BYTES)
         if not data:
             raise _refusal(child)

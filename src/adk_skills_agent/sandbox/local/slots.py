@@ -31,6 +31,7 @@ from adk_skills_agent.sandbox.local.newborn import Birth, Newborn
 from adk_skills_agent.sandbox.local.population import is_ending
 from adk_skills_agent.sandbox.local.sandbox_start import SandboxSpec
 from adk_skills_agent.sandbox.local.workspace import Workspace, link_mounts
+from adk_skills_agent.sandbox.local.zygote_life import end_zygote
 
 MOST_IDLE = 8
 """Slots of one process that wait for a run, 6 MB each."""
@@ -122,12 +123,13 @@ class SlotPool:
             self._holders.add(is_over)
 
     def let_go(self, is_over: Callable[[], bool]) -> None:
-        """The opposite; with the last one all slots end. Blocks for the moment that takes."""
+        """The opposite; with the last one all slots end, and what makes them. Blocks for the moment that takes."""
         with self._changed:
             self._holders.discard(is_over)
             held = bool(self._holders)
         if not held:
             self.close()
+            end_zygote()
 
     def take(self, key: SlotKey, wanted: int, *, patient: bool = True) -> Newborn | None:
         """A slot nobody has used, or None.
@@ -148,7 +150,8 @@ class SlotPool:
             self._start_makers()
             self._taken = time.monotonic()
             found = _alive_one(kind, dead)
-            self._changed.notify_all()
+            if found is None:
+                self._changed.notify_all()  # else the makers are left to sleep until refill(), or look by themselves
             # What is being made for this key comes sooner than what would be begun now, for as many as are being made.
             while patient and found is None and kind.waiting < kind.starting:
                 kind.waiting += 1

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
 from adk_skills_agent.sandbox.local.workspace import about
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ Birthplace = Callable[[], contextlib.AbstractContextManager[None]]
 
 BIRTHPLACE: ContextVar[Birthplace] = ContextVar("BIRTHPLACE", default=contextlib.nullcontext)
 """The one of every launch made in this context."""
+
+DOORS: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("DOORS", default=())
+"""The same for what starts processes elsewhere: files a process goes in by when it writes to them, and out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ def start(launch: Launch) -> Child:
     os.close(err_write)
     os.set_blocking(out_read, False)
     os.set_blocking(err_read, False)
-    return Child(process.pid, _pidfd(process.pid), out_read, err_read, started, _own_peak())
+    return Child(process.pid, _pidfd(process.pid), out_read, err_read, started, own_peak())
 
 
 def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
@@ -159,7 +163,8 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
-def _own_peak() -> int:
+def own_peak() -> int:
+    """Bytes this process has used at most until now."""
     import resource
     import sys
 
@@ -189,23 +194,5 @@ def _refusal(error: OSError, launch: Launch) -> Exception:
     return about(SandboxError(f"The sandbox could not start a process: {reason}."), os.fsdecode(path))
 
 
-_spawner: Spawner | None = None
-_lock = threading.Lock()
-
-
-def spawner() -> Spawner:
-    """This process's spawner, started at the first use; a forked child gets one of its own."""
-    global _spawner  # noqa: PLW0603  # one thread per process is the point
-    with _lock:
-        if _spawner is None:
-            _spawner = Spawner()
-        return _spawner
-
-
-def _forget() -> None:
-    global _spawner, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
-    _spawner = None
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget)
+spawner = OnePerProcess(Spawner)
+"""This process's, started at the first use."""

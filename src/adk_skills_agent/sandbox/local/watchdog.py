@@ -10,7 +10,6 @@ import contextlib
 import functools
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,8 +23,10 @@ from adk_skills_agent.sandbox.local.memory_files import (
     private_memory,
     shared_memory,
 )
+from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
 from adk_skills_agent.sandbox.local.processes import PROC, ProcessInfo, RunMarks, all_processes
 from adk_skills_agent.sandbox.local.tree import disk_usage
+from adk_skills_agent.sandbox.local.watch_thread import WatchThread
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
 INTERVAL_SECONDS = 0.1
@@ -94,36 +95,26 @@ class Watched:
     _shared_before: int = field(default_factory=shared_memory)
 
 
-class Watchdog:
+class Watchdog(WatchThread[Watched]):
     """The thread; started with the first run that lives long enough to be watched."""
 
     def __init__(self) -> None:
-        self._runs: set[Watched] = set()
-        self._changed = threading.Condition()
         self._owners: dict[tuple[int, int], str] = {}
-        threading.Thread(target=self._work, name="adk-skills-watchdog", daemon=True).start()
+        super().__init__("adk-skills-watchdog")
 
     def add(self, run: Watched) -> None:
         """Begin to watch."""
         with self._changed:
-            self._runs.add(run)
-            self._changed.notify()
+            if not self._runs:
+                self._owners.clear()
+            super().add(run)
 
-    def remove(self, run: Watched) -> None:
-        """Stop watching."""
+    def _round(self) -> None:
         with self._changed:
-            self._runs.discard(run)
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._runs:
-                    self._owners.clear()
-                    self._changed.wait()
-                runs = list(self._runs)
-            began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
-            self._look(runs)
-            time.sleep(max(INTERVAL_SECONDS, (time.thread_time() - began) * _SHARE))
+            runs = list(self._runs)
+        began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
+        self._look(runs)
+        time.sleep(max(INTERVAL_SECONDS, (time.thread_time() - began) * _SHARE))
 
     def _look(self, runs: list[Watched]) -> None:
         members: dict[str, list[ProcessInfo]] | None = None
@@ -283,28 +274,10 @@ def _mark_of(pid: int) -> str:
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
-_watchdog: Watchdog | None = None
-_lock = threading.Lock()
-
-
-def watchdog() -> Watchdog:
-    """This process's watchdog; a forked child gets one of its own."""
-    global _watchdog  # noqa: PLW0603  # one thread per process is the point
-    with _lock:
-        if _watchdog is None:
-            _watchdog = Watchdog()
-        return _watchdog
+watchdog = OnePerProcess(Watchdog)
+"""This process's."""
 
 
 def works_here() -> bool:
     """Whether the system shows what a watchdog needs."""
     return os.path.exists(f"{PROC}/self/stat")  # noqa: PTH110
-
-
-def _forget() -> None:
-    global _watchdog, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
-    _watchdog = None
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget)

@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
 
 _Result = TypeVar("_Result")
 
 WORKERS = 2 * (os.cpu_count() or 1)
 
-_pool: ThreadPoolExecutor | None = None
-_lock = threading.Lock()
+_pool = OnePerProcess(lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="adk-skills-files"))
 _served = threading.local()
 
 
@@ -30,13 +30,8 @@ def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyn
     Raises:
         SandboxError: The interpreter is shutting down, or no thread can be started.
     """
-    global _pool  # noqa: PLW0603  # one pool per process is the point
-    with _lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="adk-skills-files")
-        pool = _pool
     try:
-        future = pool.submit(_serve, loop, work)
+        future = _pool().submit(_serve, loop, work)
     except RuntimeError as error:
         raise SandboxError(f"The sandbox could not start its work: {error}.") from error
     return asyncio.wrap_future(future, loop=loop)
@@ -58,12 +53,3 @@ def _serve(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> _Res
         return work()
     finally:
         _served.loop = None
-
-
-def _forget() -> None:
-    global _pool, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
-    _pool = None
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget)

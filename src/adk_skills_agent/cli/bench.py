@@ -1,0 +1,153 @@
+"""``adk-skills bench skillsbench``: how much do a task's skills help an agent?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from adk_skills_agent.cli.sources import a_path, json_option
+
+EXAMPLES = """\b
+Examples:
+  adk-skills bench skillsbench --tasks-dir skillsbench/tasks --self-test --filter 3d-scan
+  adk-skills bench skillsbench --tasks-dir tasks --build-only --parallel 2
+  adk-skills bench skillsbench --tasks-dir tasks --model gemini-3-flash-preview --trials 5 --out run-1
+  adk-skills bench skillsbench --tasks-dir tasks --model gemini-3-flash-preview --trials 5 --out run-1 --resume
+  adk-skills bench skillsbench --tasks-dir tasks --arm self-gen --arm no-skill --agent-network off
+
+\b
+A task is a folder with instruction.md, task.toml, environment/Dockerfile, tests/test.sh and solution/solve.sh, or
+with task.md, environment/, verifier/ and oracle/. Each trial is one row of OUT/results.jsonl:
+task, arm, trial, agent, reward, passed, error, seconds, and more after these. A trial whose environment, verifier or
+model failed has no reward: it is told as an error, counts in no rate, and --resume runs it again.
+
+\b
+Sandboxes:
+  local      Debian's and Ubuntu's packages and the kernel's namespaces; needs mmdebstrap, bubblewrap, uidmap
+  container  a Docker or Podman engine: pip install 'adk-skills-agent[container]'
+
+\b
+Exit codes: 0 every trial was measured (with --self-test: oracle 1 and nop 0 everywhere); 1 one was not;
+2 wrong usage; 130 interrupted. Tasks that cannot run here are listed at the start and do not change the code.
+"""
+
+
+@click.group("bench")
+def command() -> None:
+    """Run benchmarks of skills; see: adk-skills bench skillsbench --help."""
+
+
+@command.command("skillsbench", epilog=EXAMPLES)
+@click.option("--tasks-dir", required=True, type=a_path, help="Folder of task folders.")
+@click.option("--filter", "containing", default="", help="Only tasks whose name contains this text.")
+@click.option(
+    "--agent",
+    default="adk",
+    show_default=True,
+    type=click.Choice(["adk", "oracle", "nop"]),
+    help="A google-adk agent with bash; the task's own solution; or nobody.",
+)
+@click.option(
+    "--model",
+    default="gemini-3-flash-preview",
+    show_default=True,
+    help="Of the adk agent: a name google-adk knows, provider/model (LiteLLM), module:attribute, or scripted:FILE.",
+)
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    type=click.Choice(["no-skill", "with-skill", "self-gen"]),
+    help="Which skills there are (repeatable).  [default: no-skill and with-skill; with-skill for oracle and nop]",
+)
+@click.option("--trials", default=1, show_default=True, type=click.IntRange(1), help="Repetitions of each.")
+@click.option("--parallel", default=1, show_default=True, type=click.IntRange(1), help="Trials at once.")
+@click.option("--timeout", default=None, type=click.FloatRange(0.1), help="Seconds for the agent, over the task's own.")
+@click.option(
+    "--sandbox", default="local", show_default=True, type=click.Choice(["local", "container"]), help="See below."
+)
+@click.option("--rebuild", is_flag=True, help="Build every environment anew.")
+@click.option("--build-only", is_flag=True, help="Build the environments; run nothing.")
+@click.option("--prune-interval", default=0, type=click.IntRange(0), help="Clean up after every N builds.")
+@click.option("--skip-tests", is_flag=True, help="Judge by whether a skill was used and an answer given; no tests.")
+@click.option("--self-test", is_flag=True, help="Run oracle and nop: every oracle must get 1, every nop 0.")
+@click.option(
+    "--agent-network",
+    default="on",
+    show_default=True,
+    type=click.Choice(["on", "off"]),
+    help="Of the agent's commands; a task that allows no internet has none.",
+)
+@click.option(
+    "--verifier-network",
+    default="on",
+    show_default=True,
+    type=click.Choice(["on", "off"]),
+    help="Of the tests, most of which install packages first.",
+)
+@click.option("--wheels", default=None, type=a_path, help="Folder of wheels for verifiers without a network.")
+@click.option("--out", default="adk-skills-bench", show_default=True, type=a_path, help="Folder of the results.")
+@click.option("--resume", is_flag=True, help="Continue the results in --out: only what is missing is run.")
+@click.option(
+    "--cache-dir",
+    default=None,
+    type=a_path,
+    help="Folder of the built environments.  [default: skillsbench in the user's cache folder]",
+)
+@json_option
+def skillsbench(
+    tasks_dir: Path,
+    containing: str,
+    agent: str,
+    model: str,
+    arms: tuple[str, ...],
+    trials: int,
+    parallel: int,
+    timeout: float | None,
+    sandbox: str,
+    rebuild: bool,
+    build_only: bool,
+    prune_interval: int,
+    skip_tests: bool,
+    self_test: bool,
+    agent_network: str,
+    verifier_network: str,
+    wheels: Path | None,
+    out: Path,
+    resume: bool,
+    cache_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Run SkillsBench tasks with and without their skills, each graded by its own tests."""
+    from adk_skills_agent.cli.bench_run import Options, run
+
+    agents = ("oracle", "nop") if self_test else (agent,)
+    raise click.exceptions.Exit(
+        run(
+            Options(
+                tasks_dir=tasks_dir.expanduser(),
+                containing=containing,
+                agents=agents,
+                model=model,
+                arms=tuple(dict.fromkeys(arms))
+                or (("with-skill",) if "adk" not in agents else ("no-skill", "with-skill")),
+                trials=trials,
+                parallel=parallel,
+                timeout=timeout,
+                sandbox=sandbox,
+                rebuild=rebuild,
+                build_only=build_only,
+                prune_interval=prune_interval,
+                skip_tests=skip_tests,
+                self_test=self_test,
+                agent_network=agent_network == "on",
+                verifier_network=verifier_network == "on",
+                wheels=wheels,
+                out=out,
+                resume=resume,
+                cache_dir=cache_dir,
+                as_json=as_json,
+            )
+        )
+    )

@@ -1,0 +1,233 @@
+"""``adk-skills eval``: does an agent find the skill, follow it, and do better with it than without?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
+from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.errors import ConfigError, EvalFileError
+from adk_skills_agent.sandbox.presets import PRESETS
+
+if TYPE_CHECKING:
+    from adk_skills_agent.evals.preparation import Prepared
+
+EXAMPLES = """\b
+Examples:
+  adk-skills eval ./skills/csv-report --dry-run
+  adk-skills eval ./skills/csv-report --model gemini-2.5-flash --runs 5 --out run-1
+  adk-skills eval cases.yaml -d ./skills --judge none --fail-under 0.8 --json
+  adk-skills eval ./skills/csv-report --version old=./snapshot/csv-report --arm with_skill --arm old
+  adk-skills eval ./skills/csv-report --model scripted:model.yaml --judge none
+
+\b
+Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, or cases were skipped;
+2 wrong usage, a malformed file, or a run that could not be measured to its end; 130 interrupted.
+"""
+
+
+@click.command("eval", epilog=EXAMPLES)
+@click.argument("targets", nargs=-1, required=True, type=a_path)
+@click.option(
+    "--dir",
+    "-d",
+    "dirs",
+    multiple=True,
+    type=a_path,
+    help="Folder of skills the agent has (repeatable). The skills in whose folders the cases lie come by themselves.",
+)
+@click.option("--skill", default=None, help="The skill the cases are about, whatever the files say.")
+@click.option(
+    "--model",
+    default=None,
+    help="The agent's model: a name google-adk knows, provider/model (LiteLLM), module:attribute, or scripted:FILE "
+    "(rules, offline).  [default: gemini-2.5-flash, or the model of --agent]",
+)
+@click.option("--agent", default=None, help="module:attribute of your own LlmAgent; its skills are those of the arm.")
+@click.option(
+    "--judge",
+    default="gemini-2.5-flash",
+    show_default=True,
+    help="The model that judges rubrics, written as --model; 'none' leaves rubrics out.",
+)
+@click.option("--judge-samples", default=3, show_default=True, type=click.IntRange(1), help="How often it is asked.")
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    help="with_skill, without_skill or the name of a --version (repeatable).  [default: all of them]",
+)
+@click.option("--version", "versions", multiple=True, help="NAME=DIR: another version of the skill (repeatable).")
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Repetitions of each case.")
+@click.option("--parallel", default=4, show_default=True, type=click.IntRange(1), help="Trials at once.")
+@click.option("--filter", "pattern", default="", help="Only cases whose id holds this text, or fits it (*, ?).")
+@click.option("--timeout", default=600.0, show_default=True, type=click.FloatRange(0.1), help="Seconds for a trial.")
+@click.option(
+    "--policy",
+    default=None,
+    type=click.Choice(list(PRESETS)),
+    help="Limits of the skill's scripts.  [default: default]",
+)
+@click.option("--budget-usd", default=None, type=click.FloatRange(0), help="Stop before this is spent.")
+@click.option("--price", default=None, help="PROMPT,OUTPUT[,CACHED] of --model, in USD for a million tokens.")
+@click.option("--judge-price", default=None, help="The same of --judge.")
+@click.option(
+    "--fail-under",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Pass rate below which the exit code is 1.",
+)
+@click.option("--out", default="adk-skills-eval", show_default=True, type=a_path, help="Folder of the results.")
+@click.option("--workspace", default=None, type=a_path, help="Folder for the results in agentskills' layout, too.")
+@click.option("--resume", is_flag=True, help="Continue the results in --out: only what is missing is run.")
+@click.option("--dry-run", is_flag=True, help="Check every file and print the plan; nothing is run or written.")
+@json_option
+def command(
+    targets: tuple[Path, ...],
+    dirs: tuple[Path, ...],
+    skill: str | None,
+    model: str | None,
+    agent: str | None,
+    judge: str,
+    judge_samples: int,
+    arms: tuple[str, ...],
+    versions: tuple[str, ...],
+    runs: int,
+    parallel: int,
+    pattern: str,
+    timeout: float,
+    policy: str | None,
+    budget_usd: float | None,
+    price: str | None,
+    judge_price: str | None,
+    fail_under: float,
+    out: Path,
+    workspace: Path | None,
+    resume: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Measure skills: run eval cases with and without them.
+
+    TARGETS are files of cases (google-adk EvalSet, agentskills evals.json and eval_queries.json, our YAML) or folders
+    of skills that have them in evals/. Every result is kept in --out the moment it is there: trials.jsonl, then
+    benchmark.json, junit.xml and report.html.
+    """
+    from adk_skills_agent.evals.preparation import Request, prepare
+
+    judged = judge != "none"
+    model_name = model or ("" if agent else "gemini-2.5-flash")
+    request = Request(
+        targets=targets,
+        dirs=tuple(_folder(folder) for folder in dirs),
+        skill=skill,
+        arms=arms,
+        versions=_versions(versions),
+        runs=runs,
+        pattern=pattern,
+        judged=judged,
+        settings={
+            "model": model_name,
+            "agent": agent,
+            "judge": judge if judged else None,
+            "judge_samples": judge_samples if judged else None,
+            "policy": policy,
+        },
+        private=(out, *([workspace] if workspace is not None else ())),
+    )
+    try:
+        prepared = prepare(request)
+    except EvalFileError as error:
+        for problem in error.problems:
+            print(f"adk-skills: {safe(problem)}", file=sys.stderr)
+        raise click.exceptions.Exit(2) from None
+    print_diagnostics([*prepared.skipped, *prepared.notes], all_of_them=True)
+    if not prepared.trials:
+        raise ConfigError(f"There is nothing to run{f' that fits --filter {pattern}' if pattern else ''}.")
+    if dry_run:
+        _print_plan(prepared, runs, as_json=as_json)
+        raise click.exceptions.Exit(1 if prepared.skipped else 0)
+    from adk_skills_agent.cli.eval_run import Options, run_eval
+
+    raise click.exceptions.Exit(
+        run_eval(
+            prepared,
+            Options(
+                model=model_name,
+                agent=agent,
+                judge=judge if prepared.judged else "",
+                judge_samples=judge_samples,
+                runs=runs,
+                parallel=parallel,
+                timeout=timeout,
+                policy=policy,
+                budget_usd=budget_usd,
+                price=price,
+                judge_price=judge_price,
+                fail_under=fail_under,
+                out=out,
+                workspace=workspace,
+                resume=resume,
+                as_json=as_json,
+            ),
+        )
+    )
+
+
+def _folder(folder: Path) -> Path:
+    place = folder.expanduser()
+    if not place.exists():
+        raise ConfigError(f"No such folder: {safe(str(folder))}. Give the folder that holds your skills.")
+    return place
+
+
+def _versions(given: tuple[str, ...]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not name or not equals or not folder or name in ("with_skill", "without_skill"):
+            raise ConfigError(f"--version {safe(text)}: write NAME=DIR, with a name of its own.")
+        if name in found:
+            raise ConfigError(f"--version {safe(name)} is given twice.")
+        found[name] = _folder(Path(folder))
+    return found
+
+
+def _print_plan(prepared: Prepared, runs: int, *, as_json: bool) -> None:
+    arms = [arm.name for arm in prepared.arms]
+    if as_json:
+        print_json(
+            {
+                "files": [str(path) for path in prepared.files],
+                "cases": [
+                    {
+                        "case": case.id,
+                        "kind": case.kind,
+                        "skills": list(case.skills),
+                        "source": str(case.source),
+                        "arms": sorted({t.arm.name for t in prepared.trials if t.case is case}, key=arms.index),
+                        "metrics": sorted({name for t in prepared.trials if t.case is case for name in t.criteria}),
+                    }
+                    for case in prepared.cases
+                ],
+                "arms": arms,
+                "runs": runs,
+                "trials": len(prepared.trials),
+                "skipped": [problem.to_dict() for problem in prepared.skipped],
+                "notes": [note.to_dict() for note in prepared.notes],
+            }
+        )
+        return
+    width = max(len(safe(case.id)) for case in prepared.cases)
+    for case in prepared.cases:
+        metrics = dict.fromkeys(name for trial in prepared.trials if trial.case is case for name in trial.criteria)
+        print(f"{safe(case.id):<{width}}  {case.kind:<7}  {', '.join(name.removesuffix('_score') for name in metrics)}")
+    print(
+        f"{len(prepared.cases)} cases, arms {', '.join(map(safe, arms))}, {runs} runs: {len(prepared.trials)} trials"
+        + (f"; {len(prepared.skipped)} skipped" if prepared.skipped else "")
+    )

@@ -1,0 +1,228 @@
+"""The run behind ``adk-skills eval``: models, trials, results, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from adk_skills_agent.cli.eval_progress import Progress
+from adk_skills_agent.cli.eval_table import print_summary
+from adk_skills_agent.cli.interruption import run_interruptible
+from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.judge_cache import JudgeCache
+from adk_skills_agent.evals.models import model_named
+from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
+from adk_skills_agent.evals.prices import Price, price_of, read_price
+from adk_skills_agent.evals.run.agent import Agents, agent_named
+from adk_skills_agent.evals.run.ledger import Ledger
+from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
+from adk_skills_agent.evals.run.trial import TrialSettings
+from adk_skills_agent.evals.summary import Summary, summarise
+from adk_skills_agent.evals.workspace import write_workspace
+
+if TYPE_CHECKING:
+    from google.adk.models import BaseLlm
+
+    from adk_skills_agent.evals.preparation import Prepared
+
+SCRIPTED = "scripted:"
+NOT_REACHED, NOT_MEASURED, INTERRUPTED = 1, 2, 130
+_JUDGE_CACHE = "judge-cache.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says about a run; see its help."""
+
+    model: str
+    agent: str | None
+    judge: str
+    judge_samples: int
+    runs: int
+    parallel: int
+    timeout: float
+    policy: str | None
+    budget_usd: float | None
+    price: str | None
+    judge_price: str | None
+    fail_under: float
+    out: Path
+    workspace: Path | None
+    resume: bool
+    as_json: bool
+
+
+def run_eval(prepared: Prepared, options: Options) -> int:
+    """Run what is prepared, keep and print the results.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigError: A model, a price or the folder of the results cannot be used.
+    """
+    # What they log of a request that fails is in the row of its trial; here it would bury what is said.
+    for name in ("google_adk", "google_genai"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with contextlib.ExitStack() as stack:
+        price, judge_price = _prices(options)
+        ledger = stack.enter_context(Ledger(options.out, resume=options.resume))
+        base = agent_named(options.agent) if options.agent else None
+        agents = Agents(
+            stack.enter_context(named_model(options.model)) if options.model else None, base, options.policy
+        )
+        judge = None
+        if options.judge:
+            judge = Judge(
+                stack.enter_context(_judge_model(options.judge)),
+                samples=options.judge_samples,
+                cache=JudgeCache(options.out / _JUDGE_CACHE),
+            )
+        settings = TrialSettings(agents, judge, options.timeout, price, judge_price)
+        state = RunState(len(prepared.trials))
+        ended: BaseException | None = None
+        progress = stack.enter_context(Progress(state))
+        try:
+            run_interruptible(_run(prepared, settings, ledger, state, options, progress))
+        except (KeyboardInterrupt, click.exceptions.Exit) as error:
+            state.stopped, ended = Stopped.INTERRUPTED, error
+        progress.close()
+        for note in ledger.notes:
+            print(f"adk-skills: {safe(note)}", file=sys.stderr)
+        summary = summarise(prepared.trials, state.results)
+        facts = RunFacts(
+            model=options.model or str(getattr(getattr(base, "model", ""), "model", getattr(base, "model", ""))),
+            judge=options.judge,
+            runs=options.runs,
+            skipped=prepared.skipped,
+            notes=tuple(ledger.notes),
+        )
+        content = benchmark(summary, prepared.trials, state, facts)
+        written = [ledger.path, *write_outputs(options.out, content, summary, facts), *_report(options.out)]
+        if options.workspace is not None:
+            write_workspace(options.out, options.workspace)
+            written.append(options.workspace)
+    if options.as_json:
+        print_json(content)
+    else:
+        print_summary(summary, content, written)
+    if ended is not None:
+        print(f"adk-skills: {_stop_sentence(state, options)}", file=sys.stderr)
+        if isinstance(ended, click.exceptions.Exit):
+            return ended.exit_code
+        return INTERRUPTED
+    return _exit_code(summary, prepared, state, options)
+
+
+async def _run(
+    prepared: Prepared, settings: TrialSettings, ledger: Ledger, state: RunState, options: Options, progress: Progress
+) -> None:
+    try:
+        await run_trials(
+            prepared.trials,
+            settings,
+            ledger,
+            state=state,
+            parallel=options.parallel,
+            budget_usd=options.budget_usd,
+            on_change=progress,
+        )
+    finally:
+        await asyncio.shield(settings.agents.close())
+
+
+@contextlib.contextmanager
+def named_model(name: str) -> Iterator[BaseLlm]:
+    """A model by its name; a scripted one serves as long as it is used."""
+    if not name.startswith(SCRIPTED):
+        yield model_named(name)
+        return
+    from adk_skills_agent.cli.scripted_model import scripted_model
+
+    with scripted_model(Path(name.removeprefix(SCRIPTED))) as model:
+        yield model
+
+
+@contextlib.contextmanager
+def _judge_model(name: str) -> Iterator[BaseLlm]:
+    with contextlib.ExitStack() as stack:
+        try:
+            model = stack.enter_context(named_model(name))
+        except ConfigError as error:
+            raise ConfigError(f"{error.message} Name another judge, or leave rubrics out: --judge none") from error
+        yield model
+
+
+def _prices(options: Options) -> tuple[Price | None, Price | None]:
+    free = Price(0.0, 0.0, 0.0, "scripted models cost nothing")
+
+    def one(text: str | None, name: str) -> Price | None:
+        if text is not None:
+            return read_price(text)
+        return free if name.startswith(SCRIPTED) else price_of(name)
+
+    price, judge_price = one(options.price, options.model), one(options.judge_price, options.judge)
+    if options.budget_usd is not None:
+        if price is None:
+            raise ConfigError(
+                f"--budget-usd: the price of {options.model or options.agent} is not known. Give --price."
+            )
+        if options.judge and judge_price is None:
+            raise ConfigError(f"--budget-usd: the price of {options.judge} is not known. Give --judge-price.")
+    return price, judge_price
+
+
+def _report(folder: Path) -> list[Path]:
+    """The HTML report, where this installation can make it."""
+    from importlib import import_module, util
+
+    if util.find_spec("adk_skills_agent.evals.report") is None:
+        return []
+    path = import_module("adk_skills_agent.evals.report").write_report(folder)
+    return [path] if isinstance(path, Path) else []
+
+
+def _exit_code(summary: Summary, prepared: Prepared, state: RunState, options: Options) -> int:
+    unmeasured = [result for result in state.results.values() if result.passed is None]
+    if state.stopped is not None:
+        print(f"adk-skills: {_stop_sentence(state, options)}", file=sys.stderr)
+        return NOT_MEASURED
+    if unmeasured:
+        first = unmeasured[0]
+        said = safe(first.error.get("message", "no criterion had a value"))
+        print(
+            f"adk-skills: {len(unmeasured)} of {state.planned} trials could not be measured ({said}). "
+            "--resume runs them again.",
+            file=sys.stderr,
+        )
+        return NOT_MEASURED
+    rate = summary.pass_rate(summary.main_arm)
+    if rate is not None and rate < options.fail_under:
+        said = f"the pass rate of {safe(summary.main_arm)} is {rate:.1%}, below {options.fail_under:.1%}"
+        print(f"adk-skills: {said} (--fail-under)", file=sys.stderr)
+        return NOT_REACHED
+    if prepared.skipped:
+        count = len(prepared.skipped)
+        print(f"adk-skills: {count} case{'s were' if count > 1 else ' was'} skipped", file=sys.stderr)
+        return NOT_REACHED
+    return 0
+
+
+def _stop_sentence(state: RunState, options: Options) -> str:
+    done = f"{len(state.results)} of {state.planned} trials are done and kept in {safe(str(options.out))}"
+    why = {
+        Stopped.BUDGET: f"stopped before --budget-usd {options.budget_usd} was spent (${state.spent:.4f} so far)",
+        Stopped.OUTAGE: f"stopped: {safe(state.last_error)}",
+        Stopped.INTERRUPTED: "interrupted",
+    }
+    return f"{why[state.stopped or Stopped.INTERRUPTED]}; {done}, --resume continues"

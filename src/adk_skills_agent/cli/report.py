@@ -1,0 +1,56 @@
+"""``adk-skills report``: the results of an evaluation as one page to look at, alone or beside an earlier run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.errors import ConfigError
+
+EXAMPLES = """\b
+Examples:
+  adk-skills report run-2
+  adk-skills report run-2 --baseline run-1
+  adk-skills report run-2 --baseline run-1 --out compared.html --json
+
+\b
+The page is one file and needs no network: send it, keep it as an artifact of CI, open it from disk.
+"""
+
+
+@click.command("report", epilog=EXAMPLES)
+@click.argument("run_dir", type=a_path, metavar="RUN_DIR")
+@click.option("--baseline", type=a_path, metavar="RUN_DIR", help="An earlier run of the same cases, to compare with.")
+@click.option("--out", type=a_path, metavar="FILE", help="The page. Default: report.html in RUN_DIR.")
+@json_option
+def command(run_dir: Path, baseline: Path | None, out: Path | None, as_json: bool) -> None:
+    """Make the HTML report of a run: lift, triggering, tokens, time, every trace.
+
+    RUN_DIR is the --out folder of adk-skills eval, which makes this report itself at its end; of a run that was
+    interrupted the report has what there is.
+    """
+    from adk_skills_agent.evals.report.write import build_report
+
+    if out is not None and out.is_dir():
+        raise ConfigError(f"--out {safe(str(out))} is a folder. Give the name of a file in it.")
+    if out is not None and not out.parent.is_dir():
+        raise ConfigError(f"--out {safe(str(out))}: there is no folder {safe(str(out.parent))}.")
+    report = build_report(run_dir, baseline=baseline, out=out)
+    for note in report.data.notes:
+        print(f"adk-skills: {safe(note)}", file=sys.stderr)
+    if as_json:
+        print_json(report.to_json())
+        return
+    for note in report.run.notes:
+        print(f"adk-skills: {safe(note)}", file=sys.stderr)
+    for arm, lift in (report.comparison.arms if report.comparison is not None else {}).items():
+        interval = f" [{lift.low:+.1%}, {lift.high:+.1%}]" if lift.low is not None and lift.high is not None else ""
+        print(
+            f"{safe(arm)} since the baseline: {lift.mean:+.1%}{interval}, sign test p={lift.p_value:.3f} "
+            f"({lift.better} better, {lift.worse} worse, {lift.equal} equal)"
+        )
+    print(f"report: {safe(str(report.path))} ({len(report.run.results):,} trials, {report.size:,} bytes)")

@@ -1,0 +1,1 @@
+"""Measuring whether skills are found, followed, and worth their tokens."""

@@ -1,0 +1,133 @@
+"""Our metrics as google-adk ``Evaluator`` classes.
+
+Importing this module registers them, so that an agent's ``agent.py`` needs one line, and an eval config only names the
+metrics in ``criteria``::
+
+    import adk_skills_agent.evals.adk_evaluators
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import ClassVar
+
+from google.adk.evaluation.eval_case import ConversationScenario, Invocation
+from google.adk.evaluation.eval_metrics import BaseCriterion, EvalMetric, Interval, MetricInfo, MetricValueInfo
+from google.adk.evaluation.evaluator import EvaluationResult, Evaluator
+from google.adk.evaluation.metric_evaluator_registry import (
+    DEFAULT_METRIC_EVALUATOR_REGISTRY,
+    MetricEvaluatorRegistry,
+)
+
+from adk_skills_agent.evals import adk_metrics
+from adk_skills_agent.evals.metrics.table import METRICS
+
+
+class SkillMetricEvaluator(Evaluator):
+    """One of our metrics; each has a subclass.
+
+    Args:
+        eval_metric: Threshold and options, as the eval config's ``criteria`` have them.
+    """
+
+    criterion_type: ClassVar[type[BaseCriterion]] = BaseCriterion
+    metric_name: ClassVar[str]
+
+    def __init__(self, eval_metric: EvalMetric) -> None:
+        self.eval_metric = eval_metric
+
+    def evaluate_invocations(
+        self,
+        actual_invocations: list[Invocation],
+        expected_invocations: list[Invocation] | None = None,
+        conversation_scenario: ConversationScenario | None = None,  # noqa: ARG002  # google-adk's signature
+    ) -> EvaluationResult | Awaitable[EvaluationResult]:
+        """Score what google-adk recorded."""
+        return adk_metrics.score_invocations(
+            self.metric_name, self.eval_metric, actual_invocations, expected_invocations
+        )
+
+
+class ToolInvocationEvaluator(SkillMetricEvaluator):
+    """``tool_invocation_score``."""
+
+    metric_name = "tool_invocation_score"
+
+
+class ToolArgsEvaluator(SkillMetricEvaluator):
+    """``tool_args_score``."""
+
+    metric_name = "tool_args_score"
+
+
+class SkillDiscoveryEvaluator(SkillMetricEvaluator):
+    """``skill_discovery_score``."""
+
+    metric_name = "skill_discovery_score"
+
+
+class SkillTriggerEvaluator(SkillMetricEvaluator):
+    """``skill_trigger_score``."""
+
+    metric_name = "skill_trigger_score"
+
+
+class ReferenceMatchEvaluator(SkillMetricEvaluator):
+    """``reference_match_score``."""
+
+    metric_name = "reference_match_score"
+
+
+class OutputFilesEvaluator(SkillMetricEvaluator):
+    """``output_files_score``."""
+
+    metric_name = "output_files_score"
+
+
+class InstructionAdherenceEvaluator(SkillMetricEvaluator):
+    """``instruction_adherence_score``."""
+
+    metric_name = "instruction_adherence_score"
+
+    def evaluate_invocations(
+        self,
+        actual_invocations: list[Invocation],
+        expected_invocations: list[Invocation] | None = None,
+        conversation_scenario: ConversationScenario | None = None,
+    ) -> Awaitable[EvaluationResult]:
+        """Ask the judge about what google-adk recorded."""
+        return adk_metrics.instruction_adherence_score(
+            self.eval_metric, actual_invocations, expected_invocations, conversation_scenario
+        )
+
+
+EVALUATORS: tuple[type[SkillMetricEvaluator], ...] = (
+    ToolInvocationEvaluator,
+    ToolArgsEvaluator,
+    SkillDiscoveryEvaluator,
+    SkillTriggerEvaluator,
+    ReferenceMatchEvaluator,
+    OutputFilesEvaluator,
+    InstructionAdherenceEvaluator,
+)
+
+
+def register_skill_metrics(registry: MetricEvaluatorRegistry | None = None) -> MetricEvaluatorRegistry:
+    """Make every metric of ours known to google-adk's evaluation. Safe to call again.
+
+    Args:
+        registry: Where; None takes the one that ``adk eval`` and ``AgentEvaluator`` look into.
+
+    Returns:
+        The registry.
+    """
+    target = DEFAULT_METRIC_EVALUATOR_REGISTRY if registry is None else registry
+    share = MetricValueInfo(interval=Interval(min_value=0.0, max_value=1.0))
+    for evaluator in EVALUATORS:
+        about = METRICS[evaluator.metric_name].about
+        info = MetricInfo(metric_name=evaluator.metric_name, description=about, metric_value_info=share)
+        target.register_evaluator(info, evaluator)
+    return target
+
+
+register_skill_metrics()

@@ -1,0 +1,128 @@
+"""Eval cases: what is asked, which skill it is about, and what a good run does. One form for every kind of file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from adk_skills_agent.evals.rubrics import Rubric
+from adk_skills_agent.evals.trace import ToolCall, Trace, Turn
+from adk_skills_agent.format.diagnostic import Diagnostic
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a case was read: file and 1-based line."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTurn:
+    """One message of the user, and what is expected of the agent then.
+
+    Attributes:
+        user_text: The message, sent as it is.
+        expected_calls: Tools that are to be called, with the arguments that matter.
+        reference: Lines that the final text is to hold; empty for none.
+        rubrics: What a judge is asked about this turn.
+    """
+
+    user_text: str
+    expected_calls: tuple[ToolCall, ...] = ()
+    reference: str = ""
+    rubrics: tuple[Rubric, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """A file the user gives to the agent: its name there, and where it is here."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedFile:
+    """A file that a good run leaves behind.
+
+    Attributes:
+        name: Its name; ``*`` and ``?`` stand for any characters.
+        contains: Texts it holds.
+    """
+
+    name: str
+    contains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvalCase:
+    """One thing to ask an agent, and how to tell whether it went well.
+
+    Attributes:
+        id: Its name; unique in a run.
+        turns: The user's messages; at least one.
+        skills: The skills it is about, absent in the arm without; empty: every skill the agent has.
+        skill_folder: Where the skill is when the file lies in its folder.
+        files: What the user gives to the agent.
+        expected_files: What the agent is to leave behind.
+        expected_output: A good outcome in words, for the judge.
+        should_trigger: For a trigger query: whether the skill is to be loaded; None for a task.
+        split: ``train`` or ``validation`` of a trigger query (C47), or empty.
+        initial_state: The session's state at the start.
+        criteria: Metric to its criterion (a threshold, or a mapping with it and more), as google-adk's EvalConfig has
+            it; empty takes every metric that applies.
+        source: Where it was read.
+    """
+
+    id: str
+    turns: tuple[CaseTurn, ...]
+    source: Source
+    skills: tuple[str, ...] = ()
+    skill_folder: Path | None = None
+    files: tuple[CaseFile, ...] = ()
+    expected_files: tuple[ExpectedFile, ...] = ()
+    expected_output: str = ""
+    should_trigger: bool | None = None
+    split: str = ""
+    initial_state: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    criteria: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def kind(self) -> str:
+        """``task`` or ``trigger``."""
+        return "task" if self.should_trigger is None else "trigger"
+
+    @property
+    def judged(self) -> bool:
+        """Whether a judge is asked."""
+        return any(turn.rubrics for turn in self.turns)
+
+    @property
+    def expected(self) -> Trace:
+        """What the case expects, as a trace: calls and references by turn."""
+        return Trace(tuple(Turn(turn.user_text, turn.expected_calls, turn.reference) for turn in self.turns))
+
+
+@dataclass(frozen=True, slots=True)
+class EvalFile:
+    """What was read from one file.
+
+    Attributes:
+        path: The file.
+        cases: In its order.
+        diagnostics: What in it is not used, and why.
+    """
+
+    path: Path
+    cases: tuple[EvalCase, ...]
+    diagnostics: tuple[Diagnostic, ...] = ()

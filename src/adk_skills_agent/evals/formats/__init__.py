@@ -1,0 +1,1 @@
+"""The kinds of files eval cases come from; one module each."""

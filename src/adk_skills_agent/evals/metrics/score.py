@@ -1,0 +1,155 @@
+"""What a metric says: one number a conversation, one a turn, and why.
+
+Every metric is built alike, so that google-adk, which averages the turns itself (``AgentEvaluator``), and we get the
+same number: the score of a conversation is the mean of its turns that have something to score. A turn without an
+expectation beside turns with one is left out, so that it cannot hide a failure; a conversation without any scores 1.0
+(S0-146 to S0-148). What only the whole conversation can show is scored once, at its last turn.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from adk_skills_agent.evals.trace import Trace, Turn, Usage
+
+_NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class RubricScore:
+    """What the judge said of one rubric.
+
+    Attributes:
+        id: The rubric's.
+        met: Whether it holds.
+        rationale: Why, in the judge's words.
+        agreement: The share of samples that said the same, 0.5 to 1.
+        samples: How many there were.
+    """
+
+    id: str
+    met: bool
+    rationale: str = ""
+    agreement: float = 1.0
+    samples: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "id": self.id,
+            "met": self.met,
+            "rationale": self.rationale,
+            "agreement": self.agreement,
+            "samples": self.samples,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TurnScore:
+    """The score of one turn.
+
+    Attributes:
+        value: From 0 to 1; None when the turn has nothing to score.
+        detail: What was missing, as a sentence; empty when nothing was.
+        rubrics: What the judge said.
+        judge_usage: Tokens that it took; None when no judge was asked.
+    """
+
+    value: float | None
+    detail: str = ""
+    rubrics: tuple[RubricScore, ...] = ()
+    judge_usage: Usage | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {"value": self.value, "detail": self.detail, "rubrics": [rubric.to_json() for rubric in self.rubrics]}
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The score of one conversation.
+
+    Attributes:
+        value: From 0 to 1; None when the metric has nothing to say: there is nothing to compare with.
+        passed: Whether the value reaches the threshold; None when there is no value.
+        per_turn: One for each turn of the conversation.
+        figures: Further numbers by name, such as ``precision``.
+    """
+
+    value: float | None
+    passed: bool | None
+    per_turn: tuple[TurnScore, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def detail(self) -> str:
+        """What was missing, turn by turn; empty when nothing was."""
+        said = [(number, turn.detail) for number, turn in enumerate(self.per_turn, 1) if turn.detail]
+        alone = len(self.per_turn) == 1
+        return " ".join(detail if alone else f"Turn {number}: {detail}" for number, detail in said)
+
+    @property
+    def judge_usage(self) -> Usage | None:
+        """Tokens that the judge took; None when none was asked."""
+        known = [turn.judge_usage for turn in self.per_turn if turn.judge_usage is not None]
+        return sum(known, Usage()) if known else None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "value": self.value,
+            "passed": self.passed,
+            "detail": self.detail,
+            "per_turn": [turn.to_json() for turn in self.per_turn],
+            "figures": dict(self.figures),
+        }
+
+
+def of_turns(turns: Sequence[TurnScore], threshold: float) -> Score:
+    """The score of a conversation from its turns: their mean; 1.0, in every turn, when none has anything to score.
+
+    Args:
+        turns: In order.
+        threshold: The value from which it passes, 0 to 1.
+    """
+    values = [turn.value for turn in turns if turn.value is not None]
+    if not values:
+        turns, values = [TurnScore(1.0, "Nothing was expected.") for _ in turns], [1.0]
+    value = statistics.mean(values)
+    return Score(value, value >= threshold, tuple(turns))
+
+
+def of_conversation(
+    actual: Trace, value: float, threshold: float, detail: str = "", figures: Mapping[str, float] = _NOTHING
+) -> Score:
+    """A score that only the conversation as a whole has; it stands at the last turn."""
+    turns = [TurnScore(None)] * (len(actual.turns) - 1) + [TurnScore(value, detail)]
+    return Score(value, value >= threshold, tuple(turns), figures)
+
+
+def not_evaluated(actual: Trace, why: str) -> Score:
+    """No score, because there is nothing to compare with.
+
+    Args:
+        actual: What happened.
+        why: A sentence; it stands at the last turn.
+    """
+    turns = [TurnScore(None)] * (len(actual.turns) - 1) + [TurnScore(None, why)]
+    return Score(None, None, tuple(turns))
+
+
+def paired(actual: Trace, expected: Trace) -> list[tuple[Turn, Turn]]:
+    """Each turn with what was expected of it; a conversation that broke off did nothing in the turns that follow."""
+    length = max(len(actual.turns), len(expected.turns))
+    nothing = Turn()
+    return [
+        (
+            actual.turns[n] if n < len(actual.turns) else nothing,
+            expected.turns[n] if n < len(expected.turns) else nothing,
+        )
+        for n in range(length)
+    ]

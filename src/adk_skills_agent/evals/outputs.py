@@ -1,0 +1,228 @@
+"""The files of a run besides its rows: ``benchmark.json`` for people and viewers, ``junit.xml`` for CI."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from adk_skills_agent import __version__
+from adk_skills_agent.evals.run.plan import Trial
+from adk_skills_agent.evals.run.result import TrialResult
+from adk_skills_agent.evals.run.schedule import RunState
+from adk_skills_agent.evals.summary import CaseInArm, Summary, run_summary
+from adk_skills_agent.evals.whole_file import write_whole
+from adk_skills_agent.format.diagnostic import Diagnostic
+
+BENCHMARK, JUNIT = "benchmark.json", "junit.xml"
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What is said about a run besides its results.
+
+    Attributes:
+        model: The agent's model.
+        judge: The judge's, or empty.
+        runs: Repetitions.
+        skipped: Cases that were not run, and why.
+        notes: What else happened.
+    """
+
+    model: str
+    judge: str
+    runs: int
+    skipped: tuple[Diagnostic, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def benchmark(summary: Summary, trials: Sequence[Trial], state: RunState, facts: RunFacts) -> dict[str, Any]:
+    """What ``benchmark.json`` holds: skill-creator's schema, and below ``adk_skills`` what it has no place for (C46).
+
+    Args:
+        summary: Of the results.
+        trials: All that were planned.
+        state: The run at its end.
+        facts: About it.
+    """
+    skills = list(dict.fromkeys(name for case in summary.cases for name in case.skills))
+    results = [state.results[trial.key] for trial in trials if trial.key in state.results]
+    agent = [result.cost_usd for result in results if result.cost_usd is not None]
+    judge = [result.judge_cost_usd for result in results if result.judge_cost_usd is not None]
+    measured = [result for result in results if result.measured]
+    return {
+        "metadata": {
+            "skill_name": ", ".join(skills),
+            "executor_model": facts.model,
+            "judge_model": facts.judge or None,
+            "timestamp": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "evals_run": [case.id for case in summary.cases],
+            "runs_per_configuration": facts.runs,
+            "version": __version__,
+        },
+        "runs": [_run(result) for result in results],
+        "run_summary": run_summary(summary),
+        "notes": [*summary.notes(), *facts.notes],
+        "adk_skills": {
+            "arms": list(summary.arms),
+            "pass_rate": {arm: summary.pass_rate(arm) for arm in summary.arms},
+            "cases": [
+                {
+                    "case": case.id,
+                    "kind": case.kind,
+                    "source": str(case.source),
+                    "skills": list(case.skills),
+                    "should_trigger": case.should_trigger,
+                    "arms": {
+                        arm: summary.cells[case.id, arm].to_json()
+                        for arm in summary.arms
+                        if (case.id, arm) in summary.cells
+                    },
+                }
+                for case in summary.cases
+            ],
+            "lift": summary.lifts(),
+            "trigger": summary.trigger(),
+            "flaky": [{"case": cell.case.id, "arm": cell.arm} for cell in summary.cells.values() if cell.flaky],
+            "skipped": [problem.to_dict() for problem in facts.skipped],
+            "not_run": [list(trial.key) for trial in trials if trial.key not in state.results],
+            "errors": [
+                {"case": result.case, "arm": result.arm, "run": result.run, **result.error}
+                for result in results
+                if result.error
+            ],
+            "stopped": state.stopped,
+            "cost_usd": {
+                "agent": sum(agent) if agent else None,
+                "judge": sum(judge) if judge else None,
+                "total": sum(agent) + sum(judge) if agent or judge else None,
+            },
+            "seconds": {
+                "agent": sum(result.seconds for result in measured),
+                "overhead": sum(result.overhead_seconds for result in measured),
+            },
+        },
+    }
+
+
+def write_outputs(folder: Path, content: Mapping[str, Any], summary: Summary, facts: RunFacts) -> list[Path]:
+    """Write both files, each whole or not at all.
+
+    Raises:
+        OSError: The disk did not take them.
+    """
+    files = {
+        folder / BENCHMARK: (json.dumps(content, indent=2) + "\n").encode(),
+        folder / JUNIT: junit(summary, facts),
+    }
+    for path, data in files.items():
+        write_whole(path, data)
+    return list(files)
+
+
+def junit(summary: Summary, facts: RunFacts) -> bytes:
+    """JUnit XML: a test for each case in each arm that has the skill; what was skipped is a skipped test.
+
+    The arm without the skill is the baseline: it is expected to fail, so it is no test.
+    """
+    root = ET.Element("testsuites", name="adk-skills eval")
+    for arm in summary.arms:
+        if arm == "without_skill" and len(summary.arms) > 1:
+            continue
+        cells = summary.of_arm(arm)
+        suite = ET.SubElement(root, "testsuite", name=arm)
+        counts = {"tests": len(cells), "failures": 0, "errors": 0, "skipped": 0}
+        seconds = 0.0
+        for cell in cells:
+            spent = sum(result.seconds for result in cell.results)
+            seconds += spent
+            test = ET.SubElement(
+                suite, "testcase", classname=f"adk-skills.{arm}", name=_text(cell.case.id), time=f"{spent:.3f}"
+            )
+            kind, message = _outcome(cell)
+            if kind:
+                counts["failures" if kind == "failure" else "errors"] += 1
+                ET.SubElement(test, kind, message=_text(message)).text = _text(_details(cell))
+        suite.attrib.update({name: str(count) for name, count in counts.items()}, time=f"{seconds:.3f}")
+    if facts.skipped:
+        suite = ET.SubElement(
+            root, "testsuite", name="skipped", tests=str(len(facts.skipped)), failures="0", errors="0",
+            skipped=str(len(facts.skipped)),
+        )  # fmt: skip
+        for problem in facts.skipped:
+            test = ET.SubElement(
+                suite, "testcase", classname="adk-skills.skipped", name=_text(f"{problem.file}:{problem.line}")
+            )
+            ET.SubElement(test, "skipped", message=_text(problem.message))
+    ET.indent(root)
+    data: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return data + b"\n"
+
+
+def _outcome(cell: CaseInArm) -> tuple[str, str]:
+    missing = cell.planned - len(cell.measured)
+    if cell.succeeded is not None and cell.succeeded < 1:
+        return "failure", f"{cell.passed} of {len(cell.measured)} runs passed"
+    if missing:
+        return "error", f"{missing} of {cell.planned} runs could not be measured"
+    return "", ""
+
+
+def _details(cell: CaseInArm) -> str:
+    lines = [f"{cell.case.source}"]
+    for result in cell.results:
+        if result.passed:
+            continue
+        scores = ", ".join(f"{name} {value:.2f}" for name, value in result.scores.items() if value is not None)
+        lines.append(f"run {result.run}: {result.error.get('message') or scores}")
+        lines += [
+            f"  {verdict['rubric']}: {verdict['text']} -- {verdict['rationale']}"
+            for verdict in result.verdicts
+            if not verdict["met"]
+        ]
+    return "\n".join(lines)
+
+
+def _run(result: TrialResult) -> dict[str, Any]:
+    """A run in skill-creator's schema."""
+    if result.verdicts:
+        expectations = [
+            {"text": verdict["text"], "passed": verdict["met"], "evidence": verdict["rationale"]}
+            for verdict in result.verdicts
+        ]
+    else:
+        expectations = [
+            {"text": name, "passed": value == 1.0, "evidence": f"score {value:.2f}"}
+            for name, value in result.scores.items()
+            if value is not None
+        ]
+    passed = sum(bool(one["passed"]) for one in expectations)
+    return {
+        "eval_id": result.case,
+        "eval_name": result.case,
+        "configuration": result.arm,
+        "run_number": result.run,
+        "result": {
+            "pass_rate": None if result.passed is None else float(result.passed),
+            "passed": passed,
+            "failed": len(expectations) - passed,
+            "total": len(expectations),
+            "time_seconds": result.seconds,
+            "tokens": result.usage.total,
+            "tool_calls": result.tool_calls,
+            "errors": int(bool(result.error)),
+        },
+        "expectations": expectations,
+        "notes": [result.error["message"]] if result.error else [],
+    }
+
+
+def _text(value: str) -> str:
+    """Text XML can hold."""
+    return _NOT_XML.sub("\ufffd", value)

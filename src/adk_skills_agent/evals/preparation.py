@@ -1,0 +1,125 @@
+"""Everything that can be known before anything runs: the cases, the arms, the trials, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from adk_skills_agent.errors import EvalFileError
+from adk_skills_agent.evals.cases import EvalCase
+from adk_skills_agent.evals.formats.reading import eval_files, read_eval_file
+from adk_skills_agent.evals.run.arms import WITH, WITHOUT, Arm, make_arms
+from adk_skills_agent.evals.run.plan import Trial, plan_trials, usable_cases
+from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user wants measured.
+
+    Attributes:
+        targets: Files of cases, or folders of skills that hold them.
+        dirs: Folders of skills; the folders in which the files of cases lie, and targets that are folders, come after
+            them.
+        skill: The skill the cases are about, whatever the files say.
+        arms: Names of arms; empty: with, without, and every version.
+        versions: Name to the folder of another version of the skill.
+        runs: Repetitions of each case in each arm.
+        pattern: Only cases whose id holds this, or fits it.
+        judged: Whether there is a judge.
+        settings: What else a result depends on: the names of the models, say.
+        private: Files and folders that agents must not see, should they lie in a skill: the results.
+    """
+
+    targets: tuple[Path, ...]
+    dirs: tuple[Path, ...] = ()
+    skill: str | None = None
+    arms: tuple[str, ...] = ()
+    versions: Mapping[str, Path] = field(default_factory=lambda: _NOTHING)
+    runs: int = 3
+    pattern: str = ""
+    judged: bool = True
+    settings: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    private: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What will be run.
+
+    Attributes:
+        files: The files of cases.
+        cases: Those that can be run.
+        arms: Those with trials.
+        trials: In the order in which they start.
+        skipped: Cases that cannot be run, and why.
+        notes: What else the files gave occasion to say.
+    """
+
+    files: tuple[Path, ...]
+    cases: tuple[EvalCase, ...]
+    arms: tuple[Arm, ...]
+    trials: tuple[Trial, ...]
+    skipped: tuple[Diagnostic, ...]
+    notes: tuple[Diagnostic, ...]
+
+    @property
+    def judged(self) -> bool:
+        """Whether a judge will be asked."""
+        from adk_skills_agent.evals.metrics.table import JUDGED
+
+        return any(JUDGED in trial.criteria and trial.case.judged for trial in self.trials)
+
+
+def prepare(request: Request) -> Prepared:
+    """Read every file and plan every trial.
+
+    Raises:
+        EvalFileError: A file cannot be read as one (every complaint of every file is in ``problems``), or there is no
+            case at all.
+        ConfigError: An arm or a version is wrong.
+    """
+    problems: list[str] = []
+    files: dict[Path, None] = {}
+    for target in request.targets:
+        try:
+            files.update(dict.fromkeys(eval_files(target)))
+        except EvalFileError as error:
+            problems += error.problems
+    read = []
+    for path in files:
+        try:
+            read.append(read_eval_file(path, skill=request.skill))
+        except EvalFileError as error:
+            problems += error.problems
+    if problems:
+        raise EvalFileError(problems)
+    cases = [case for one in read for case in one.cases]
+    notes = [note for one in read for note in one.diagnostics]
+    not_run = [note for note in notes if note.severity is Severity.ERROR]
+    if not cases:
+        raise EvalFileError([*map(str, not_run), *(f"{path}: There are no cases to run in it." for path in files)])
+    names = request.arms or (WITH, WITHOUT, *request.versions)
+    arms = make_arms(names, _dirs(request, cases), request.versions, request.private)
+    usable, skipped = usable_cases(cases, arms, judged=request.judged, pattern=request.pattern)
+    trials = plan_trials(usable, arms, request.runs, request.settings, judged=request.judged)
+    with_trials = {trial.arm.name for trial in trials}
+    return Prepared(
+        tuple(files),
+        tuple(usable),
+        tuple(arm for arm in arms if arm.name in with_trials),
+        tuple(trials),
+        (*not_run, *skipped),
+        tuple(note for note in notes if note.severity is not Severity.ERROR),
+    )
+
+
+def _dirs(request: Request, cases: Sequence[EvalCase]) -> list[Path]:
+    own = [case.skill_folder for case in cases if case.skill_folder is not None]
+    folders = [target.resolve() for target in request.targets if target.is_dir()]
+    return list(dict.fromkeys([*request.dirs, *own, *folders]))

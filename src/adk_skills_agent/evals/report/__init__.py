@@ -1,0 +1,27 @@
+"""The report of a run: one HTML file that needs no network, with every trial's trace in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["write_report"]
+
+
+def write_report(run_dir: Path, *, baseline: Path | None = None) -> Path:
+    """Write ``report.html`` into the folder of a run; :func:`.write.build_report` says more of what it wrote.
+
+    Args:
+        run_dir: The ``--out`` folder of ``adk-skills eval``, also of a run that is not at its end.
+        baseline: The folder of an earlier run of the same cases, to compare with.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: A folder has no results, or rows that are none.
+        OSError: The file cannot be written.
+    """
+    # Late: other pages of ours share only the shell of this one.
+    from adk_skills_agent.evals.report.write import build_report
+
+    return build_report(run_dir, baseline=baseline).path

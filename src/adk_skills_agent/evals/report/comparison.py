@@ -1,0 +1,109 @@
+"""Two runs of the same cases: what changed since the baseline, and whether that is more than chance."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from adk_skills_agent.evals.statistics import Lift, difference_interval, paired_lift
+from adk_skills_agent.evals.summary import CaseInArm, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A case in one arm, then and now.
+
+    Attributes:
+        case: The case's id.
+        arm: The arm's name.
+        before: Share of the runs that passed then.
+        after: Share of those that pass now.
+        low: Lower end of the 95 % interval of the difference.
+        high: Its upper end.
+        tokens: Mean tokens then and now.
+        seconds: Mean seconds then and now.
+    """
+
+    case: str
+    arm: str
+    before: float
+    after: float
+    low: float
+    high: float
+    tokens: tuple[float, float]
+    seconds: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs beside each other.
+
+    Attributes:
+        changes: Of every case and arm that both measured.
+        arms: The paired difference of each arm over its cases.
+        only_now: ``case (arm)`` that only this run measured.
+        only_before: Those that only the baseline measured.
+    """
+
+    changes: tuple[Change, ...]
+    arms: dict[str, Lift]
+    only_now: tuple[str, ...]
+    only_before: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "changes": [asdict(change) for change in self.changes],
+            "arms": {name: asdict(lift) for name, lift in self.arms.items()},
+            "only_now": list(self.only_now),
+            "only_before": list(self.only_before),
+        }
+
+
+def compare(now: Summary, before: Summary) -> Comparison:
+    """Put a run beside an earlier one: cases are found by id and arm.
+
+    Runs that could not be measured count on neither side.
+    """
+    ours = {place: cell for place, cell in now.cells.items() if cell.measured}
+    theirs = {place: cell for place, cell in before.cells.items() if cell.measured}
+    changes = tuple(_change(cell, theirs[place]) for place, cell in ours.items() if place in theirs)
+    arms = {}
+    for arm in now.arms:
+        lift = paired_lift([(change.after, change.before) for change in changes if change.arm == arm])
+        if lift is not None:
+            arms[arm] = lift
+    return Comparison(changes, arms, _names(ours.keys() - theirs.keys()), _names(theirs.keys() - ours.keys()))
+
+
+def _change(now: CaseInArm, before: CaseInArm) -> Change:
+    ours, theirs = _passed(now), _passed(before)
+    low, high = difference_interval(ours, theirs)
+
+    def means(value: Callable[[Any], float]) -> tuple[float, float]:
+        return _mean(before, value), _mean(now, value)
+
+    return Change(
+        now.case.id,
+        now.arm,
+        statistics.fmean(theirs),
+        statistics.fmean(ours),
+        low,
+        high,
+        means(lambda result: result.usage.total),
+        means(lambda result: result.seconds),
+    )
+
+
+def _passed(cell: CaseInArm) -> list[float]:
+    return [float(bool(result.passed)) for result in cell.measured]
+
+
+def _mean(cell: CaseInArm, value: Callable[[Any], float]) -> float:
+    return statistics.fmean(value(result) for result in cell.measured)
+
+
+def _names(places: Sequence[tuple[str, str]] | set[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(f"{case} ({arm})" for case, arm in sorted(places))

@@ -1,0 +1,178 @@
+"""The results folder of ``adk-skills eval``, as the report reads it: figures in memory, traces by their place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.cases import EvalCase, Source
+from adk_skills_agent.evals.run.plan import Key
+from adk_skills_agent.evals.run.result import TrialResult, result_of
+from adk_skills_agent.evals.summary import CaseInArm, Summary
+
+TRIALS, BENCHMARK = "trials.jsonl", "benchmark.json"
+_WITHOUT = "without_skill"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row is: 1-based line, first byte."""
+
+    line: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A run.
+
+    Attributes:
+        path: Of the folder.
+        results: By trial, in the order of the cases, arms and runs.
+        places: Of the row of each.
+        summary: Of the results.
+        benchmark: What ``benchmark.json`` holds; empty when the run did not come to its end.
+        notes: What is not in the results, and why; one sentence each.
+    """
+
+    path: Path
+    results: Mapping[Key, TrialResult]
+    places: Mapping[Key, Place]
+    summary: Summary
+    benchmark: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """``metadata`` of the benchmark."""
+        return _mapping(self.benchmark.get("metadata"))
+
+    @property
+    def ours(self) -> Mapping[str, Any]:
+        """``adk_skills`` of the benchmark."""
+        return _mapping(self.benchmark.get("adk_skills"))
+
+    def rows(self, keys: list[Key]) -> Iterator[tuple[Key, dict[str, Any]]]:
+        """The whole rows of these trials, one at a time, traces included."""
+        with (self.path / TRIALS).open("rb") as file:
+            for key in keys:
+                file.seek(self.places[key].start)
+                yield key, json.loads(file.readline())
+
+
+def read_run(folder: Path) -> RunFolder:
+    """Read a run; of several rows of one trial (``--resume`` ran it again) the last counts.
+
+    Raises:
+        ConfigError: There are no results, or a row is none; the sentence names the line.
+    """
+    path = folder / TRIALS
+    results: dict[Key, TrialResult] = {}
+    places: dict[Key, Place] = {}
+    cases: dict[str, EvalCase] = {}
+    notes: list[str] = []
+    again = 0
+    try:
+        with path.open("rb") as file:
+            start = 0
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    notes.append(
+                        f"The last row of {TRIALS} (line {number}) was not written to its end and is left out."
+                    )
+                    break
+                result, case = _read(path, number, line)
+                again += result.key in results
+                results[result.key], places[result.key] = result, Place(number, start)
+                cases[case.id] = case
+                start += len(line)
+    except OSError as error:
+        raise ConfigError(
+            f"The results {path} cannot be read: {error.strerror or error}. Give the --out folder of adk-skills eval."
+        ) from error
+    if not results:
+        raise ConfigError(f"{path} has no results yet. Run adk-skills eval with --out {folder} first.")
+    if again:
+        notes.append(f"{again:,} rows were run again later (--resume); the last row of a trial counts.")
+    benchmark = _benchmark(folder / BENCHMARK, notes)
+    summary = _summary(results, cases, benchmark)
+    order = [result.key for cell in summary.cells.values() for result in cell.results]
+    return RunFolder(
+        folder, {key: results[key] for key in order}, places, summary, benchmark, (*notes, *_missing(benchmark))
+    )
+
+
+def _read(path: Path, number: int, line: bytes) -> tuple[TrialResult, EvalCase]:
+    try:
+        row = json.loads(line)
+        result = result_of(row)
+        file, _, at = str(row["source"]).rpartition(":")
+        case = EvalCase(
+            id=result.case,
+            turns=(),
+            source=Source(file, int(at)) if at.isdecimal() else Source(str(row["source"]), 0),
+            skills=tuple(row["skills"]),
+            should_trigger=row["expected_trigger"],
+            split=row["split"] or "",
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path}:{number}: this is no row of results ({type(error).__name__}: {error}). Repair or remove the line."
+        ) from error
+    return result, case
+
+
+def _benchmark(path: Path, notes: list[str]) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        notes.append(f"There is no {BENCHMARK}: the run is not at its end. This page has the trials there are.")
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}. Remove it, or run adk-skills eval --resume.") from error
+    return _mapping(content)
+
+
+def _summary(
+    results: Mapping[Key, TrialResult], cases: Mapping[str, EvalCase], benchmark: Mapping[str, Any]
+) -> Summary:
+    ours = _mapping(benchmark.get("adk_skills"))
+    planned = {
+        (one["case"], arm): figures["planned"] for one in ours.get("cases", ()) for arm, figures in one["arms"].items()
+    }
+    first = [one["case"] for one in ours.get("cases", ()) if one["case"] in cases]
+    rest = sorted(cases.keys() - set(first), key=lambda name: (cases[name].source.file, cases[name].source.line, name))
+    found = {result.arm for result in results.values()}
+    arms = [arm for arm in ours.get("arms", ()) if arm in found]
+    arms += sorted(found - set(arms), key=lambda arm: (arm == _WITHOUT, arm))
+    by_cell: dict[tuple[str, str], list[TrialResult]] = {}
+    for result in results.values():
+        by_cell.setdefault((result.case, result.arm), []).append(result)
+    cells = {}
+    for name in (*first, *rest):
+        for arm in arms:
+            there = tuple(sorted(by_cell.get((name, arm), ()), key=lambda result: result.run))
+            if there:
+                cells[name, arm] = CaseInArm(cases[name], arm, max(planned.get((name, arm), 0), len(there)), there)
+    return Summary(cells, tuple(arms))
+
+
+def _missing(benchmark: Mapping[str, Any]) -> list[str]:
+    ours = _mapping(benchmark.get("adk_skills"))
+    said = [str(note) for note in benchmark.get("notes", ())]
+    if ours.get("stopped"):
+        said.append(f"The run was stopped before its end ({ours['stopped']}); --resume continues it.")
+    if ours.get("not_run"):
+        said.append(f"{len(ours['not_run']):,} planned trials were not run.")
+    for problem in ours.get("skipped", ()):
+        place = f" ({Path(problem['file']).name}:{problem['line']})" if problem.get("file") else ""
+        said.append(f"Skipped{place}: {problem.get('message')}")
+    return said
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,119 @@
+"""A file of results, one JSON object a line, appended whole or not at all and continued after any end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from adk_skills_agent.errors import ConfigError
+
+
+class RowFile:
+    """The rows of one output folder, for one process at a time.
+
+    Args:
+        folder: Made when it is missing.
+        name: The file in it.
+        resume: Whether rows may be there already.
+
+    Raises:
+        ConfigError: There are rows and ``resume`` is off, another process writes here, or the folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, name: str, *, resume: bool = False) -> None:
+        self.path = folder / name
+        self.notes: list[str] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(f"Results cannot be written to {folder}: {error.strerror or error}.") from error
+        try:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ConfigError(f"Another run writes to {folder}. Wait for it, or give another --out.") from error
+            if not resume and os.fstat(self._descriptor).st_size:
+                raise ConfigError(f"{folder} has results already. Continue them with --resume, or give another --out.")
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others write here."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a row.
+
+        Raises:
+            OSError: The disk did not take it.
+        """
+        data = json.dumps(row, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        start = os.fstat(self._descriptor).st_size
+        done = 0
+        try:
+            while done < len(data):
+                done += os.write(self._descriptor, data[done:])
+        except BaseException:
+            if done:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._descriptor, start)
+            raise
+
+    def cut_torn_row(self) -> None:
+        """Cut off a last row that was not written to its end (the process was killed), and note it."""
+        size = os.fstat(self._descriptor).st_size
+        end = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    end += len(line)
+        if size > end:
+            os.ftruncate(self._descriptor, end)
+            self.notes.append(
+                f"The last row of {self.path} was not written to its end; it was cut off ({size - end:,} bytes)."
+            )
+
+    def lines(self) -> Iterator[tuple[int, int, bytes]]:
+        """Number, place in the file and bytes of each line."""
+        start = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                yield number, start, line
+                start += len(line)
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a results file, one at a time; of several rows of one trial, all. A torn last line is left out.
+
+    Raises:
+        ConfigError: It cannot be read, or a line is no row.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise ConfigError(f"{path}:{number}: this is no row of results: {error}.") from error
+                if not isinstance(row, dict):
+                    raise ConfigError(f"{path}:{number}: this is no row of results.")
+                yield row
+    except OSError as error:
+        raise ConfigError(f"The results {path} cannot be read: {error.strerror or error}.") from error

@@ -1,0 +1,156 @@
+"""The agent of a trial: the user's own, or a plain one; with the skills of the arm and nothing else of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.run.plan import Trial
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+
+if TYPE_CHECKING:
+    from google.adk.agents import LlmAgent
+    from google.adk.models import BaseLlm
+    from google.genai.types import GenerateContentConfig
+
+    from adk_skills_agent.adk.skill_toolset import SkillToolset
+
+INSTRUCTION = (
+    "You help with the user's tasks. Use a skill when one fits. Say in your final answer what you found or did."
+)
+_NO_SKILLS = "You help with the user's tasks. Say in your final answer what you found or did."
+
+MakeAgent = Callable[["BaseLlm | str"], "LlmAgent"]
+
+
+@dataclass(slots=True)
+class Agents:
+    """Makes the agents of a run; those with the same skills share their toolset, which holds no state of a session.
+
+    Attributes:
+        model: Answers; google-adk's object, or None for that of ``base``.
+        base: The user's agent, whose own skill toolsets are taken out; None is a plain agent.
+        policy: Limits of the scripts: a policy, or the name of a preset.
+        env: Variables granted to the scripts.
+    """
+
+    model: BaseLlm | None
+    base: LlmAgent | None = None
+    policy: SandboxPolicy | str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    _toolsets: dict[tuple[str, tuple[str, ...]], tuple[SkillToolset, Activations]] = field(default_factory=dict)
+
+    def make(self, trial: Trial) -> tuple[LlmAgent, Activations | None, tuple[str, ...]]:
+        """The agent of a trial, what a user activates by ``$name``, and the names of its skills."""
+        from google.adk.agents import LlmAgent
+
+        hidden = trial.arm.hidden(trial.case)
+        available = tuple(name for name in trial.arm.catalog if name not in hidden)
+        toolset, activations = self._toolset(trial, hidden) if available else (None, None)
+        skills: list[Any] = [toolset] if toolset is not None else []
+        if self.base is not None:
+            update: dict[str, Any] = {"tools": [*_other_tools(self.base), *skills]}
+            update |= self._seeded(self.base.generate_content_config, self.model or self.base.model, trial.run)
+            if self.model is not None:
+                update["model"] = self.model
+            return self.base.clone(update=update), activations, available
+        if self.model is None:
+            raise ConfigError("Name a model with --model, or an agent with --agent.")
+        if trial.case.files:
+            from google.adk.tools.load_artifacts_tool import load_artifacts_tool
+
+            skills.append(load_artifacts_tool)
+        instruction = INSTRUCTION if available else _NO_SKILLS
+        return (
+            LlmAgent(
+                name="assistant",
+                model=self.model,
+                instruction=instruction,
+                tools=skills,
+                **self._seeded(None, self.model, trial.run),
+            ),
+            activations,
+            available,
+        )
+
+    @staticmethod
+    def _seeded(config: GenerateContentConfig | None, model: BaseLlm | str, run: int) -> dict[str, Any]:
+        """A seed of its own for each run, where the service knows seeds and the agent has none."""
+        from google.adk.models import Gemini
+        from google.genai import types
+
+        if (config is not None and config.seed is not None) or not (
+            isinstance(model, Gemini) or str(model).startswith("gemini")
+        ):
+            return {}
+        return {"generate_content_config": (config or types.GenerateContentConfig()).model_copy(update={"seed": run})}
+
+    async def close(self) -> None:
+        """Release the toolsets."""
+        toolsets = [toolset for toolset, _ in self._toolsets.values()]
+        self._toolsets.clear()
+        for toolset in toolsets:
+            await toolset.close()
+
+    def _toolset(self, trial: Trial, hidden: tuple[str, ...]) -> tuple[SkillToolset, Activations]:
+        key = trial.arm.name, hidden
+        if key not in self._toolsets:
+            from adk_skills_agent.adk.skill_toolset import SkillToolset
+
+            activations = Activations()
+            catalog = trial.arm.catalog.view(deny=hidden, include_disabled=True)
+            self._toolsets[key] = (
+                SkillToolset(
+                    catalog,
+                    policy=self.policy,
+                    env=self.env,
+                    on_event=activations,
+                    model=self.model.model if self.model is not None else None,
+                ),
+                activations,
+            )
+        return self._toolsets[key]
+
+
+class Activations:
+    """Listens for skills that a user's message activates, by session."""
+
+    def __init__(self) -> None:
+        self._by_session: dict[str, dict[str, None]] = {}
+
+    def __call__(self, event: Any) -> None:
+        """Take an event of the toolset."""
+        if getattr(event, "how", "") == "user" and not event.error_code:
+            self._by_session.setdefault(event.origin.session, {})[event.skill] = None
+
+    def take(self, session: str) -> tuple[str, ...]:
+        """The skills of a session that has ended."""
+        return tuple(self._by_session.pop(session, ()))
+
+
+def agent_named(name: str) -> LlmAgent:
+    """The user's agent, from ``module:attribute``.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    from google.adk.agents import LlmAgent
+
+    from adk_skills_agent.evals.models import attribute_named
+
+    found = attribute_named(name)
+    agent = found() if callable(found) and not isinstance(found, LlmAgent) else found
+    if not isinstance(agent, LlmAgent):
+        raise ConfigError(f"{name!r} is a {type(agent).__name__}, not a google-adk LlmAgent.")
+    return agent
+
+
+def _other_tools(agent: LlmAgent) -> list[Any]:
+    """The tools that bring no skills: what an arm without a skill must not have is not there by another way either."""
+    from google.adk.tools.skill_toolset import SkillToolset as TheirToolset
+
+    from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
+
+    return [tool for tool in agent.tools if not isinstance(tool, RuntimeToolset | TheirToolset)]

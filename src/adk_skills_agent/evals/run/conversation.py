@@ -1,0 +1,151 @@
+"""One conversation with google-adk's real Runner, and what is left of it: a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.errors import ErrorCode, SandboxError
+from adk_skills_agent.evals.model_errors import is_of_the_service, sentence_of
+from adk_skills_agent.evals.run.agent import Activations
+from adk_skills_agent.evals.trace import OutputFile, Trace, Turn, from_events
+
+if TYPE_CHECKING:
+    from google.adk.agents import LlmAgent
+    from google.adk.artifacts import InMemoryArtifactService
+    from google.adk.runners import Runner
+
+    from adk_skills_agent.evals.cases import EvalCase
+
+APP, USER = "adk-skills-eval", "user"
+KEPT_BYTES = 256 * 1024
+"""Of a file the agent leaves; of a larger one only the size is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """How a conversation went.
+
+    Attributes:
+        trace: What happened, also when it broke off.
+        seconds: How long the agent took.
+        error: ``kind`` and sentence when it broke off: ``model``, ``sandbox``, ``timeout`` or ``agent``; else empty.
+    """
+
+    trace: Trace
+    seconds: float
+    error: tuple[str, str] | None = None
+
+
+async def converse(
+    case: EvalCase, agent: LlmAgent, activations: Activations | None, session_id: str, limit_seconds: float
+) -> Conversation:
+    """Say what the case's user says, turn by turn, in a session of its own that is forgotten at the end.
+
+    Args:
+        case: What is said.
+        agent: To whom; it is not closed.
+        activations: Skills that the user's messages activate.
+        session_id: Of the session; unique.
+        limit_seconds: For all turns together.
+    """
+    from google.adk.artifacts import InMemoryArtifactService
+    from google.adk.runners import Runner
+    from google.adk.sessions import InMemorySessionService
+    from google.genai import types
+
+    sessions, artifacts = InMemorySessionService(), InMemoryArtifactService()
+    runner = Runner(app_name=APP, agent=agent, session_service=sessions, artifact_service=artifacts)
+    await sessions.create_session(app_name=APP, user_id=USER, session_id=session_id, state=dict(case.initial_state))
+    for file in case.files:
+        data = await asyncio.to_thread(file.path.read_bytes)
+        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        part = types.Part.from_bytes(data=data, mime_type=kind)
+        await artifacts.save_artifact(
+            app_name=APP, user_id=USER, session_id=session_id, filename=file.name, artifact=part
+        )
+    seconds: dict[str, float] = {}
+    error: tuple[str, str] | None = None
+    begun = time.perf_counter()
+    try:
+        async with asyncio.timeout(limit_seconds):
+            for turn in case.turns:
+                await _say(runner, session_id, _message(turn.user_text, case), seconds)
+    except TimeoutError:
+        error = "timeout", f"The agent was stopped after {limit_seconds:g} s."
+    except Exception as failure:  # noqa: BLE001 - whatever an agent raises is a result of the trial
+        error = _kind(failure), sentence_of(failure)
+    spent = time.perf_counter() - begun
+    session = await sessions.get_session(app_name=APP, user_id=USER, session_id=session_id)
+    trace = from_events(session.events if session is not None else (), seconds=seconds)
+    activated = activations.take(session_id) if activations is not None else ()
+    trace = replace(
+        trace,
+        turns=_as_written(trace.turns, case),
+        output_files=await _outputs(artifacts, session_id, {file.name for file in case.files}),
+        activated=activated,
+    )
+    return Conversation(trace, spent, error or _sandbox_error(trace))
+
+
+def _sandbox_error(trace: Trace) -> tuple[str, str] | None:
+    """What a script tool said of the sandbox itself: the agent cannot help it, so it is no result of the agent."""
+    for call in trace.calls:
+        response = call.response or {}
+        if response.get("error_code") in (ErrorCode.SANDBOX_ERROR, ErrorCode.SANDBOX_UNAVAILABLE):
+            return "sandbox", str(response.get("error") or response["error_code"])
+    return None
+
+
+async def _say(runner: Runner, session_id: str, text: str, seconds: dict[str, float]) -> None:
+    from google.genai import types
+
+    message = types.Content(role="user", parts=[types.Part(text=text)])
+    begun, invocation = time.perf_counter(), ""
+    try:
+        async for event in runner.run_async(user_id=USER, session_id=session_id, new_message=message):
+            invocation = event.invocation_id
+    finally:
+        if invocation:
+            seconds[invocation] = time.perf_counter() - begun
+
+
+def _message(text: str, case: EvalCase) -> str:
+    if not case.files:
+        return text
+    return f"{text}\n\nInput files (artifacts of this session): {', '.join(file.name for file in case.files)}"
+
+
+def _as_written(turns: tuple[Turn, ...], case: EvalCase) -> tuple[Turn, ...]:
+    """The turns with the user's texts as the case has them."""
+    said = [turn.user_text for turn in case.turns]
+    return tuple(replace(turn, user_text=said[n]) if n < len(said) else turn for n, turn in enumerate(turns))
+
+
+def _kind(error: Exception) -> str:
+    """Who failed. google-adk raises what the model's service says, and what a hallucinated call leads to, alike."""
+    if isinstance(error, SandboxError):
+        return "sandbox"
+    return "model" if is_of_the_service(error) else "agent"
+
+
+async def _outputs(artifacts: InMemoryArtifactService, session_id: str, inputs: set[str]) -> dict[str, OutputFile]:
+    """The artifacts the agent left, by name."""
+    found = {}
+    names = await artifacts.list_artifact_keys(app_name=APP, user_id=USER, session_id=session_id)
+    for name in names:
+        if name in inputs:
+            versions = await artifacts.list_versions(app_name=APP, user_id=USER, session_id=session_id, filename=name)
+            if len(versions) < 2:
+                continue  # as the user gave it
+        part = await artifacts.load_artifact(app_name=APP, user_id=USER, session_id=session_id, filename=name)
+        if part is None:
+            continue
+        if part.inline_data is not None and part.inline_data.data is not None:
+            found[name] = OutputFile.of(part.inline_data.data, keep_bytes=KEPT_BYTES)
+        elif part.text is not None:
+            found[name] = OutputFile.of(part.text.encode("utf-8", "surrogatepass"), keep_bytes=KEPT_BYTES)
+    return found

@@ -1,0 +1,140 @@
+"""Scoring a trace by the criteria of its trial."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adk_skills_agent.errors import JudgeUnavailable
+from adk_skills_agent.evals.judge import Judge, Verdict
+from adk_skills_agent.evals.metrics.expectation import Expectation
+from adk_skills_agent.evals.metrics.table import METRICS, read_options, score
+from adk_skills_agent.evals.rubrics import Rubric
+from adk_skills_agent.evals.run.plan import Trial
+from adk_skills_agent.evals.trace import OutputFile, Trace, Usage
+
+_SHOWN_FILES = 20
+_SHOWN_FILE_CHARS = 8_000
+
+
+@dataclass(slots=True)
+class Grade:
+    """The scores of a trace.
+
+    Attributes:
+        scores: As in the row: metric, value, passed, threshold, outcome, per_turn, detail.
+        verdicts: As in the row.
+        judge_usage: The judge's tokens.
+        error: Why the judge gave no verdict, or empty.
+    """
+
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    judge_usage: Usage = field(default_factory=Usage)
+    error: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether every criterion is met; None when the judge gave no verdict, or nothing has a value."""
+        return _all(self.scores) if not self.error else None
+
+    @property
+    def outcome_passed(self) -> bool | None:
+        """The same of what every arm can reach."""
+        return _all([one for one in self.scores if one["outcome"]]) if not self.error else None
+
+    @property
+    def score(self) -> float | None:
+        """The mean."""
+        return _mean(self.scores) if not self.error else None
+
+    @property
+    def outcome(self) -> float | None:
+        """The mean of what every arm can reach."""
+        return _mean([one for one in self.scores if one["outcome"]]) if not self.error else None
+
+
+async def grade(trial: Trial, trace: Trace, judge: Judge | None) -> Grade:
+    """Score a trace.
+
+    Args:
+        trial: What it is a trace of.
+        trace: What happened.
+        judge: Who is asked about rubrics; needed when the trial has that criterion.
+
+    Raises:
+        ConfigError: The judged criterion is there and no judge.
+    """
+    result = Grade()
+    expectation = Expectation.of(trial.case)
+    asked = judge.about(judge_context(trial, trace)) if judge is not None else None
+    for name, criterion in trial.criteria.items():
+        options = read_options(name, criterion)
+        try:
+            value = await score(name, trace, expectation, options, asked)
+        except JudgeUnavailable as error:
+            result.error = error.message
+            continue
+        result.scores.append(
+            {
+                "metric": name,
+                "value": value.value,
+                "passed": value.passed,
+                "threshold": options.threshold,
+                "outcome": METRICS[name].outcome,
+                "per_turn": [turn.to_json() for turn in value.per_turn],
+                "detail": value.detail,
+            }
+        )
+    if asked is not None:
+        result.judge_usage = asked.spent
+        result.verdicts = [_row(*one) for one in sorted(asked.given, key=lambda one: one[0])]
+    return result
+
+
+def _row(turn: int, rubric: Rubric, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "turn": turn,
+        "rubric": rubric.id,
+        "text": rubric.text,
+        "met": verdict.met,
+        "agreement": round(verdict.agreement, 4),
+        "samples": len(verdict.votes),
+        "rationale": verdict.rationale,
+    }
+
+
+def judge_context(trial: Trial, trace: Trace) -> str:
+    """What the judge is told besides the turns: the files that were left, and the outcome in words."""
+    files = sorted(trace.output_files.items())
+    parts = [f"File left by the agent: {name} ({_shown(file)}" for name, file in files[:_SHOWN_FILES]]
+    if len(files) > _SHOWN_FILES:
+        parts.append(f"The agent left {len(files) - _SHOWN_FILES} more files, which are not shown.")
+    if trial.case.expected_output:
+        parts.append(f"The author of the case describes a good outcome so: {trial.case.expected_output}")
+    return "\n\n".join(parts)
+
+
+def _shown(file: OutputFile) -> str:
+    """The rest of a line about a file: its size, and its beginning when it is text."""
+    size = f"{file.size:,} bytes"
+    try:
+        text = file.content.decode() if file.content is not None else ""
+    except UnicodeDecodeError:
+        text = ""
+    if not text:
+        return f"{size}; not shown)"
+    cut = f"; its first {_SHOWN_FILE_CHARS:,} characters" if len(text) > _SHOWN_FILE_CHARS else ""
+    return f"{size}{cut}): {text[:_SHOWN_FILE_CHARS]}"
+
+
+def _all(scores: Sequence[Mapping[str, Any]]) -> bool | None:
+    said = [one["passed"] for one in scores if one["passed"] is not None]
+    return all(said) if said else None
+
+
+def _mean(scores: Sequence[Mapping[str, Any]]) -> float | None:
+    values = [one["value"] for one in scores if one["value"] is not None]
+    return statistics.fmean(values) if values else None

@@ -1,0 +1,158 @@
+"""Which trials a run has, in which order; and what keeps a case from being run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from adk_skills_agent.evals.cases import EvalCase
+from adk_skills_agent.evals.metrics.expectation import Expectation
+from adk_skills_agent.evals.metrics.table import JUDGED, METRICS, applicable
+from adk_skills_agent.evals.run.arms import Arm
+from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+
+Key = tuple[str, str, int]
+_TRIGGER = "skill_trigger_score"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One conversation of one case.
+
+    Attributes:
+        case: What is asked.
+        arm: Which skills the agent has.
+        run: Which repetition, from 1.
+        criteria: The metrics that are scored, with their criterion (None: the default).
+        fingerprint: Of everything the result depends on and the user may change.
+    """
+
+    case: EvalCase
+    arm: Arm
+    run: int
+    criteria: Mapping[str, Any]
+    fingerprint: str
+
+    @property
+    def key(self) -> Key:
+        """What a result is found by."""
+        return self.case.id, self.arm.name, self.run
+
+
+def criteria_of(case: EvalCase, arm: Arm, *, judged: bool) -> dict[str, Any]:
+    """The metrics of a case in an arm.
+
+    Args:
+        case: The case.
+        arm: Without the skill, only what comes out is measured: the way there cannot be taken.
+        judged: Whether there is a judge.
+    """
+    if case.criteria:
+        named = dict(case.criteria)
+    else:
+        names = applicable(Expectation.of(case))
+        if case.kind == "trigger":
+            names = tuple(name for name in names if name == _TRIGGER) or names
+        else:  # a task that succeeds another way has succeeded; which skills were loaded is in the results anyway
+            names = tuple(name for name in names if name != _TRIGGER)
+        named = dict.fromkeys(names)
+    if not judged:
+        named.pop(JUDGED, None)
+    if not arm.has_skill:
+        named = {name: criterion for name, criterion in named.items() if METRICS[name].outcome}
+    return named
+
+
+def usable_cases(
+    cases: Iterable[EvalCase], arms: Sequence[Arm], *, judged: bool, pattern: str = ""
+) -> tuple[list[EvalCase], list[Diagnostic]]:
+    """The cases that can be run, and why the others cannot: each is said, the rest runs.
+
+    Args:
+        cases: Of every file.
+        arms: Of the run.
+        judged: Whether there is a judge.
+        pattern: Only cases whose id holds this, or fits it (``*``, ``?``).
+    """
+    usable: dict[str, EvalCase] = {}
+    skipped: list[Diagnostic] = []
+
+    def skip(case: EvalCase, code: str, message: str) -> None:
+        skipped.append(Diagnostic(code, Severity.ERROR, message, case.source.file, case.source.line))
+
+    for case in cases:
+        if pattern and pattern not in case.id and not fnmatchcase(case.id, pattern):
+            continue
+        unknown = sorted({name for arm in arms for name in case.skills if name not in arm.catalog})
+        if case.id in usable:
+            first = usable[case.id].source
+            skip(case, "duplicate-id", f"Case {case.id!r} has the id of the case at {first}. It is not run; rename it.")
+        elif unknown:
+            skip(
+                case,
+                "unknown-skill",
+                f"Case {case.id!r} is about {', '.join(map(repr, unknown))}, which is in no folder of skills. "
+                "It is not run; name the folder with --dir.",
+            )
+        elif not any(criteria_of(case, arm, judged=judged) for arm in arms):
+            why = " without a judge" if case.judged and not judged else ""
+            skip(
+                case,
+                "nothing-to-measure",
+                f"Case {case.id!r} expects nothing that can be measured{why}. It is not run.",
+            )
+        else:
+            # As the catalog spells them: they are compared with what the agent loads, and hidden by name.
+            names = tuple(arms[0].catalog.get_metadata(name).name for name in case.skills)
+            usable[case.id] = replace(case, skills=names)
+    return list(usable.values()), skipped
+
+
+def plan_trials(
+    cases: Sequence[EvalCase], arms: Sequence[Arm], runs: int, settings: Mapping[str, Any], *, judged: bool
+) -> list[Trial]:
+    """Every trial; one run of all cases after the other, the arms of a case side by side, so that a stop leaves pairs.
+
+    Args:
+        cases: What can be run.
+        arms: With what.
+        runs: Repetitions of each.
+        settings: What else a result depends on, such as the model's name; JSON values.
+        judged: Whether there is a judge.
+    """
+    found = []
+    for case in cases:
+        for arm in arms:
+            criteria = criteria_of(case, arm, judged=judged)
+            if criteria:
+                found.append((case, arm, criteria, _fingerprint(case, arm, criteria, settings)))
+    return [
+        Trial(case, arm, run, criteria, fingerprint)
+        for run in range(1, runs + 1)
+        for case, arm, criteria, fingerprint in found
+    ]
+
+
+def _fingerprint(case: EvalCase, arm: Arm, criteria: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    said = [case.expected.to_json(), [[asdict(rubric) for rubric in turn.rubrics] for turn in case.turns]]
+    files = [(file.name, hashlib.sha256(file.path.read_bytes()).hexdigest()) for file in case.files]
+    expected = [asdict(file) for file in case.expected_files]
+    parts = [
+        said,
+        files,
+        expected,
+        case.should_trigger,
+        dict(case.initial_state),
+        dict(criteria),
+        arm.digest(case),
+        settings,
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).hexdigest()[:16]
+
+
+def _plain(value: object) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,116 @@
+"""What one trial gave: the row of ``trials.jsonl``, and the small part of it that is kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from adk_skills_agent.evals.run.plan import Key
+from adk_skills_agent.evals.trace import Usage
+
+SCHEMA = 1
+NOT_MEASURED = ("model", "judge", "sandbox")
+"""Kinds of errors that say nothing about the agent: the trial has no result, and ``--resume`` tries it again."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The result of a trial, without its trace.
+
+    Attributes:
+        case: The case's id.
+        arm: The arm's name.
+        run: Which repetition, from 1.
+        kind: ``task`` or ``trigger``.
+        fingerprint: As the trial's.
+        passed: Whether every criterion was met; None when nothing was measured.
+        outcome_passed: The same of the criteria that every arm can meet; None without any.
+        score: Mean of the scores, 0 to 1.
+        outcome: Mean of the scores that every arm can reach.
+        scores: Metric to value.
+        verdicts: Rubric, text, whether it holds, rationale.
+        skills_loaded: The skills that came into force.
+        seconds: The agent's.
+        overhead_seconds: Ours: preparing, scoring, writing; without waiting for a judge.
+        usage: The agent's tokens.
+        judge_usage: The judge's tokens.
+        cost_usd: The agent's; None when the price is not known.
+        judge_cost_usd: The judge's.
+        tool_calls: How many.
+        error: ``kind`` and ``message``; empty when there was none.
+    """
+
+    case: str
+    arm: str
+    run: int
+    kind: str
+    fingerprint: str
+    passed: bool | None
+    outcome_passed: bool | None
+    score: float | None
+    outcome: float | None
+    scores: Mapping[str, float | None]
+    verdicts: tuple[Mapping[str, Any], ...]
+    skills_loaded: tuple[str, ...]
+    seconds: float
+    overhead_seconds: float
+    usage: Usage
+    judge_usage: Usage
+    cost_usd: float | None
+    judge_cost_usd: float | None
+    tool_calls: int
+    error: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def key(self) -> Key:
+        """What it is found by."""
+        return self.case, self.arm, self.run
+
+    @property
+    def measured(self) -> bool:
+        """Whether it says something about the agent."""
+        return self.error.get("kind") not in NOT_MEASURED
+
+    @property
+    def spent(self) -> float:
+        """US dollars, as far as prices are known."""
+        return (self.cost_usd or 0.0) + (self.judge_cost_usd or 0.0)
+
+
+def result_of(row: Mapping[str, Any]) -> TrialResult:
+    """The small part of a row.
+
+    Raises:
+        ValueError: It is no row of this schema.
+    """
+    try:
+        if row["schema"] != SCHEMA:
+            raise ValueError(f"it has schema {row['schema']!r}, not {SCHEMA}")
+        turns = (row.get("trace") or {}).get("turns") or ()
+        return TrialResult(
+            case=str(row["case"]),
+            arm=str(row["arm"]),
+            run=int(row["run"]),
+            kind=str(row["kind"]),
+            fingerprint=str(row["fingerprint"]),
+            passed=row["passed"],
+            outcome_passed=row["outcome_passed"],
+            score=row["score"],
+            outcome=row["outcome"],
+            scores={score["metric"]: score["value"] for score in row["scores"]},
+            verdicts=tuple(row["verdicts"]),
+            skills_loaded=tuple(row["skills_loaded"]),
+            seconds=float(row["seconds"]),
+            overhead_seconds=float(row["overhead_seconds"]),
+            usage=Usage.from_json(row["usage"]),
+            judge_usage=Usage.from_json(row["judge_usage"]),
+            cost_usd=row["cost_usd"],
+            judge_cost_usd=row["judge_cost_usd"],
+            tool_calls=sum(len(turn.get("calls") or ()) for turn in turns),
+            error=dict(row["error"] or {}),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no result of a trial ({type(error).__name__}: {error})") from error

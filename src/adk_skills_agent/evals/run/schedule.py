@@ -1,0 +1,148 @@
+"""Many trials at a time: how many at once, what may be spent, when to stop; each result kept the moment it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.evals.run.ledger import Ledger
+from adk_skills_agent.evals.run.plan import Key, Trial
+from adk_skills_agent.evals.run.result import TrialResult, result_of
+from adk_skills_agent.evals.run.trial import TrialSettings, judge_again, run_trial
+
+OUTAGE_TRIALS = 3
+"""Trials in a row whose model, judge or sandbox could not be used: the next ones would fare the same."""
+
+
+class Stopped(StrEnum):
+    """Why a run ended before its last trial."""
+
+    BUDGET = "budget"
+    OUTAGE = "outage"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run as it goes on.
+
+    Attributes:
+        planned: How many trials there are.
+        results: What is finished, by trial; those of an earlier run too.
+        resumed: How many of them are of an earlier run.
+        running: The trials under way.
+        stopped: Why it ended early, or None.
+        last_error: The latest error that was not the agent's.
+    """
+
+    planned: int
+    results: dict[Key, TrialResult] = field(default_factory=dict)
+    resumed: int = 0
+    running: dict[Key, float] = field(default_factory=dict)
+    stopped: Stopped | None = None
+    last_error: str = ""
+
+    @property
+    def spent(self) -> float:
+        """US dollars of every finished trial, as far as prices are known."""
+        return sum(result.spent for result in self.results.values())
+
+
+async def run_trials(
+    trials: Sequence[Trial],
+    settings: TrialSettings,
+    ledger: Ledger,
+    *,
+    state: RunState | None = None,
+    parallel: int = 4,
+    budget_usd: float | None = None,
+    on_change: Callable[[RunState, TrialResult | None], object] = lambda _state, _result: None,
+) -> RunState:
+    """Run what is not finished yet.
+
+    A cancellation ends it at once: what is finished is in the ledger and in ``state``, what was under way is not.
+
+    Args:
+        trials: All of them, in the order in which they start.
+        settings: What they share.
+        ledger: Gets a row for each.
+        state: Filled meanwhile; a new one when None.
+        parallel: How many at once.
+        budget_usd: No trial starts when what was spent and what those under way are likely to cost reaches this.
+        on_change: Told when a trial starts (without a result) and when one ends.
+
+    Returns:
+        The state at the end.
+    """
+    state = state if state is not None else RunState(len(trials))
+    finished = ledger.finished({trial.key: trial for trial in trials})
+    state.results.update(finished)
+    state.resumed = len(finished)
+    waiting = deque(trial for trial in trials if trial.key not in finished)
+    failures = 0
+    ended = asyncio.Condition()
+
+    async def may_start() -> bool:
+        """After a trial that could not be measured, one at a time until one can: an outage fails few, not many."""
+        async with ended:
+            await ended.wait_for(lambda: state.stopped is not None or not failures or not state.running)
+        return bool(waiting) and state.stopped is None
+
+    async def work() -> None:
+        nonlocal failures
+        while await may_start():
+            if budget_usd is not None and _would_cost(state) > budget_usd:
+                state.stopped = Stopped.BUDGET
+                return
+            trial = waiting.popleft()
+            state.running[trial.key] = time.monotonic()
+            on_change(state, None)
+            try:
+                row = await _row(trial, settings, ledger)
+            finally:
+                del state.running[trial.key]
+            result = result_of(row)
+            state.results[trial.key] = result
+            failures = 0 if result.measured else failures + 1
+            if not result.measured:
+                state.last_error = f"the {result.error['kind']} cannot be used: {result.error['message']}"
+            if failures >= OUTAGE_TRIALS:
+                state.stopped = Stopped.OUTAGE
+            on_change(state, result)
+            async with ended:
+                ended.notify_all()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(max(parallel, 1), max(len(waiting), 1))):
+                group.create_task(work())
+    except asyncio.CancelledError:
+        state.stopped = Stopped.INTERRUPTED
+        raise
+    except ExceptionGroup as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if isinstance(first, SkillsError | OSError):
+            raise first from None  # one worker's sentence, not the tree of all
+        raise
+    return state
+
+
+async def _row(trial: Trial, settings: TrialSettings, ledger: Ledger) -> dict[str, Any]:
+    unjudged = ledger.unjudged(trial.key)
+    row = await (judge_again(trial, unjudged, settings) if unjudged is not None else run_trial(trial, settings))
+    ledger.append(row)  # without a pause in between: nothing that is finished can be cancelled away
+    return row
+
+
+def _would_cost(state: RunState) -> float:
+    """What is spent, and what the trials under way and one more are likely to cost: as the dearest so far."""
+    dearest = max((result.spent for result in state.results.values()), default=0.0)
+    return state.spent + dearest * (len(state.running) + 1)

@@ -1,0 +1,133 @@
+"""One trial from its start to its row: the conversation, the scores, what it cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.model_errors import sentence_of
+from adk_skills_agent.evals.prices import Price
+from adk_skills_agent.evals.run.agent import Agents
+from adk_skills_agent.evals.run.conversation import converse
+from adk_skills_agent.evals.run.grading import Grade, grade
+from adk_skills_agent.evals.run.plan import Trial
+from adk_skills_agent.evals.run.result import SCHEMA
+from adk_skills_agent.evals.trace import Trace, Usage, plain
+
+TIMEOUT_SECONDS = 600.0
+FAILED_KINDS = ("timeout", "agent")
+"""Errors that are the agent's: the trial is scored by what there is, and has not passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """What all trials of a run share.
+
+    Attributes:
+        agents: Makes the agents.
+        judge: Who is asked about rubrics.
+        timeout: Seconds for a conversation.
+        price: Of the agent's tokens; None when it is not known.
+        judge_price: Of the judge's.
+    """
+
+    agents: Agents
+    judge: Judge | None = None
+    timeout: float = TIMEOUT_SECONDS
+    price: Price | None = None
+    judge_price: Price | None = None
+
+
+async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
+    """Run a trial and score it.
+
+    Returns:
+        Its row for ``trials.jsonl``. Whatever fails in the conversation or the judging is in the row.
+
+    Raises:
+        ConfigError: The agent cannot be made.
+    """
+    begun, started = time.perf_counter(), datetime.now(UTC)
+    try:
+        agent, activations, available = settings.agents.make(trial)
+    except SkillsError:
+        raise
+    except Exception as failure:
+        raise ConfigError(f"The agent cannot be made: {sentence_of(failure)}") from failure
+    session = f"{trial.run}-{trial.arm.name}-{trial.case.id}"
+    went = await converse(trial.case, agent, activations, session, settings.timeout)
+    error = {"kind": went.error[0], "message": went.error[1]} if went.error else None
+    given, waited = await _graded(trial, went.trace, error, settings)
+    usage = went.trace.usage or Usage()
+    case = trial.case
+    overhead = time.perf_counter() - begun - went.seconds - waited
+    row = {
+        "schema": SCHEMA,
+        "case": case.id,
+        "kind": case.kind,
+        "skills": list(case.skills),
+        "arm": trial.arm.name,
+        "run": trial.run,
+        "source": str(case.source),
+        "fingerprint": trial.fingerprint,
+        "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "seconds": round(went.seconds, 6),
+        "overhead_seconds": round(max(overhead, 0.0), 6),
+        "expected_trigger": case.should_trigger,
+        "split": case.split or None,
+        "skills_available": list(available),
+        "skills_loaded": list(went.trace.skills_loaded),
+        "error": error,
+        "usage": usage.to_json(),
+        "cost_usd": settings.price.cost(usage) if settings.price else None,
+        "trace": went.trace.to_json(),
+    }
+    return row | _scores(given, error, settings)
+
+
+async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSettings) -> dict[str, Any]:
+    """Score the conversation of a trial that only its judge failed; it is not held again.
+
+    Args:
+        trial: The trial.
+        row: Its row so far.
+        settings: Of the run.
+
+    Returns:
+        The row, scored anew.
+    """
+    given, _ = await _graded(trial, Trace.from_json(row["trace"]), None, settings)
+    return {**row, "error": None, **_scores(given, None, settings)}
+
+
+async def _graded(
+    trial: Trial, trace: Trace, error: Mapping[str, str] | None, settings: TrialSettings
+) -> tuple[Grade, float]:
+    """The scores, and the seconds the judge took. What was not the agent's failure is not scored."""
+    if error is not None and error["kind"] not in FAILED_KINDS:
+        return Grade(error=error["message"]), 0.0
+    asked = time.perf_counter()
+    given = await grade(trial, trace, settings.judge)
+    return given, time.perf_counter() - asked if given.verdicts or given.error else 0.0
+
+
+def _scores(given: Grade, error: Mapping[str, str] | None, settings: TrialSettings) -> dict[str, Any]:
+    """The part of a row that says how good it was."""
+    failed = error is not None and error["kind"] in FAILED_KINDS
+    judged: dict[str, Any] = {"error": {"kind": "judge", "message": given.error}} if given.error and not error else {}
+    return {
+        "passed": False if failed else given.passed,
+        "outcome_passed": False if failed and given.outcome_passed is not None else given.outcome_passed,
+        "score": given.score,
+        "outcome": given.outcome,
+        "scores": plain(given.scores),
+        "verdicts": given.verdicts,
+        "judge_usage": given.judge_usage.to_json(),
+        "judge_cost_usd": settings.judge_price.cost(given.judge_usage) if settings.judge_price else None,
+        **judged,
+    }

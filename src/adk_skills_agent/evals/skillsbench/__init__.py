@@ -1,0 +1,1 @@
+"""SkillsBench tasks: read, build, solve, grade."""

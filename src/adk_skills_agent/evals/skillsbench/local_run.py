@@ -1,0 +1,325 @@
+"""One command in stacked layers of files, with namespaces, a system call filter and limits of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+
+from adk_skills_agent.errors import SandboxError, SandboxUnavailable
+from adk_skills_agent.evals.skillsbench.box import MAX_OUTPUT_BYTES, Ran
+from adk_skills_agent.evals.skillsbench.user_range import UserRange
+from adk_skills_agent.sandbox.local import bubblewrap, seccomp
+from adk_skills_agent.sandbox.local.cgroup_group import Group
+from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
+from adk_skills_agent.sandbox.local.cgroup_pool import group_pool
+from adk_skills_agent.sandbox.local.output import Capture
+
+_SET_UP_FAILED = 125
+_DRAIN_SECONDS = 2.0
+_HOST_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+_CERTIFICATES = "/run/adk-skills/ca-certificates.crt"
+_CERTIFICATE_VARIABLES = (
+    *("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS"),
+)
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_CAPABILITIES = (
+    # What Docker leaves to root of a container, less those over the network and devices.
+    *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"),
+    *("CAP_SETPCAP", "CAP_SETFCAP", "CAP_NET_BIND_SERVICE", "CAP_AUDIT_WRITE"),
+)
+_SOCKETS = (seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK)
+"""Netlink as in a container: groupadd and useradd, which packages call, stop when they are refused an audit socket."""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A stack of folders seen as one. All are below one folder, and their names must be words without ``:`` and ``,``.
+
+    Attributes:
+        store: The folder they are in; it need not be reachable for other users, but must be open to them (0711).
+        below: Read-only, the topmost first; at least one.
+        top: Takes what is written.
+        scratch: An empty folder beside ``top``, for the kernel.
+    """
+
+    store: Path
+    below: tuple[str, ...]
+    top: str
+    scratch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of everything one command starts. Memory and processes are the control group's, where there are any."""
+
+    seconds: float
+    memory_bytes: int | None = None
+    pids: int | None = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run, and how."""
+
+    argv: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
+    network: bool
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    stdin: bytes | None = None
+
+
+@functools.lru_cache(maxsize=1)
+def limits_memory() -> str | None:
+    """Why memory and processes of a task are not limited here; None when they are."""
+    try:
+        group_pool()
+    except NoControlGroups as error:
+        return str(error)
+    return None
+
+
+async def run_in_layers(
+    command: Command,
+    layers: Layers,
+    users: UserRange,
+    limits: Limits,
+    on_output: Callable[[bytes], None] | None = None,
+) -> Ran:
+    """Run one command; when this returns, or raises, everything it started has ended.
+
+    Raises:
+        SandboxUnavailable: bubblewrap is missing or too old.
+        SandboxError: The box could not be set up.
+    """
+    if missing := bubblewrap.missing():
+        raise SandboxUnavailable(f"Tasks cannot run in local mode: {missing}.", (missing,))
+    started = time.monotonic()
+    with contextlib.ExitStack() as open_files, _group() as group:
+        alive, keeps_alive = os.pipe()
+        open_files.callback(os.close, alive)
+        go, gives = os.pipe()
+        order, descriptors = _order(command, layers, users, keeps_alive, go, open_files)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", "-c", entry_program(), json.dumps(order)),
+                stdin=asyncio.subprocess.PIPE if command.stdin else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(*descriptors, keeps_alive, go),
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        finally:
+            os.close(keeps_alive)
+            os.close(go)
+        try:
+            try:
+                if group is not None:
+                    group.take_in(process.pid)
+                    group.limit(limits.memory_bytes, limits.pids)
+                os.write(gives, b"g")
+            finally:
+                os.close(gives)
+            return await _followed(process, command.stdin, limits.seconds, started, on_output)
+        finally:
+            await _ended(process, alive, group)
+
+
+async def _followed(
+    process: asyncio.subprocess.Process,
+    stdin: bytes | None,
+    seconds: float,
+    started: float,
+    on_output: Callable[[bytes], None] | None,
+) -> Ran:
+    capture = Capture(MAX_OUTPUT_BYTES)
+
+    async def feed() -> None:
+        if process.stdin is not None:
+            with contextlib.suppress(ConnectionError):
+                process.stdin.write(stdin or b"")
+                await process.stdin.drain()
+            process.stdin.close()
+
+    async def drain() -> None:
+        assert process.stdout is not None  # noqa: S101  # it was started with a pipe
+        while data := await process.stdout.read(1 << 16):
+            capture.add(data)
+            if on_output is not None:
+                on_output(data)
+
+    feeding = asyncio.create_task(feed())
+    draining = asyncio.create_task(drain())
+    timed_out = False
+    try:
+        try:
+            async with asyncio.timeout(max(0.0, seconds - (time.monotonic() - started))):
+                await process.wait()
+        except TimeoutError:
+            timed_out = True
+            process.kill()
+            await process.wait()
+        await asyncio.wait([draining], timeout=_DRAIN_SECONDS)
+    finally:
+        for task in (feeding, draining):
+            task.cancel()
+        await asyncio.gather(feeding, draining, return_exceptions=True)
+    code = process.returncode
+    output = bytes(capture.kept())
+    if code == _SET_UP_FAILED and not timed_out and _only_a_sentence(output):
+        raise SandboxError(f"The box could not be set up: {output.decode('utf-8', 'replace').strip()[-500:]}")
+    failed = code is None or code < 0
+    return Ran(
+        exit_code=None if failed or timed_out else code,
+        output=output,
+        timed_out=timed_out,
+        truncated=capture.truncated,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _only_a_sentence(output: bytes) -> bool:
+    return output.count(b"\n") <= 1
+
+
+async def _ended(process: asyncio.subprocess.Process, alive: int, group: Group | None) -> None:
+    """Whatever happened: nothing of it runs any more. The pipe ends when process 1 of the box, the last, is gone."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if group is not None:
+        group.end_all()
+    await asyncio.to_thread(os.read, alive, 1)
+
+
+@contextlib.contextmanager
+def _group() -> Iterator[Group | None]:
+    if limits_memory() is not None:
+        yield None
+        return
+    pool = group_pool()
+    group = pool.take()
+    try:
+        yield group
+    finally:
+        pool.give_back(group)
+
+
+def _order(
+    command: Command,
+    layers: Layers,
+    users: UserRange,
+    keeps_alive: int,
+    go: int,
+    open_files: contextlib.ExitStack,
+) -> tuple[dict[str, object], list[int]]:
+    def opened(path: Path, flags: int = os.O_RDONLY | os.O_DIRECTORY) -> int:
+        descriptor = os.open(path, flags | os.O_CLOEXEC)
+        open_files.callback(os.close, descriptor)
+        return descriptor
+
+    def memory(data: bytes) -> int:
+        descriptor = os.memfd_create("adk-skills")
+        open_files.callback(os.close, descriptor)
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
+
+    store = opened(layers.store)
+    namespace = opened(Path(users.namespace), os.O_RDONLY)
+    filter_file = memory(seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=_SOCKETS))
+    files = dict(command.files)
+    env = {"PATH": PATH, "HOME": "/root", "TERM": "dumb", **command.env}
+    if command.network:
+        with contextlib.suppress(OSError):
+            files["/etc/resolv.conf"] = Path("/etc/resolv.conf").read_bytes()
+        with contextlib.suppress(OSError):
+            files[_CERTIFICATES] = Path(_HOST_CERTIFICATES).read_bytes()
+            env = {**dict.fromkeys(_CERTIFICATE_VARIABLES, _CERTIFICATES), **env}
+        env = {**{name: os.environ[name] for name in _PROXY_VARIABLES if name in os.environ}, **env}
+    given = {path: memory(content) for path, content in files.items()}
+    arguments = [
+        *("bwrap", "--bind", "/tmp", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run"),  # noqa: S108
+        *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "task"),
+        *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+        *(word for name in _CAPABILITIES for word in ("--cap-add", name)),
+        *(() if command.network else ("--unshare-net",)),
+        *(word for path, number in given.items() for word in ("--perms", "0644", "--ro-bind-data", str(number), path)),
+        *("--seccomp", str(filter_file), "--sync-fd", str(keeps_alive), "--clearenv"),
+        *(word for name, value in env.items() for word in ("--setenv", name, value)),
+        *("--chdir", command.cwd, "--", *command.argv),
+    ]
+    options = f"lowerdir={':'.join(layers.below)},upperdir={layers.top},workdir={layers.scratch},userxattr"
+    program = bubblewrap.features()
+    order: dict[str, object] = {
+        "verb": "run",
+        "wait": go,
+        "users": namespace,
+        "store": store,
+        "layers": options,
+        "kept": [filter_file, keeps_alive, *given.values()],
+        "program": program.path if program else "",
+        "arguments": arguments,
+    }
+    return order, [store, namespace, filter_file, *given.values()]
+
+
+@functools.lru_cache(maxsize=1)
+def entry_program() -> str:
+    """The text of ``local_entry.py``."""
+    return resources.files(__package__).joinpath("local_entry.py").read_text("utf-8")
+
+
+async def in_folder(
+    users: UserRange, root: Path, verb: str, *, path: str = "", most: int = 0, tar: Path | None = None
+) -> bytes | None:
+    """Do one verb of ``local_entry.py`` to a folder of the range: ``empty``, ``unpack``, ``read`` or ``remove``.
+
+    Returns:
+        What ``read`` found, None when there is no such file; else nothing.
+
+    Raises:
+        SandboxError: It cannot be done.
+    """
+    with contextlib.ExitStack() as open_files:
+        descriptors = []
+        for place, flags in ((root, os.O_RDONLY | os.O_DIRECTORY), (Path(users.namespace), os.O_RDONLY)):
+            descriptors.append(os.open(place, flags | os.O_CLOEXEC))
+            open_files.callback(os.close, descriptors[-1])
+        order = {"verb": verb, "root": descriptors[0], "users": descriptors[1], "path": path, "most": most}
+        source = open_files.enter_context(tar.open("rb")) if tar is not None else asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", entry_program(), json.dumps(order)),
+            stdin=source,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=descriptors,
+            env={},
+            cwd="/",
+        )
+        try:
+            output, problem = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+    if verb == "read":
+        return output if process.returncode == 0 else None
+    if process.returncode:
+        why = problem.decode("utf-8", "replace").strip()[-300:]
+        raise SandboxError(f"{verb} of {path or 'a layer'} in the box failed: {why}")
+    return None

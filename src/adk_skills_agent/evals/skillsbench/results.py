@@ -1,0 +1,195 @@
+"""What one trial of the benchmark gave: its row in ``results.jsonl``, and the small part that is kept in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.row_file import RowFile
+
+NAME = "results.jsonl"
+FIRST = ("task", "arm", "trial", "agent", "reward", "passed", "error", "seconds")
+"""The first fields of a row, in this order; the others follow."""
+NOT_MEASURED = ("build", "sandbox", "verifier", "model")
+"""Kinds of errors that say nothing about the agent: there is no reward, and ``--resume`` tries the trial again."""
+Key = tuple[str, str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """A row without what only a reader of the file wants.
+
+    Attributes:
+        task: The task's name.
+        arm: ``no-skill``, ``with-skill`` or ``self-gen``.
+        trial: Which repetition, from 1.
+        agent: ``adk``, ``oracle`` or ``nop``.
+        reward: 0 to 1; None when the trial was not measured.
+        passed: Whether the reward is 1; None when the trial was not measured.
+        error: What went wrong, one sentence; None when nothing did. A trial with a reward may have one.
+        error_kind: ``build``, ``sandbox``, ``verifier``, ``model``, ``timeout``, ``agent``, or None.
+        seconds: The agent's.
+        category: Of the task.
+        fingerprint: Of everything the result depends on and the user may change.
+        skills_available: Skills the agent could discover.
+        skills_used: Skills it loaded or read.
+        tokens: All it took.
+    """
+
+    task: str
+    arm: str
+    trial: int
+    agent: str
+    reward: float | None
+    passed: bool | None
+    error: str | None
+    error_kind: str | None
+    seconds: float
+    category: str
+    fingerprint: str
+    skills_available: tuple[str, ...] = ()
+    skills_used: tuple[str, ...] = ()
+    tokens: int = 0
+
+    @property
+    def key(self) -> Key:
+        """What identifies the trial."""
+        return self.task, self.arm, self.trial, self.agent
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has a reward."""
+        return self.reward is not None
+
+
+def result_of(row: Mapping[str, Any]) -> BenchResult:
+    """The result in a row.
+
+    Raises:
+        ValueError: It is no row of results.
+    """
+    try:
+        reward = row["reward"]
+        return BenchResult(
+            task=str(row["task"]),
+            arm=str(row["arm"]),
+            trial=int(row["trial"]),
+            agent=str(row["agent"]),
+            reward=None if reward is None else float(reward),
+            passed=row["passed"],
+            error=row["error"],
+            error_kind=row.get("error_kind"),
+            seconds=float(row["seconds"]),
+            category=str(row.get("category", "")),
+            fingerprint=str(row.get("fingerprint", "")),
+            skills_available=tuple(row.get("skills_available", ())),
+            skills_used=(*row.get("skills_loaded", ()), *row.get("skills_read", ())),
+            tokens=int((row.get("usage") or {}).get("total", 0)),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"this is no row of results ({error!r})") from error
+
+
+@dataclass(slots=True)
+class BuildCounts:
+    """What became of the builds (S0-129).
+
+    Attributes:
+        built: Environments that were made.
+        cached: Environments that were there already.
+        failed: Task to reason.
+        retried: Builds that were tried again.
+        seconds: Of all builds together.
+    """
+
+    built: int = 0
+    cached: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    retried: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "built": self.built,
+            "cached": self.cached,
+            "failed": dict(self.failed),
+            "retried": self.retried,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run as it goes on.
+
+    Attributes:
+        planned: How many trials there are.
+        results: What is finished, by trial; those of an earlier run too.
+        resumed: How many of them are of an earlier run.
+        builds: Builds so far.
+        stopped: Why it ended before its last trial; empty while it has not.
+    """
+
+    planned: int
+    results: dict[Key, BenchResult] = field(default_factory=dict)
+    resumed: int = 0
+    builds: BuildCounts = field(default_factory=BuildCounts)
+    stopped: str = ""
+
+    @property
+    def unmeasured(self) -> list[BenchResult]:
+        """Finished trials without a reward."""
+        return [result for result in self.results.values() if not result.measured]
+
+
+def finished(rows: RowFile, fingerprints: Mapping[Key, str]) -> dict[Key, BenchResult]:
+    """The results there are already, of the trials asked for; the last row of a trial counts.
+
+    Rows of trials that were not measured are not results: the trial is run again.
+
+    Args:
+        rows: The file.
+        fingerprints: Of the trials asked for.
+
+    Raises:
+        ConfigError: A row is no result, or was measured with other settings or another version of the task.
+    """
+    rows.cut_torn_row()
+    found: dict[Key, BenchResult] = {}
+    changed: dict[str, None] = {}
+    others = 0
+    for number, _, line in rows.lines():
+        try:
+            result = result_of(json.loads(line))
+        except ValueError as error:
+            raise ConfigError(f"{rows.path}:{number}: {error}. Repair the line, or give another --out.") from error
+        fingerprint = fingerprints.get(result.key)
+        if fingerprint is None:
+            others += 1
+        elif result.fingerprint == fingerprint:
+            found[result.key] = result
+        elif result.measured:
+            changed[result.task] = None
+    if changed:
+        names = ", ".join(list(changed)[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+        raise ConfigError(
+            f"{rows.path} was measured with other settings (model, sandbox, network, time) or another version of the "
+            f"task: {names}. Results of both cannot be put together; give another --out."
+        )
+    if others:
+        rows.notes.append(f"{others} rows of {rows.path} are of trials not asked for now: kept, and not counted.")
+    return {key: result for key, result in found.items() if result.measured}
+
+
+def row_file(folder: Path, *, resume: bool) -> RowFile:
+    """The file of a run's results.
+
+    Raises:
+        ConfigError: As :class:`RowFile`.
+    """
+    return RowFile(folder, NAME, resume=resume)

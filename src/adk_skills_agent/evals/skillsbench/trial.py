@@ -1,0 +1,246 @@
+"""One trial of a task from its box to its row: the agent's work, then the verifier's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.evals.skillsbench.agents import Assignment, BenchAgent, Worked
+from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, Phase
+from adk_skills_agent.evals.skillsbench.grading import Grade, grade, infrastructure_error
+from adk_skills_agent.evals.skillsbench.images import Images
+from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, Key
+from adk_skills_agent.evals.skillsbench.task import Task
+from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
+from adk_skills_agent.evals.skillsbench.task_settings import filled
+from adk_skills_agent.evals.skillsbench.task_skills import TaskSkills, load_skills, unpack_skills
+from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, tool_environment
+
+NO_SKILL, WITH_SKILL, SELF_GEN = "no-skill", "with-skill", "self-gen"
+ARMS = (NO_SKILL, WITH_SKILL, SELF_GEN)
+_OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
+"""Where the skills an agent wrote itself are in its second box, as curated ones are."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchTrial:
+    """One attempt.
+
+    Attributes:
+        task: What to do.
+        arm: Which skills there are.
+        number: Which repetition, from 1.
+        agent: Who does it.
+        fingerprint: Of everything the result depends on and the user may change.
+    """
+
+    task: Task
+    arm: str
+    number: int
+    agent: str
+    fingerprint: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What a result is found by."""
+        return self.task.name, self.arm, self.number, self.agent
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """What all trials of a run share.
+
+    Attributes:
+        sandbox: Where they happen.
+        images: Their environments.
+        agents: By name.
+        out: Folder of the results; traces and reports go below it.
+        tools: Folder of the commands for verifiers (``verifier_tools.py``).
+        wheels: Folder of wheels for verifiers without a network.
+        agent_network: Whether the agent's commands have a network, where the task allows one.
+        verifier_network: Whether the verifier has one.
+        skip_tests: Judge by what the agent did instead of by the tests (S0-137).
+    """
+
+    sandbox: TaskSandbox
+    images: Images
+    agents: Mapping[str, BenchAgent]
+    out: Path
+    tools: Path
+    wheels: Path | None = None
+    agent_network: bool = True
+    verifier_network: bool = True
+    skip_tests: bool = False
+
+
+async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any]:
+    """Run a trial and grade it.
+
+    Returns:
+        Its row for ``results.jsonl``. Whatever fails in it is in the row; nothing is raised but what ends the program.
+    """
+    started, begun = datetime.now(UTC), time.monotonic()
+    with_skills = trial.arm == WITH_SKILL
+    image: BuiltImage | None = None
+    skills: TaskSkills | None = None
+    worked, given = Worked(0.0), Grade(None)
+    try:
+        image = await settings.images.get(trial.task, with_skills=with_skills)
+        if with_skills:
+            skills = await asyncio.to_thread(load_skills, trial.task.skills)
+        if trial.arm == SELF_GEN:
+            with tempfile.TemporaryDirectory(prefix="adk-skills-") as folder:
+                first, skills = await _skills_of_its_own(trial, settings, image, Path(folder))
+                worked, given = await _attempt(trial, settings, image, skills)
+                worked = _both(first, worked)
+        else:
+            worked, given = await _attempt(trial, settings, image, skills)
+    except BuildError as error:
+        worked = replace(worked, error=("build", error.message))
+        given = Grade(None, error.message, error.output)
+    except SandboxError as error:
+        worked = replace(worked, error=("sandbox", error.message))
+        given = infrastructure_error(error)
+    row = _row(trial, settings, worked, given)
+    return row | {
+        "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "total_seconds": round(time.monotonic() - begun, 3),
+        "build_seconds": round(image.seconds, 3) if image else None,
+        "skills_available": list(skills.names) if skills else [],
+        "skills_found": skills.found if skills else 0,
+        "skill_repairs": [repair.replace(f"{skills.folder}/", "") for repair in skills.repairs] if skills else [],
+        "notes": [*(image.notes if image else ()), *(str(found) for found in trial.task.diagnostics)],
+        "trace": await asyncio.to_thread(_keep, trial, settings.out, "traces", _text(worked.trace)),
+        "ctrf": await asyncio.to_thread(_keep, trial, settings.out, "ctrf", given.report),
+    }
+
+
+async def _attempt(
+    trial: BenchTrial, settings: BenchSettings, image: BuiltImage, skills: TaskSkills | None
+) -> tuple[Worked, Grade]:
+    task, agent = trial.task, settings.agents[trial.agent]
+    folders = tuple((place, skills.folder) for place in _OWN_SKILLS) if skills and trial.arm == SELF_GEN else ()
+    box = await settings.sandbox.open(task, image)
+    try:
+        worked = await agent.work(task, box, _assignment(trial, settings, skills, folders))
+        if worked.error and worked.error[0] in NOT_MEASURED:
+            return worked, Grade(None, worked.error[1])
+        if settings.skip_tests:
+            if worked.heuristic is None:
+                return worked, Grade(None, f"The agent {agent.name} can only be graded by the tests.")
+            return worked, Grade(float(worked.heuristic))
+        return worked, await grade(task, box, _verifier_phase(task, image, settings))
+    finally:
+        await asyncio.shield(box.close())
+
+
+async def _skills_of_its_own(
+    trial: BenchTrial, settings: BenchSettings, image: BuiltImage, folder: Path
+) -> tuple[Worked, TaskSkills | None]:
+    box = await settings.sandbox.open(trial.task, image)
+    try:
+        agent = settings.agents[trial.agent]
+        worked, packed = await agent.write_skills(trial.task, box, _assignment(trial, settings, None, ()))
+    finally:
+        await asyncio.shield(box.close())
+    if packed is None:
+        return worked, None
+    try:
+        await asyncio.to_thread(unpack_skills, packed, folder)
+    except (OSError, EOFError, ValueError) as error:  # tarfile's errors are OSErrors
+        return replace(worked, error=worked.error or ("agent", f"Its skills cannot be unpacked: {error}")), None
+    return worked, await asyncio.to_thread(load_skills, folder)
+
+
+def _assignment(
+    trial: BenchTrial, settings: BenchSettings, skills: TaskSkills | None, folders: tuple[tuple[str, Path], ...]
+) -> Assignment:
+    network = settings.agent_network and trial.task.settings.allow_internet
+    return Assignment(trial.task.limits.agent_seconds, trial.number, network, skills, folders)
+
+
+def _both(first: Worked, second: Worked) -> Worked:
+    """The second box's work, with the time and tokens of the first, whose failure is told when nothing worse came."""
+    usage = {name: first.usage.get(name, 0) + second.usage.get(name, 0) for name in {*first.usage, *second.usage}}
+    trace = {"writing_skills": first.trace, "task": second.trace}
+    return replace(
+        second, seconds=first.seconds + second.seconds, usage=usage, trace=trace, error=second.error or first.error
+    )
+
+
+def _verifier_phase(task: Task, image: BuiltImage, settings: BenchSettings) -> Phase:
+    network = settings.verifier_network
+    variables, _ = filled(task.settings.verifier_env, os.environ)
+    folders: list[tuple[str, Path]] = []
+    env: dict[str, str] = {}
+    if not network or _mentions_uv(task):
+        folders.append((TOOLS, settings.tools))
+        env = dict(tool_environment(image.env.get("PATH", ""), network=network, wheels=settings.wheels is not None))
+    if settings.wheels is not None:
+        from adk_skills_agent.evals.skillsbench.verifier_tools import WHEELS
+
+        folders.append((WHEELS, settings.wheels))
+    return Phase(network, tuple(folders), tuple({**env, **variables}.items()))
+
+
+def _mentions_uv(task: Task) -> bool:
+    with contextlib.suppress(OSError):
+        return "uv" in (task.tests / "test.sh").read_text("utf-8", errors="replace")
+    return False
+
+
+def _row(trial: BenchTrial, settings: BenchSettings, worked: Worked, given: Grade) -> dict[str, Any]:
+    kind, error = worked.error or (None, None)
+    if given.reward is None and kind not in NOT_MEASURED:  # the agent's error goes on to be told below
+        kind, error = "verifier", given.error or "The verifier left no reward."
+    return {
+        "task": trial.task.name,
+        "arm": trial.arm,
+        "trial": trial.number,
+        "agent": trial.agent,
+        "reward": given.reward,
+        "passed": given.passed,
+        "error": error,
+        "seconds": round(worked.seconds, 3),
+        "error_kind": kind,
+        "agent_error": worked.error[1] if worked.error else None,
+        "agent_timed_out": bool(worked.error and worked.error[0] == "timeout"),
+        "category": trial.task.settings.category,
+        "fingerprint": trial.fingerprint,
+        "graded_by": "heuristic" if settings.skip_tests else "tests",
+        "sandbox": settings.sandbox.name,
+        "skills_loaded": list(worked.skills_loaded),
+        "skills_read": list(worked.skills_read),
+        "scripts_run": list(worked.scripts_run),
+        "usage": dict(worked.usage),
+        "verifier_seconds": round(given.seconds, 3),
+        "verifier_timed_out": given.timed_out,
+        "verifier_output": given.output,
+    }
+
+
+def _text(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def _keep(trial: BenchTrial, out: Path, kind: str, text: str | None) -> str | None:
+    """Write a file of a trial aside, then give it its name; returns that, relative to the results."""
+    if text is None:
+        return None
+    name = f"{kind}/{trial.task.name}/{trial.agent}-{trial.arm}-{trial.number}.json"
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    aside = out / f"{name}.{uuid.uuid4().hex[:8]}"
+    aside.write_text(text, "utf-8")
+    aside.replace(out / name)
+    return name

@@ -1,0 +1,423 @@
+"""The program that makes sandboxes by forking, once it has been started; see :mod:`.zygote_control`.
+
+It is not imported: the host compiles this file, together with :mod:`.stub` and :mod:`.guest` whose functions it uses,
+and hands all to an interpreter through a descriptor. It does what bubblewrap does for a run, but neither a program nor
+an interpreter has to be loaded for it: each sandbox is a fork that goes into namespaces of its own, puts its file
+system together, gives up all rights and installs the filter; then it is the guest, as in any other sandbox. This
+process itself never runs, reads or receives anything of a script.
+
+It is in a user namespace of its own, in which it may mount, and outside of which it has no rights but its user's. A
+sandbox's process 1 is a child of the agent (``CLONE_PARENT``) and ends with it.
+"""
+
+import _signal  # type: ignore[import-not-found]
+import posix
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from adk_skills_agent.sandbox.local.guest import _QuickEnd, _warm_up
+    from adk_skills_agent.sandbox.local.guest import main as guest_main
+    from adk_skills_agent.sandbox.local.stub import (
+        _LAST_CAPABILITY,
+        _PR_CAPBSET_DROP,
+        _PR_SET_DUMPABLE,
+        _PR_SET_NO_NEW_PRIVS,
+        _PR_SET_PDEATHSIG,
+        _Library,
+        _one_word,
+    )
+
+_HOST_FD = 0  # a socket that keeps messages apart
+_MESSAGE_BYTES, _MOST_DESCRIPTORS, _ALL_DESCRIPTORS = 16, 32, 0xFFFFFFFF
+_GIVEN = 4  # its standard input, output and error output, and what it is to be
+
+_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442  # the same on every architecture
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE, _CLONE_TREE, _CLOSE_ON_EXEC = -100, 0x1000, 0x8000, 1, 0o2000000
+_MOVE_EMPTY_PATH = 0x4
+_READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC = 0x1, 0x2, 0x4, 0x8
+_MS_NO_SUID, _MS_NO_DEVICES, _MS_NO_EXEC, _MS_RECURSIVE, _MS_PRIVATE, _MS_SLAVE = 2, 4, 8, 1 << 14, 1 << 18, 1 << 19
+_DETACH = 2
+_NEW_USER, _NEW_MOUNTS = 0x10000000, 0x20000
+# UTS, IPC and network: made while nobody waits, each for one sandbox.
+_NEW_BEFORE = 0x04000000 | 0x08000000 | 0x40000000
+# Cgroup, PID and mounts; and the new process is the agent's child (CLONE_PARENT).
+_NEW_AT_BIRTH = 0x02000000 | 0x20000000 | _NEW_MOUNTS | 0x8000
+_CAPABILITY_HEADER = (0x20080522).to_bytes(4, sys.byteorder) + bytes(4)
+_SIOCSIFFLAGS, _UP = 0x8914, 0x1 | 0x40
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
+_MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("core", "/proc/kcore"), ("ptmx", "pts/ptmx"))
+_SETTINGS_OF_KERNEL = ("sys", "sysrq-trigger", "irq", "bus")
+_ESTALE = 116
+_PLACE = "/tmp"  # noqa: S108  # where the new root is put together; hidden in this process's own view only
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o444
+
+
+# ---- the first stage: a user namespace, and the interpreter where scripts find it
+
+
+def begin(spec: "dict[str, Any]") -> None:
+    """Become root of a new user namespace, with a view of the file system of its own; then the second stage.
+
+    Args:
+        spec: See ``zygote_control``.
+    """
+    library = _more_of(_Library())
+    uid, gid = posix.geteuid(), posix.getegid()
+    library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+    library.call("unshare", _NEW_USER | _NEW_MOUNTS)
+    if spec["mapped_by_host"]:
+        posix.write(_HOST_FD, b"map")
+        if not posix.read(_HOST_FD, 8):
+            posix._exit(0)
+    else:
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"0 {uid} 1")
+        _write("/proc/self/gid_map", f"0 {gid} 1")
+    library.call("mount", None, b"/", None, _MS_RECURSIVE | _MS_SLAVE, None)
+    if spec["moved"]:
+        trees = [(target, _tree(library, source)) for source, target in spec["moved"]]
+        library.call("mount", b"tmpfs", spec["moved_to"], b"tmpfs", _MS_NO_SUID | _MS_NO_DEVICES, b"mode=0755")
+        for target, tree in trees:
+            _place(library, tree, target)
+    posix.set_inheritable(spec["program"], True)
+    posix.execve(spec["line"][0], [*spec["line"], str(spec["program"])], spec["env"])
+
+
+# ---- the second stage: one fork for each sandbox
+
+
+def serve(spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
+    """Make sandboxes until the agent is gone; returns only in a script's process, as ``guest.main``."""
+    import _ctypes
+    import _socket
+
+    if sys.path[:1] == [""]:
+        del sys.path[0]
+    library = _more_of(_Library())
+    library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # a terminal's, for the agent
+    null = posix.open("/dev/null", posix.O_WRONLY)
+    for number in (1, 2):
+        posix.dup2(null, number)
+    posix.close(null)
+    known = {entry for entry in sys.path if _exists(entry)}
+    end = _QuickEnd()
+    _warm_up()
+    if len(posix.listdir("/proc/self/task")) > 1:
+        posix.write(_HOST_FD, b"failed a_module_of_site_started_a_thread 0")
+        posix._exit(1)
+    functions = _fork_functions(_ctypes)
+    host = _socket.socket(fileno=posix.dup(_HOST_FD))
+    _prepare_next(library)
+    host.send(b"ready")
+    space = _socket.CMSG_SPACE(4 * _MOST_DESCRIPTORS)
+    while True:
+        message, passed, _, _ = host.recvmsg(_MESSAGE_BYTES, space)
+        if not message:
+            posix._exit(0)
+        numbers = passed[0][2]
+        descriptors = [int.from_bytes(numbers[at : at + 4], sys.byteorder) for at in range(0, len(numbers), 4)]
+        given, doors = descriptors[:_GIVEN], descriptors[_GIVEN:]
+        lost = False
+        try:
+            for door in doors[: len(doors) // 2]:
+                posix.write(door, b"0")
+            pid = _fork(functions, spec["clone"])
+            if pid == 0:
+                return _become_guest(library, spec, given, known, end)
+            said = f"started {pid}"
+        except OSError as error:
+            said = f"failed {_one_word(error.strerror)} {error.errno}"
+        for door in doors[len(doors) // 2 :]:
+            try:
+                posix.write(door, b"0")
+            except OSError:
+                lost = True  # in a group of another's
+        for descriptor in descriptors:
+            posix.close(descriptor)
+        host.send(said.encode())
+        if lost:
+            posix._exit(1)
+        _prepare_next(library)
+
+
+def _fork(functions: "dict[str, Any]", clone: int) -> int:
+    """As ``fork()``, into new namespaces and as the agent's child; 0 in that."""
+    functions["PyOS_BeforeFork"]()
+    pid: int = functions["syscall"](clone, _NEW_AT_BIRTH | _signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        functions["PyOS_AfterFork_Child"]()
+        return 0
+    number = functions["errno"]()
+    functions["PyOS_AfterFork_Parent"]()
+    if pid < 0:
+        raise OSError(number, "make namespaces")
+    return pid
+
+
+def _become_guest(
+    library: "_Library", spec: "dict[str, Any]", given: "list[int]", known: "set[str]", end: "_QuickEnd"
+) -> tuple:  # type: ignore[type-arg]
+    """The rest of a sandbox's birth, in its process 1; returns only in a script's process.
+
+    Only here it is read what the sandbox is to be, so that nothing of it is in the memory of those that come later.
+    """
+    import marshal
+
+    for number, descriptor in enumerate(given[:3]):
+        posix.dup2(descriptor, number)  # from here on it is this sandbox's own socket that it talks through
+    step = "begin"
+    try:
+        library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+        job = _job(marshal.loads(posix.pread(given[3], posix.fstat(given[3]).st_size, 0)))  # noqa: S302  # the agent's
+        library.call("syscall", _CLOSE_RANGE, 3, _ALL_DESCRIPTORS, 0)
+        posix.setsid()
+        settings = posix.open("/proc", posix.O_PATH | posix.O_CLOEXEC)
+        step = "make its file system"
+        _new_root(library, spec["pivot_root"], job["steps"], job["identities"])
+        step = "give up its rights"
+        _give_up_rights(library, job["uid"], settings)
+        library.install_filter(job["filter"])
+        step = "begin"
+        if job["python"] is not None:
+            sys.executable = job["python"]
+        sys._xoptions.clear()
+        if job["utf8"]:
+            sys._xoptions["utf8"] = True
+        sys.path[:] = [entry for entry in sys.path if entry not in known or _exists(entry)]
+    except OSError as error:
+        posix.write(_HOST_FD, f"failed {_one_word(step)}_({_one_word(error.strerror)}) {error.errno}\n".encode())
+        posix._exit(1)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the host makes the sandbox in another way
+        posix.write(_HOST_FD, f"failed {_one_word(step)}:{type(error).__name__} 0\n".encode())
+        posix._exit(1)
+    job.update(uid=None, library=library, end=end, holds_output=True)
+    return guest_main(job)
+
+
+def _job(told: "tuple[Any, ...]") -> "dict[str, Any]":
+    import marshal
+
+    described, python, utf8, preload, ahead, identities = told
+    job: dict[str, Any] = marshal.loads(described)  # noqa: S302  # the agent's
+    job.update(python=python, utf8=utf8, preload=preload, ahead=ahead)
+    job["identities"] = dict(zip(job["shown"], identities, strict=True))
+    return job
+
+
+def _prepare_next(library: "_Library") -> None:
+    """Go into namespaces nobody was in, for the next sandbox to be born in; without them there is none."""
+    import _socket
+    import fcntl
+
+    library.call("unshare", _NEW_BEFORE)
+    _socket.sethostname("sandbox")
+    any_socket = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    request = b"lo".ljust(16, b"\0") + _UP.to_bytes(2, sys.byteorder) + bytes(22)
+    fcntl.ioctl(any_socket.fileno(), _SIOCSIFFLAGS, request)
+    any_socket.close()
+
+
+# ---- the file system
+
+
+def _new_root(
+    library: "_Library",
+    pivot_root: int,
+    steps: "list[tuple[Any, ...]]",
+    shown: "dict[bytes, tuple[int, int]]",
+) -> None:
+    """Put a root together from its description, and leave nothing else in reach."""
+    trees = [_tree(library, step[1]) if step[0] == "bind" else -1 for step in steps]
+    for step, tree in zip(steps, trees, strict=True):
+        if tree >= 0 and step[1] in shown:
+            info = posix.fstat(tree)
+            if (info.st_dev, info.st_ino) != shown[step[1]]:
+                raise OSError(_ESTALE, "find what the agent sees")  # it was mounted after this process was started
+    devices = [(name, _tree(library, f"/dev/{name}".encode(), device=True)) for name in _DEVICES]
+    flags = _MS_NO_SUID | _MS_NO_DEVICES
+    library.call("mount", b"tmpfs", _PLACE.encode(), b"tmpfs", flags, b"mode=0755", step="make a file system")
+    posix.chdir(_PLACE)
+    posix.mkdir("old", 0o700)
+    library.call("syscall", pivot_root, b".", b"old", step="change the root")
+    posix.chdir("/")
+    for step, tree in zip(steps, trees, strict=True):
+        kind, path = step[0], step[-1]
+        if kind == "bind":
+            _place(library, tree, path)
+        elif kind == "tmpfs":
+            _folders(path)
+            size = b"" if step[1] is None else b",size=%d" % step[1]
+            library.call(
+                "mount", b"tmpfs", path, b"tmpfs", flags, b"mode=%o" % step[2] + size, step="make a file system"
+            )
+        elif kind == "dir":
+            _folders(path)
+        elif kind == "link":
+            _folders(_parent(path))
+            posix.symlink(step[1], path)
+        elif kind == "file":
+            _folders(_parent(path))
+            descriptor = posix.open(path, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, _FILE_MODE)
+            posix.write(descriptor, step[1])
+            posix.close(descriptor)
+        elif kind == "proc":
+            _folders(path)
+            library.call("mount", b"proc", path, b"proc", flags | _MS_NO_EXEC, None, step="show processes")
+            for name in _SETTINGS_OF_KERNEL:
+                where = b"%s/%s" % (path, name.encode())
+                if _exists(where):
+                    _place(library, _tree(library, where), where)
+        elif kind == "dev":
+            _devices(library, path, devices)
+        elif kind == "seal" and path != b"/":
+            _set_attributes(library, _AT_FDCWD, path, 0, _READ_ONLY)
+    library.call("mount", None, b"/old", None, _MS_RECURSIVE | _MS_PRIVATE, None)
+    library.call("umount2", b"/old", _DETACH, step="leave the host's files")
+    posix.rmdir("/old")
+    _set_attributes(library, _AT_FDCWD, b"/", 0, _READ_ONLY)
+
+
+def _devices(library: "_Library", path: bytes, devices: "list[tuple[str, int]]") -> None:
+    _folders(path)
+    flags = _MS_NO_SUID | _MS_NO_DEVICES
+    library.call("mount", b"tmpfs", path, b"tmpfs", flags, b"mode=0755", step="make a file system")
+    place = path.decode()
+    for name, tree in devices:
+        posix.close(posix.open(f"{place}/{name}", posix.O_WRONLY | posix.O_CREAT | posix.O_CLOEXEC, _FILE_MODE))
+        _move(library, tree, f"{place}/{name}".encode())
+    for name in ("pts", "shm"):
+        posix.mkdir(f"{place}/{name}", _FOLDER_MODE)
+    options = b"newinstance,ptmxmode=0666,mode=620"
+    flags = _MS_NO_SUID | _MS_NO_EXEC
+    library.call("mount", b"devpts", path + b"/pts", b"devpts", flags, options, step="make terminals")
+    for name, target in (*_DEVICE_LINKS, *_MORE_LINKS):
+        posix.symlink(target, f"{place}/{name}")
+
+
+def _tree(library: "_Library", source: bytes, *, device: bool = False) -> int:
+    """A read-only copy of the mounts at and below a path, not attached to anything yet."""
+    flags = _CLONE_TREE | _CLOSE_ON_EXEC | _AT_RECURSIVE
+    tree = library.call("syscall", _OPEN_TREE, _AT_FDCWD, source, flags, step="open what is shown")
+    attributes = _READ_ONLY | _NO_SUID | (_NO_EXEC if device else _NO_DEVICES)
+    _set_attributes(library, tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes)
+    return tree
+
+
+def _set_attributes(library: "_Library", folder: int, path: bytes, flags: int, attributes: int) -> None:
+    wanted = attributes.to_bytes(8, sys.byteorder) + bytes(8) + _MS_PRIVATE.to_bytes(8, sys.byteorder) + bytes(8)
+    library.call("syscall", _MOUNT_SETATTR, folder, path, flags, wanted, len(wanted), step="protect what is shown")
+
+
+def _place(library: "_Library", tree: int, path: bytes) -> None:
+    """Attach a tree where it is to be seen."""
+    is_folder = posix.fstat(tree).st_mode & 0o170000 == 0o040000
+    _folders(path if is_folder else _parent(path))
+    if not is_folder and not _exists(path):
+        posix.close(posix.open(path, posix.O_WRONLY | posix.O_CREAT | posix.O_CLOEXEC, _FILE_MODE))
+    _move(library, tree, path)
+
+
+def _move(library: "_Library", tree: int, path: bytes) -> None:
+    library.call("syscall", _MOVE_MOUNT, tree, b"", _AT_FDCWD, path, _MOVE_EMPTY_PATH, step="attach what is shown")
+    posix.close(tree)
+
+
+def _folders(path: bytes) -> None:
+    try:
+        posix.mkdir(path, _FOLDER_MODE)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _folders(_parent(path))
+        posix.mkdir(path, _FOLDER_MODE)
+
+
+def _parent(path: bytes) -> bytes:
+    return path.rpartition(b"/")[0] or b"/"
+
+
+def _exists(path: "str | bytes") -> bool:
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+# ---- rights
+
+
+def _give_up_rights(library: "_Library", uid: "int | None", settings: int) -> None:
+    """Another user namespace, in which nothing else is, and no capability even there."""
+    outside = 0
+    if uid is not None:
+        posix.setgroups([])
+        posix.setresgid(uid, uid, uid)
+        posix.setresuid(uid, uid, uid)
+        library.prctl(_PR_SET_DUMPABLE, 1)  # to write its own maps
+        outside = uid
+    library.call("unshare", _NEW_USER, step="make a user namespace")
+    inside = 65534 if uid is None else uid
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{inside} {outside} 1")
+    _write("/proc/self/gid_map", f"{inside} {outside} 1")
+    _write("sys/user/max_user_namespaces", "0", settings)
+    posix.close(settings)
+    drop = library._functions["prctl"]
+    for capability in range(_LAST_CAPABILITY + 1):
+        if drop(_PR_CAPBSET_DROP, capability, 0, 0, 0):
+            break  # the last one the kernel has
+    library.call("capset", _CAPABILITY_HEADER, bytes(24), step="drop capabilities")
+    library.prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _write(path: str, text: str, folder: "int | None" = None) -> None:
+    try:
+        descriptor = posix.open(path, posix.O_WRONLY | posix.O_CLOEXEC, dir_fd=folder)
+        posix.write(descriptor, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, f"write {path.rpartition('/')[2]}") from None
+    posix.close(descriptor)
+
+
+# ---- functions
+
+
+def _more_of(library: "_Library") -> "_Library":
+    import _ctypes
+
+    kind = type(library._functions["prctl"])
+    handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+    for name in ("mount", "umount2", "unshare"):
+        library._functions[name] = kind(_ctypes.dlsym(handle, name))
+    return library
+
+
+def _fork_functions(ctypes: "Any") -> "dict[str, Any]":
+    """What makes a process, without letting go of the interpreter, and what the interpreter does around that."""
+
+    class Long(ctypes._SimpleCData):  # type: ignore[misc]
+        _type_ = "l"
+
+    class Call(ctypes.CFuncPtr):  # type: ignore[misc]
+        _flags_ = ctypes.FUNCFLAG_CDECL | ctypes.FUNCFLAG_PYTHONAPI | ctypes.FUNCFLAG_USE_ERRNO
+        _restype_ = Long
+
+    class Hook(ctypes.CFuncPtr):  # type: ignore[misc]
+        _flags_ = ctypes.FUNCFLAG_CDECL | ctypes.FUNCFLAG_PYTHONAPI
+        _restype_ = None
+
+    handle = ctypes.dlopen(None, 0)
+    call = Call(ctypes.dlsym(handle, "syscall"))
+    names = ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child")
+    hooks = {name: Hook(ctypes.dlsym(handle, name)) for name in names}
+    return {
+        **hooks,
+        "syscall": lambda *numbers: call(*(Long(number) for number in numbers)),
+        "errno": ctypes.get_errno,
+    }

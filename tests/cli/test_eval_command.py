@@ -1,0 +1,281 @@
+"""``adk-skills eval``, as a person and as CI start it: offline, with a model of rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(sys.executable).parent / "adk-skills"
+MODEL = """\
+rules:
+  - when: {user_contains: data, skills: reporter}
+    call: {name: load_skill, args: {skill_name: reporter}}
+  - when: {user_contains: data, skills: reporter}
+    text: "REPORT: North leads."
+otherwise: {text: I cannot help.}
+"""
+CASES = """\
+skill: reporter
+cases:
+  - {id: totals, prompt: Summarise my data., answer_contains: [REPORT]}
+  - {id: poem, prompt: Write a poem., should_trigger: false}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    skill = tmp_path / "skills/reporter"
+    (skill / "evals").mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: reporter\ndescription: Reports on data.\n---\nWrite REPORT.\n")
+    (skill / "evals/cases.yaml").write_text(CASES)
+    (tmp_path / "model.yaml").write_text(MODEL)
+    return tmp_path
+
+
+@dataclass(frozen=True)
+class Done:
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """The command in this process, which has imported google-adk already."""
+    from adk_skills_agent.cli import main
+
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def command(*arguments: object, status: int = 0) -> Done:
+        monkeypatch.setattr(sys, "argv", ["adk-skills", "eval", *map(str, arguments)])
+        code = main._run()
+        done = Done(*capfd.readouterr())
+        assert code == status, (code, done)
+        assert "Traceback" not in done.stderr
+        return done
+
+    return command
+
+
+def start(project: Path, *arguments: object, status: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
+    """The command as a program of its own."""
+    done = subprocess.run(
+        [PROGRAM, "eval", *map(str, arguments)],
+        capture_output=True, text=True, check=False, cwd=project, timeout=120, **more,
+    )  # fmt: skip
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+SCRIPTED = ("--model", "scripted:model.yaml", "--judge", "none")
+
+
+def test_a_run_prints_the_table_keeps_the_results_and_says_so_with_its_exit_code(project: Path, run: Run) -> None:
+    done = run("skills/reporter", *SCRIPTED, "--out", "out")
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"totals +3/3 +0/3 +1\.00 +[\d.]+ s +[\d,]+", lines[1])
+    assert "with_skill: pass rate 100.0%" in lines
+    assert "without_skill: pass rate 0.0%" in lines
+    assert any(line.startswith("lift of with_skill over without_skill: +100.0%") for line in lines)
+    assert done.stderr.count("\n") == 9  # a line for each trial, and nothing else
+    assert {"trials.jsonl", "benchmark.json", "junit.xml"} <= {path.name for path in (project / "out").iterdir()}
+    again = run("skills/reporter", *SCRIPTED, "--out", "out", status=2)
+    assert "has results already" in again.stderr
+    resumed = run("skills/reporter", *SCRIPTED, "--out", "out", "--resume", "--json")
+    assert resumed.stderr == ""
+    assert json.loads(resumed.stdout)["adk_skills"]["pass_rate"]["with_skill"] == 1.0
+
+
+def test_fail_under_decides_between_0_and_1(project: Path, run: Run) -> None:
+    (project / "skills/reporter/evals/cases.yaml").write_text(
+        CASES + "  - {id: no, prompt: Sing., answer_contains: [x]}\n"
+    )
+    arguments = ("skills/reporter", *SCRIPTED, "--runs", 1)
+    done = run(*arguments, "--out", "a", status=1)
+    assert "the pass rate of with_skill is 66.7%, below 100.0% (--fail-under)" in done.stderr
+    run(*arguments, "--out", "b", "--fail-under", 0.6)
+
+
+def test_a_dry_run_checks_everything_and_writes_nothing(project: Path, run: Run) -> None:
+    done = run("skills/reporter", "--dry-run")
+    assert "2 cases, arms with_skill, without_skill, 3 runs: 9 trials" in done.stdout
+    assert {path.name for path in project.iterdir()} == {"skills", "model.yaml"}
+    plan = json.loads(run("skills/reporter", "--dry-run", "--json", "--filter", "po*").stdout)
+    assert [case["case"] for case in plan["cases"]] == ["poem"]
+    assert plan["trials"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "sentence"),
+    [
+        (["broken.json"], '[{"query": 1,\n "should_trigger": true}]', "broken.json:1: [0].query: Expected text"),
+        (["broken.json"], "{", "broken.json:1: This is not valid JSON"),
+        (["broken.json"], '{"skill_name": "reporter",\n"evals": []}', "There are no cases to run in it."),
+        (["gone.json"], "", "gone.json: There is no such file or folder."),
+        (["skills/reporter", "--filter", "zzz"], "", "There is nothing to run that fits --filter zzz."),
+        (["skills/reporter", "--arm", "new"], "", "There is no arm 'new'."),
+        (["skills/reporter", "--version", "old"], "", "write NAME=DIR"),
+        (["skills/reporter", "--model", "no-such-model"], "", "The model 'no-such-model' cannot be used"),
+        (["skills/reporter", "--model", "scripted:gone.yaml"], "", "gone.yaml"),
+        (["skills/reporter", "--model", "nowhere:thing"], "", "Write module:attribute."),
+        (["skills/reporter", "--model", "module:x", "--budget-usd", "1"], "", "the price of module:x is not known"),
+        (["skills/reporter", "--price", "cheap"], "", "'cheap' is no price"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_sentence_and_exit_code_2_before_anything_runs(
+    project: Path, run: Run, arguments: list[str], text: str, sentence: str
+) -> None:
+    (project / "broken.json").write_text(text)
+    done = run(*arguments, "--judge", "none", "--out", "out", status=2)
+    assert sentence in done.stderr
+    assert not (project / "out/trials.jsonl").exists() or not (project / "out/trials.jsonl").read_text()
+
+
+def test_cases_that_cannot_run_are_listed_and_the_rest_runs(project: Path, run: Run) -> None:
+    cases = CASES + "  - {id: lost, prompt: Hi., skill: gone, answer_contains: [x]}\n"
+    (project / "skills/reporter/evals/cases.yaml").write_text(cases)
+    done = run("skills/reporter", *SCRIPTED, "--runs", 1, "--json", status=1)
+    assert "cases.yaml:5: error [unknown-skill] Case 'lost' is about 'gone'" in done.stderr
+    content = json.loads(done.stdout)["adk_skills"]
+    assert [problem["code"] for problem in content["skipped"]] == ["unknown-skill"]
+    assert content["pass_rate"]["with_skill"] == 1.0
+
+
+def test_a_model_and_an_agent_of_the_users_own_are_taken_by_module_and_attribute(project: Path, run: Run) -> None:
+    (project / "mine.py").write_text(
+        "from google.adk.agents import LlmAgent\n"
+        "from google.adk.models import BaseLlm, LlmResponse\n"
+        "from google.genai import types\n"
+        "class Parrot(BaseLlm):\n"
+        "    async def generate_content_async(self, llm_request, stream=False):\n"
+        "        text = 'REPORT' if 'You are Polly' in str(llm_request.config.system_instruction) else 'no'\n"
+        "        yield LlmResponse(content=types.Content(role='model', parts=[types.Part(text=text)]))\n"
+        "parrot = Parrot(model='parrot')\n"
+        "agent = LlmAgent(name='polly', model=parrot, instruction='You are Polly.')\n"
+    )
+    done = run("skills/reporter", "--agent", "mine:agent", "--judge", "none", "--filter", "totals", "--json")
+    content = json.loads(done.stdout)
+    assert content["metadata"]["executor_model"] == "parrot"
+    assert content["adk_skills"]["lift"][0]["mean"] == 0.0  # it says REPORT with and without the skill
+    assert any("does not show what the skill adds" in note for note in content["notes"])
+    own = ("--model", "mine:parrot", "--filter", "totals", "--judge", "none")
+    run("skills/reporter", *own, "--out", "b", status=1)
+
+
+@pytest.mark.slow
+def test_on_a_terminal_there_is_a_live_display(project: Path) -> None:
+    pytest.importorskip("rich")
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [PROGRAM, "eval", "skills/reporter", *SCRIPTED],
+        cwd=project, stdout=subprocess.PIPE, stderr=slave, text=True, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(slave)
+    seen = b""
+    while select.select([master], [], [], 60)[0]:
+        try:
+            data = os.read(master, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        seen += data
+    os.close(master)
+    assert process.stdout is not None
+    assert "pass rate 100.0%" in process.stdout.read()
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert b"/9" in seen
+    assert b"\x1b[" in seen
+    assert b"[1/9]" not in seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ended_at_a_random_point_by_a_signal_and_resumed_it_gives_the_same_table(project: Path, number: int) -> None:
+    arguments = [*SCRIPTED, "--runs", "15", "--parallel", "3"]
+    whole = start(project, "skills/reporter", *arguments, "--out", "whole", "--json")
+    draw = random.Random(number)
+    rows = project / "out/trials.jsonl"
+    for _ in range(2):
+        resume = ["--resume"] if rows.exists() else []
+        process = subprocess.Popen(
+            [PROGRAM, "eval", "skills/reporter", *arguments, "--out", "out", *resume],
+            cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        for _ in range(draw.randrange(1, 12)):
+            process.stderr.readline()
+        time.sleep(draw.random() * 0.2)
+        process.send_signal(number)
+        said = process.stderr.read()
+        process.stderr.close()
+        code = process.wait(60)
+        if number == signal.SIGINT:
+            assert code == 130
+            assert "interrupted; " in said
+            assert "--resume continues" in said
+            assert (project / "out/benchmark.json").exists()
+        elif number == signal.SIGTERM:
+            assert code == 143
+        assert "Traceback" not in said
+    resumed = start(project, "skills/reporter", *arguments, "--out", "out", "--resume", "--json")
+
+    def table(done: subprocess.CompletedProcess[str]) -> Any:
+        content = json.loads(done.stdout)["adk_skills"]
+        for case in content["cases"]:
+            for cell in case["arms"].values():
+                del cell["seconds"]
+        return [content[name] for name in ("pass_rate", "cases", "lift", "trigger", "flaky", "not_run", "errors")]
+
+    assert table(resumed) == table(whole)
+    keys = [(row["case"], row["arm"], row["run"]) for row in map(json.loads, rows.read_text().splitlines())]
+    assert len(keys) == len(set(keys)) == 45
+
+
+@pytest.mark.slow
+def test_a_model_out_of_reach_stops_the_run_with_exit_code_2(project: Path) -> None:
+    environment = {**os.environ, "GOOGLE_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9"}
+    done = start(
+        project, "skills/reporter", "--model", "gemini-2.5-flash", "--judge", "none", status=2, env=environment
+    )
+    assert re.search(
+        r"stopped: the model cannot be used: .*; [34] of 9 trials are done .*, --resume continues", done.stderr
+    )
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    repository = Path(__file__).resolve().parents[2]
+    (tmp_path / "examples").symlink_to(repository / "examples")
+    page = (repository / "docs/evaluate-a-skill.md").read_text()
+    command = re.search(r"^adk-skills eval ([^\n]*--out run-1 [^\n]*\n[^\n]*)\nls", page, re.MULTILINE)
+    shown = re.search(r"^The second command prints\n\n```text\n(.*?)```", page, re.MULTILINE | re.DOTALL)
+    assert command is not None
+    assert shown is not None
+
+    def without_times(text: str) -> list[str]:
+        return [re.sub(r" +[\d.]+ s +", " T ", line) for line in text.splitlines() if not line.startswith("results: ")]
+
+    done = start(tmp_path, *command[1].replace("\\\n", " ").split())
+    printed, page_lines = without_times(done.stdout), without_times(shown[1])
+    printed[0] = page_lines[0] = re.sub(" +", " ", printed[0])  # columns are as wide as their times
+    assert printed == page_lines

@@ -1,0 +1,80 @@
+"""``adk-skills report``, as a person starts it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.cli import main
+from evals.report.result_rows import a_benchmark, a_row, a_run, mixed_rows
+
+
+@dataclass(frozen=True)
+class Done:
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: object, status: int = 0) -> Done:
+        monkeypatch.setattr(sys, "argv", ["adk-skills", "report", *map(str, arguments)])
+        code = main._run()
+        done = Done(*capfd.readouterr())
+        assert code == status, (code, done)
+        assert "Traceback" not in done.stderr
+        return done
+
+    return command
+
+
+def test_the_report_of_a_run_is_written_beside_its_results(tmp_path: Path, run: Run) -> None:
+    folder = a_run(tmp_path / "run-1", mixed_rows(2, 2), benchmark=a_benchmark())
+    done = run(folder)
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+    assert done.stdout.startswith(f"report: {folder}/report.html (14 trials, ")
+    assert done.stderr == ""
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_is_missing_in_a_run_is_said_on_stderr(tmp_path: Path, run: Run) -> None:
+    skipped = [{"message": "The skill csv is in no folder.", "file": "/x/evals.json", "line": 3}]
+    folder = a_run(tmp_path, [a_row()], benchmark=a_benchmark(skipped=skipped, not_run=[["a", "b", 1]]))
+    said = run(folder).stderr
+    assert "adk-skills: Skipped (evals.json:3): The skill csv is in no folder." in said
+    assert "1 planned trials were not run" in said
+
+
+def test_two_runs_are_compared_in_words_in_the_page_and_as_json(tmp_path: Path, run: Run) -> None:
+    before = a_run(tmp_path / "run-1", [a_row(case, passed=False) for case in "abcdef"], benchmark=a_benchmark())
+    now = a_run(tmp_path / "run-2", [a_row(case) for case in "abcdef"], benchmark=a_benchmark())
+    said = run(now, "--baseline", before, "--out", tmp_path / "compared.html").stdout
+    assert "with_skill since the baseline: +100.0% [+100.0%, +100.0%], sign test p=0.031 (6 better, 0 worse" in said
+    assert "Compared with the baseline" in (tmp_path / "compared.html").read_text()
+    assert not (now / "report.html").exists()
+    found = json.loads(run(now, "--baseline", before, "--json").stdout)
+    assert found["report"] == str(now / "report.html")
+    assert found["bytes"] == (now / "report.html").stat().st_size
+    assert (found["trials"], found["cases"], found["shortened_texts"], found["traces_left_out"]) == (6, 6, 0, 0)
+    assert found["comparison"]["arms"]["with_skill"]["mean"] == 1.0
+    assert [change["before"] for change in found["comparison"]["changes"]] == [0.0] * 6
+
+
+def test_wrong_usage_is_one_sentence_and_exit_code_2(tmp_path: Path, run: Run) -> None:
+    assert "cannot be read" in run(tmp_path / "nowhere", status=2).stderr
+    folder = a_run(tmp_path / "run", [a_row()])
+    assert "is the run itself" in run(folder, "--baseline", folder, status=2).stderr
+    assert "is a folder" in run(folder, "--out", tmp_path, status=2).stderr
+    assert "there is no folder" in run(folder, "--out", tmp_path / "a" / "b.html", status=2).stderr
+    (folder / "trials.jsonl").write_text("{}\n")
+    done = run(folder, status=2)
+    assert "trials.jsonl:1: this is no row of results" in done.stderr
+    assert done.stdout == ""

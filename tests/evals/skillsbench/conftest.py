@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.evals.skillsbench.local_mode import LocalMode, open_local_mode
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where roots and layers are kept; another folder can be named, so that the root is not made each time."""
+    named = os.environ.get("ADK_SKILLS_TEST_STORE")
+    return Path(named) if named else tmp_path_factory.mktemp("skillsbench-store")
+
+
+@pytest.fixture
+async def local(store: Path) -> AsyncIterator[LocalMode]:
+    mode = open_local_mode(store)
+    try:
+        yield mode
+    finally:
+        await mode.close()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.skillsbench.dockerfile import (
+    copied_skills,
+    environment_pairs,
+    expanded,
+    parse_dockerfile,
+    without_skills,
+)
+
+
+def test_a_continued_line_is_one_instruction_and_comments_inside_it_are_nothing() -> None:
+    (instruction,) = parse_dockerfile("RUN apt-get update && \\\n# why\n\n    apt-get install -y curl\n")
+    assert instruction.value == "apt-get update &&     apt-get install -y curl"
+    assert (instruction.line, instruction.last_line) == (1, 4)
+
+
+def test_the_escape_directive_changes_the_character_that_continues_a_line() -> None:
+    (instruction,) = parse_dockerfile("# escape=`\nRUN echo C:\\ `\n  two\n")
+    assert instruction.value == "echo C:\\   two"
+
+
+def test_a_here_document_belongs_to_its_instruction() -> None:
+    copy, run = parse_dockerfile("COPY <<'EOF' /a.txt\nFROM nowhere\n$HOME\nEOF\nRUN <<-END\n\techo a\n\tEND\n")
+    assert copy.heredocs[0].text == "FROM nowhere\n$HOME\n"
+    assert not copy.heredocs[0].expand
+    assert run.heredocs[0].text == "echo a\n"
+    assert run.heredocs[0].expand
+
+
+def test_a_here_document_without_an_end_names_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"line 2: the here-document EOF does not end"):
+        parse_dockerfile("FROM x\nRUN cat <<EOF\nhello\n")
+
+
+def test_what_is_no_instruction_names_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"line 3: 'RUNN ls' is no instruction"):
+        parse_dockerfile("FROM x\n\nRUNN ls\n")
+
+
+def test_flags_are_apart_from_the_value() -> None:
+    (instruction,) = parse_dockerfile("COPY --from=base --chown=1:1 --link a /b\n")
+    assert instruction.flags == {"from": "base", "chown": "1:1", "link": ""}
+    assert instruction.words == ("a", "/b")
+
+
+def test_the_json_form_keeps_blanks_in_words() -> None:
+    (instruction,) = parse_dockerfile('COPY ["a file", "/to here/"]\n')
+    assert instruction.words == ("a file", "/to here/")
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("$A/b", "1/b"),
+        ("${A}b", "1b"),
+        ("${B:-two}", "two"),
+        ("${A:+set}${B:+set}", "set"),
+        (r"\$A", "$A"),
+        ("$B", ""),
+        ("${B:-$A}", "1"),
+    ],
+)
+def test_variables_are_replaced_as_docker_does(text: str, result: str) -> None:
+    assert expanded(text, {"A": "1"}) == result
+
+
+def test_env_has_two_forms() -> None:
+    pairs, old, quoted = parse_dockerfile("ENV A=1 B=$A\nENV PATH /x:$PATH\nENV C=\"two words\" D='3'\n")
+    assert environment_pairs(pairs, {"A": "0"}) == {"A": "1", "B": "0"}  # of one line, as it was before the line
+    assert environment_pairs(old, {"PATH": "/bin"}) == {"PATH": "/x:/bin"}
+    assert environment_pairs(quoted, {}) == {"C": "two words", "D": "3"}
+
+
+def test_an_env_without_a_value_names_its_line() -> None:
+    with pytest.raises(ConfigError, match="line 1: ENV A has no value"):
+        environment_pairs(parse_dockerfile("ENV A\n")[0], {})
+
+
+@pytest.mark.parametrize(
+    ("line", "skills"),
+    [
+        ("COPY skills /root/.claude/skills", True),
+        ("COPY ./skills/ /x/", True),
+        ("COPY skills/one skills/two /x/", True),
+        ("COPY skill[s] /tmp/skills_src/", True),
+        ("COPY skills data /x/", False),
+        ("COPY data /root/skills", False),
+        ("COPY --from=base skills /x", False),
+        ("COPY . /app", False),
+        ("RUN cp -r skills /x", False),
+    ],
+)
+def test_only_copies_of_nothing_but_skills_count_as_such(line: str, skills: bool) -> None:
+    assert copied_skills(parse_dockerfile(line)[0]) is skills
+
+
+def test_the_arm_without_skills_loses_those_lines_and_no_other() -> None:
+    text, removed = without_skills("FROM a\nCOPY skills \\\n  /root/.claude/skills\nCOPY data /d\nCOPY skills /x\n")
+    assert text == "FROM a\nCOPY data /d\n"
+    assert removed == (2, 3, 5)

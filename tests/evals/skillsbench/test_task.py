@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.skillsbench.task import read_task, read_tasks
+from adk_skills_agent.evals.skillsbench.task_settings import filled
+
+
+def harbor(folder: Path, toml: str = "", instruction: str = "Do it.\n") -> Path:
+    for name, text in {
+        "instruction.md": instruction,
+        "task.toml": toml,
+        "environment/Dockerfile": "FROM ubuntu:24.04\n",
+        "tests/test.sh": "echo 1 > /logs/verifier/reward.txt\n",
+        "solution/solve.sh": "true\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def benchflow(folder: Path, text: str) -> Path:
+    for name, content in {
+        "task.md": text,
+        "environment/Dockerfile": "FROM ubuntu:24.04\n",
+        "verifier/test.sh": "true\n",
+        "oracle/solve.sh": "true\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def test_each_phase_has_the_limits_of_its_own_table(tmp_path: Path) -> None:
+    task = read_task(
+        harbor(
+            tmp_path / "t",
+            "[agent]\ntimeout_sec = 1\n[verifier]\ntimeout_sec = 2.5\n[verifier.env]\nKEY = '${KEY}'\n"
+            "[environment]\nbuild_timeout_sec = 3\ncpus = 2\nmemory_mb = 4096\nstorage = '5G'\nallow_internet = false\n"
+            "[metadata]\ncategory = 'x'\n",
+        )
+    )
+    limits = task.limits
+    assert (limits.agent_seconds, limits.verifier_seconds, limits.build_seconds) == (1, 2.5, 3)
+    assert (limits.cpus, limits.memory_bytes, limits.storage_bytes) == (2, 4096 << 20, 5 << 30)
+    assert not task.settings.allow_internet
+    assert task.settings.verifier_env == {"KEY": "${KEY}"}
+    assert task.settings.category == "x"
+    assert task.layout == "harbor"
+    assert not task.diagnostics
+
+
+def test_a_toml_that_cannot_be_read_leaves_the_defaults_and_says_so(tmp_path: Path) -> None:
+    task = read_task(harbor(tmp_path / "t", "[agent\n"))
+    assert (task.limits.agent_seconds, task.limits.build_seconds, task.limits.verifier_seconds) == (900, 600, 900)
+    assert "It is no TOML" in task.diagnostics[0].message
+    assert task.diagnostics[0].file == str(tmp_path / "t" / "task.toml")
+
+
+@pytest.mark.parametrize("value", ["-1", "'soon'", "nan", "true", "0"])
+def test_a_limit_that_cannot_be_used_is_replaced_and_named(tmp_path: Path, value: str) -> None:
+    task = read_task(harbor(tmp_path / "t", f"[agent]\ntimeout_sec = {value}\n"))
+    assert task.limits.agent_seconds == 900
+    assert "timeout_sec" in task.diagnostics[0].message
+
+
+def test_the_whole_body_of_a_task_document_is_its_prompt(tmp_path: Path) -> None:
+    task = read_task(
+        benchflow(
+            tmp_path / "t",
+            "---\nschema_version: '1.3'\nagent:\n  timeout_sec: 7\nsandbox:\n  memory_mb: 10\n---\n\n## Steps\n\nDo.\n",
+        )
+    )
+    assert task.instruction == "## Steps\n\nDo.\n"
+    assert task.limits.agent_seconds == 7
+    assert task.limits.memory_bytes == 10 << 20
+    assert task.layout == "benchflow"
+    assert task.tests.name == "verifier"
+    assert task.solution is not None
+    assert task.solution.name == "oracle"
+
+
+def test_below_the_heading_prompt_is_the_prompt_up_to_a_role(tmp_path: Path) -> None:
+    task = read_task(
+        benchflow(
+            tmp_path / "t",
+            "---\nversion: 1\n---\nintro\n\n## prompt\n\nDo.\n\n```\n## role:no\n```\n\n"
+            "## More\n\n## role:critic\nBe.\n",
+        )
+    )
+    assert task.instruction == "Do.\n\n```\n## role:no\n```\n\n## More\n"
+
+
+def test_a_name_of_the_native_layout_wins_also_when_it_is_empty(tmp_path: Path) -> None:
+    folder = harbor(tmp_path / "t")
+    (folder / "verifier").mkdir()
+    with pytest.raises(ConfigError, match="so nothing can grade it"):
+        read_task(folder)
+
+
+def test_a_frontmatter_that_cannot_be_read_leaves_the_defaults_and_its_line(tmp_path: Path) -> None:
+    task = read_task(benchflow(tmp_path / "t", "---\na: 1\nb: [\n---\nDo.\n"))
+    assert task.limits.agent_seconds == 900
+    assert task.diagnostics[0].line is not None
+
+
+def test_compose_and_gpus_are_said_to_be_unsupported(tmp_path: Path) -> None:
+    folder = harbor(tmp_path / "t", "[environment]\ngpus = 1\n")
+    (folder / "environment" / "docker-compose.yaml").write_text("services: {}\n")
+    task = read_task(folder)
+    assert "docker-compose.yaml" in task.unsupported[0]
+    assert "1 GPU" in task.unsupported[1]
+
+
+def test_tasks_are_sorted_filtered_and_what_is_none_has_a_reason(tmp_path: Path) -> None:
+    for name in ("b-one", "a-one", "c-two"):
+        harbor(tmp_path / name)
+    (tmp_path / "notes-one").mkdir()
+    (harbor(tmp_path / "broken-one") / "tests" / "test.sh").unlink()
+    found = read_tasks(tmp_path, containing="one")
+    assert [task.name for task in found.tasks] == ["a-one", "b-one"]
+    assert set(found.skipped) == {"notes-one", "broken-one"}
+    assert "test.sh" in found.skipped["broken-one"]
+
+
+def test_a_folder_without_tasks_says_what_a_task_is(tmp_path: Path) -> None:
+    harbor(tmp_path / "one")
+    with pytest.raises(ConfigError, match="has no task whose name contains 'two': a task is a folder"):
+        read_tasks(tmp_path, containing="two")
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_tasks(tmp_path / "absent")
+
+
+def test_only_variables_a_task_names_come_from_the_host() -> None:
+    host = {"KEY": "k", "OTHER": "o"}
+    assert filled({"A": "${KEY}", "B": "${NONE:-d}", "C": "${NONE}", "D": "$OTHER"}, host) == (
+        {"A": "k", "B": "d", "D": "$OTHER"},
+        ("C",),
+    )

@@ -1,0 +1,47 @@
+"""Rubrics that are hard to judge are found before they cost money, each with what to write instead (S0-152, S0-155)."""
+
+from __future__ import annotations
+
+import pytest
+
+from adk_skills_agent.evals.rubrics import Rubric, lint_rubrics
+
+BAD = {
+    "The output is good.": "rubric-vague",
+    "The agent handles errors properly.": "rubric-vague",
+    "The agent understands the schema.": "rubric-unobservable",
+    "The agent loads the skill and runs the script.": "rubric-compound",
+    "The answer does not fail to name the region.": "rubric-double-negation",
+    "Did the agent load the skill?": "rubric-question",
+    "The answer says 'The total revenue of all regions in 2025 is $1,234,567.89'.": "rubric-exact-words",
+    "The answer names " + "one region after the other " * 20: "rubric-long",
+}
+GOOD = (
+    "The output includes a bar chart image file",
+    "The chart shows exactly 3 months",
+    "Both axes are labeled",
+    "The agent calls load_skill with skill_name 'bq-sql-analyst' before any SQL tool.",
+    "The report includes at least 3 recommendations",
+    "The final answer states that the file does not exist.",
+    "The answer names the region with the highest sales, and its total.",
+)
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_bad_rubric_is_named_with_what_to_do(text: str) -> None:
+    found = lint_rubrics([Rubric("r", text), Rubric("other", "The answer names North.")], file="cases.yaml", line=3)
+    assert [finding.code for finding in found] == [BAD[text]]
+    assert "'r'" in found[0].message
+    assert (found[0].file, found[0].line) == ("cases.yaml", 3)
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_good_rubric_is_left_alone(text: str) -> None:
+    assert lint_rubrics([Rubric("r", text), Rubric("other", "The answer names North.")]) == []
+
+
+def test_a_rubric_alone_and_one_said_twice_are_named() -> None:
+    assert [f.code for f in lint_rubrics([Rubric("a", "It names North.")])] == ["rubric-alone"]
+    twice = [Rubric("a", "It names North."), Rubric("b", "it  names north")]
+    assert [f.code for f in lint_rubrics(twice)] == ["rubric-repeated"]
+    assert lint_rubrics([]) == []
