@@ -50,6 +50,14 @@ def test_state_lasts_and_each_session_user_app_and_execution_id_has_its_own(exec
     assert run(executor, "x", execution_id="s").stdout == "20\n"
 
 
+def test_a_colon_in_a_name_makes_no_two_states_one(executor: LocalSandboxCodeExecutor) -> None:
+    run(executor, "x = 1", context(user="bob", session="x:y"))
+    assert run(executor, "'x' in globals()", context(user="bob:x", session="y")).stdout == "False\n"
+    assert run(executor, "'x' in globals()", context(user="bob%3Ax", session="y")).stdout == "False\n"
+    keys = [session_key(context(app=a, user=u), "e") for a, u in (("a:user:b", "c"), ("a", "b:user:c"), ("a", "b"))]
+    assert len(set(keys)) == 3
+
+
 def test_without_any_context_there_is_one_state(executor: LocalSandboxCodeExecutor) -> None:
     executor.execute_code(None, CodeExecutionInput(code="y = 1"))  # type: ignore[arg-type]
     assert executor.execute_code(None, CodeExecutionInput(code="y")).stdout == "1\n"  # type: ignore[arg-type]

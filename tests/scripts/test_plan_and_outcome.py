@@ -221,6 +221,7 @@ def test_keys_outlive_an_invocation_and_separate_sessions() -> None:
     """S0-67."""
     assert execution_id("csv", "s1", "bot") == "skill:csv:session:s1:agent:bot"
     assert workspace_key("app", "u", "s1") != workspace_key("app", "u", "s2")
+    assert workspace_key("app", "u", "x:session:y") != workspace_key("app", "u:session:x", "y")
 
 
 def test_a_cut_of_the_sandbox_is_marked_where_it_is(skill_with: Callable[..., Skill]) -> None:

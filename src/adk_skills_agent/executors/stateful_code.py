@@ -15,6 +15,7 @@ from adk_skills_agent.sandbox.contract import ExecutionResult, Status
 from adk_skills_agent.sandbox.session_channel import SessionHost
 from adk_skills_agent.sandbox.session_request import SessionRequest
 from adk_skills_agent.sandbox.sessions import SessionHealth, SessionLimits, Sessions
+from adk_skills_agent.scripts.execution_id import user_key
 
 _DEFAULT_ID = "default"
 
@@ -29,7 +30,7 @@ def session_key(invocation_context: Any, execution_id: str | None) -> str:
     app, user = (name if isinstance(name, str) else "" for name in names)
     own = getattr(session, "id", None)
     state = execution_id if execution_id is not None else own if isinstance(own, str) else _DEFAULT_ID
-    return f"app:{app}:user:{user}:{state}"
+    return f"{user_key(app, user)}:{state}"
 
 
 class StatefulCode:

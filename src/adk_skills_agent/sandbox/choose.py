@@ -22,7 +22,8 @@ NAMES: Final = ("auto", "local", "container", "kubernetes")
 DEFAULT: Final = "auto"
 _KEY = "sandbox"
 _TABLE = ("tool", "adk-skills")
-_NOT_OTHERS = frozenset({"policy", _KEY})  # what [tool.adk-skills] of a file may have
+_NAME = f"[{'.'.join(_TABLE)}]"
+_SETTINGS = frozenset({_KEY, "policy", "permissions"})  # what that table of a file may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def choose_sandbox(
         call: What this call, or a flag of the command line, says.
         code: What the program says.
         file: A ``.toml`` file whose table ``[tool.adk-skills]`` may have ``sandbox = "..."``; None takes the one that
-            ``ADK_SKILLS_CONFIG`` names, if any. No other file is ever looked for: the ``pyproject.toml`` of the folder
+            ``ADK_SKILLS_CONFIG`` names, if any, which must have the table. No other file is ever looked for: the ``pyproject.toml`` of the folder
             somebody stands in may have come with the very skills that would run.
         environ: None takes ``os.environ``.
 
@@ -120,10 +121,13 @@ def _made(name: str) -> Sandbox:
 
 
 def _from_file(path: Path, *, required: bool) -> str | None:
-    """The value of the key; None when the file has none, or is no TOML file and was named for something else too."""
+    """The value of the key; None when the file has none, or is no TOML file and was named for something else too.
+
+    A setting that is misspelt or in the wrong table is refused: ``auto`` instead of what it meant could be weaker.
+    """
     if path.suffix.lower() != ".toml":
         if required:
-            raise ConfigError(f"{path} ({FILE_VARIABLE}) must be a .toml file with the table [{'.'.join(_TABLE)}].")
+            raise ConfigError(f"{path} ({FILE_VARIABLE}) must be a .toml file with the table {_NAME}.")
         return None
     import tomllib
 
@@ -135,9 +139,15 @@ def _from_file(path: Path, *, required: bool) -> str | None:
     for part in _TABLE:
         table = table.get(part) if isinstance(table, Mapping) else None
     if not isinstance(table, Mapping):
+        if required:
+            raise ConfigError(f"{path} ({FILE_VARIABLE}) has no table {_NAME}. Add it, or unset the variable.")
         return None
-    unknown = [key for key in table if key not in _NOT_OTHERS]
-    if unknown and _KEY not in table and (close := difflib.get_close_matches(_KEY, unknown, n=1)):
-        raise ConfigError(f"{path}: [{'.'.join(_TABLE)}] has no setting {close[0]!r}. Did you mean {_KEY!r}?")
+    for key in table:
+        if key not in _SETTINGS:
+            close = difflib.get_close_matches(key.lower(), _SETTINGS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(_SETTINGS))}."
+            raise ConfigError(f"{path}: {_NAME} has no setting {key!r}. {hint}")
+    if _KEY not in table and isinstance(policy := table.get("policy"), Mapping) and _KEY in policy:
+        raise ConfigError(f"{path}: {_KEY!r} stands under [{'.'.join(_TABLE)}.policy]. Move it up, under {_NAME}.")
     value = table.get(_KEY)
     return None if value is None else check_name(value, f"the file {path}")

@@ -261,11 +261,13 @@ class Kernel:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename not in self._sources:
             trace = trace.tb_next
-        last = trace
-        while last is not None and last.tb_next is not None:
-            if last.tb_next.tb_frame.f_code is Kernel._on_signal.__code__:
-                last.tb_next = None
-            last = last.tb_next
+        own, last, frame = Kernel._on_signal.__code__.co_filename, trace, trace
+        while frame is not None:  # the last one that is none of ours ends it: print() and signals lead here
+            if frame.tb_frame.f_code.co_filename != own:
+                last = frame
+            frame = frame.tb_next
+        if last is not None:
+            last.tb_next = None
         try:
             import linecache
             import traceback

@@ -13,11 +13,13 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from dataclasses import replace
 from enum import StrEnum
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy
+from adk_skills_agent.sandbox.secrets import Secret
 from adk_skills_agent.sandbox.session_channel import BoxEnd, Channel, SessionHost
 from adk_skills_agent.sandbox.session_exchange import Exchange
 from adk_skills_agent.sandbox.session_request import SessionRequest, request_frames
@@ -69,7 +71,7 @@ class PythonSession:
         self._reader = frames.FrameReader()
         self._frames: deque[frames.Frame] = deque()
         self._late = ""
-        self._end: BoxEnd | None = None
+        self._secrets: dict[Secret, str] = {}
 
     async def start(self, policy: SandboxPolicy) -> None:
         """Start the box and wait until its program answers.
@@ -111,6 +113,7 @@ class PythonSession:
             raise SandboxError(f"The session cannot run code now: it is {self.state.value}.")
         channel, policy = self._channel, request.policy
         self.executions += 1
+        request = replace(request, redact=self._secrets_until(request))
         sent = request_frames(self.executions, request)
         exchange = Exchange(self.executions, request, channel.view, self._late)
         self._late = ""
@@ -195,6 +198,13 @@ class PythonSession:
             self._channel.kill()
 
     # ----
+
+    def _secrets_until(self, request: SessionRequest) -> tuple[tuple[str, Secret], ...]:
+        """This execution's and those of earlier ones, which code may have kept."""
+        for name, value in (*request.env.items(), *request.redact):
+            if isinstance(value, Secret):
+                self._secrets.setdefault(value, name)
+        return tuple((name, secret) for secret, name in self._secrets.items())
 
     async def _listen(self, exchange: Exchange) -> None:
         while not exchange.is_over:

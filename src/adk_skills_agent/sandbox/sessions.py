@@ -225,9 +225,9 @@ class Sessions:
         if session.state is not SessionState.READY:
             return None
         if now - session.used > limits.idle_seconds:
-            return f"it was not used for {limits.idle_seconds:,.0f} s"
+            return f"it was not used for {limits.idle_seconds:,g} s"
         if now - session.born > limits.age_seconds:
-            return f"it was older than {limits.age_seconds:,.0f} s"
+            return f"it was older than {limits.age_seconds:,g} s"
         if session.executions >= limits.executions:
             return f"it had run {limits.executions:,} executions"
         return None
@@ -317,25 +317,28 @@ class Sessions:
         self._freed = asyncio.Event()
 
     def _belong_here(self) -> None:
-        """In a forked child, and after the loop was closed, there are no sessions any more.
+        """In a forked child, and after the loop was closed, there are no sessions any more, and the next code is told.
 
         Raises:
             SandboxError: They belong to another loop that goes on.
         """
         loop = asyncio.get_running_loop()
         if self._owner != os.getpid():
-            self._forget()
+            self._begin_anew("it belongs to the process this one was forked from")
         elif self._loop is not None and self._loop is not loop:
             if not self._loop.is_closed():
                 raise SandboxError(
                     "These sessions belong to another event loop, which is still open. Use them from that loop, or "
                     "make Sessions of your own for this one."
                 )
-            lost = [name for name, place in self._places.items() if place.session is not None or place.lost]
-            self._forget()  # the boxes are ended by the watch over loops
-            for name in lost:
-                self._places[name] = _Place(lost="the event loop it lived in was closed")
+            self._begin_anew("the event loop it lived in was closed")  # the watch over loops ends the boxes
         self._loop = loop
+
+    def _begin_anew(self, why: str) -> None:
+        lost = [name for name, place in self._places.items() if place.session is not None or place.lost]
+        self._forget()
+        for name in lost:
+            self._places[name] = _Place(lost=why)
 
 
 def box_policy(policy: SandboxPolicy) -> SandboxPolicy:

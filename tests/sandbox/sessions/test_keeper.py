@@ -51,7 +51,7 @@ async def test_a_session_that_is_not_used_ends_by_itself(make: Make) -> None:
         if kept.sessions.health()[0].state is SessionState.NEW:
             break
         await asyncio.sleep(0.05)
-    assert kept.sessions.health()[0].lost == "it was not used for 0 s"
+    assert kept.sessions.health()[0].lost == "it was not used for 0.3 s"
     assert (await state_after(kept))[0] is True
 
 
@@ -224,7 +224,8 @@ async def test_a_forked_child_has_sessions_of_its_own(make: Make) -> None:
 
 
 async def in_child(kept: Kept) -> tuple[bool, str]:
-    await kept.run("kept = 2")
+    told = await kept.run("kept = 2")
+    assert "the process this one was forked from" in told.notes[0]
     try:
         return await state_after(kept)
     finally:

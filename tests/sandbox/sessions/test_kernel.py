@@ -110,6 +110,10 @@ def test_a_traceback_shows_the_code_and_nothing_of_ours(box: DirectBox) -> None:
     interrupted = box.run("while True: pass", deadline_ms=100, grace_ms=2000)
     assert "KeyboardInterrupt" in interrupted["stderr"]
     assert "adk_skills_agent" not in interrupted["stderr"]
+    unprintable = box.run("class Bad:\n    def __str__(self):\n        return '\\ud800'\nprint(Bad())")["stderr"]
+    assert "line 4, in <module>\n    print(Bad())" in unprintable
+    assert unprintable.rstrip().endswith("surrogates not allowed")
+    assert "adk_skills_agent" not in unprintable
 
 
 def test_what_code_does_to_the_interpreter_does_not_reach_the_next_execution(box: DirectBox) -> None:
