@@ -62,7 +62,7 @@ def test_the_page_says_of_each_level_whether_it_works_and_who_enforces_what() ->
 def test_the_json_has_the_same_names_on_every_machine() -> None:
     told, code = diagnosis()
     names = "versions machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"
-    assert list(told) == names.split()
+    assert list(told) == [*names.split(), "sandbox", "elsewhere", "scripts_run"]
     machine = "system user landlock_abi landlock_problem seccomp bubblewrap bubblewrap_path user_namespaces"
     assert list(told["machine"]) == f"{machine} control_groups python python_path bash".split()
     assert set(told["versions"]) == {"adk-skills-agent", "google-adk", "google-genai", "pyyaml", "sqlite"}
@@ -107,6 +107,10 @@ def test_a_machine_that_lacks_something_is_told_what_is_left_and_why(degradation
     page = doctor(before=before)
     assert "fix: start the container" in page.stdout
     assert ("refuses to run scripts here" in page.stderr) == (code == 1)
+    for sandbox in ("auto", "local"):  # a trial that works, but below the default policy, is no success
+        tried = doctor("--sandbox", sandbox, before=before)
+        assert tried.returncode == code
+        assert (f"scripts get only '{best}' in it" in tried.stderr) == (code == 1)
 
 
 def in_a_world_where(change: str) -> list[str]:

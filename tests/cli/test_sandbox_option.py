@@ -50,6 +50,18 @@ def test_the_doctor_says_which_sandbox_and_who_said_so():
     assert told == {"name": "local", "source": "the environment variable ADK_SKILLS_SANDBOX"}
 
 
+def test_the_doctor_tries_the_place_that_scripts_are_sent_to_and_not_only_this_machine(tmp_path):
+    sent = {"ADK_SKILLS_SANDBOX": "container", "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    done = run("doctor", "--json", **sent)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["scripts_run"], told["elsewhere"]["works"]) == (1, False, False)
+    page = run("doctor", **sent)
+    assert (page.returncode, "Sandbox container cannot be used: " in page.stderr) == (1, True)
+    assert "refuses to run scripts here" not in page.stderr
+    here = json.loads(run("doctor", "--json", ADK_SKILLS_SANDBOX="local").stdout)
+    assert (here["elsewhere"], here["scripts_run"]) == (None, here["default_policy_holds"])
+
+
 def test_the_doctor_tries_a_sandbox_out():
     done = run("doctor", "--sandbox", "local", "--json")
     told = json.loads(done.stdout)

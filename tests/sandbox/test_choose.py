@@ -123,7 +123,11 @@ def test_the_file_of_the_variable_is_read_and_no_other(tmp_path, monkeypatch):
         ({}, "[tool.adk-skills]\nsandbox = 3\n", "no sandbox 3"),
         ({}, '[tool.adk-skills]\nsandbx = "local"\n', "has no setting 'sandbx'. Did you mean 'sandbox'"),
         ({}, '[tool.adk-skills]\nSandbox = "local"\n', "has no setting 'Sandbox'. Did you mean 'sandbox'"),
-        ({}, '[tool.adk-skills]\nexecutor = "container"\n', "no setting 'executor'. It has permissions, policy, sandbox"),
+        (
+            {},
+            '[tool.adk-skills]\nexecutor = "container"\n',
+            "no setting 'executor'. It has permissions, policy, sandbox",
+        ),
         ({}, '[tool.adk-skills.policy]\nsandbox = "container"\n', r"under \[tool.adk-skills.policy\]. Move it up"),
         ({}, "[tool", "cannot be read"),
         ({"ADK_SKILLS_CONFIG": "/nowhere/x.toml"}, None, "/nowhere/x.toml cannot be read: No such file"),
@@ -140,7 +144,9 @@ def test_a_file_that_was_named_for_nothing_but_this_must_have_the_table(tmp_path
     path = config(tmp_path, '[tool.adk_skills]\nsandbox = "container"\n')
     with pytest.raises(ConfigError, match=r"has no table \[tool.adk-skills\]"):
         choose_sandbox(environ={"ADK_SKILLS_CONFIG": str(path)})
-    assert choose_sandbox(file=path, environ={}).name == DEFAULT  # a policy file may have none: it is read for its policy
+    assert (
+        choose_sandbox(file=path, environ={}).name == DEFAULT
+    )  # a policy file may have none: it is read for its policy
 
 
 async def test_row_72_auto_takes_this_machine_where_it_meets_the_policy(monkeypatch):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
+from adk_skills_agent.cli.sandbox_check import SandboxCheck, check_sandbox
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox.choose import SandboxChoice, choose_sandbox
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
@@ -46,6 +47,7 @@ class Diagnosis:
         least: The default policy's ``min_isolation``.
         trial_problem: Why a complete trial run did not work; None when it did.
         sandbox: What scripts get when no call and no code says otherwise, and where that was said.
+        elsewhere: The trial of the place that scripts get instead of this machine; None when they run on it.
     """
 
     versions: Mapping[str, str]
@@ -55,13 +57,19 @@ class Diagnosis:
     least: str
     trial_problem: str | None
     sandbox: SandboxChoice
+    elsewhere: SandboxCheck | None = None
 
     @property
     def default_policy_holds(self) -> bool:
-        """Whether scripts run here without any setting."""
+        """Whether scripts run on this machine without any setting."""
         if self.chosen is None or self.trial_problem is not None:
             return False
         return IsolationLevel(self.chosen.level).strength >= IsolationLevel(self.least).strength
+
+    @property
+    def scripts_run(self) -> bool:
+        """Whether scripts run under the default policy where they are sent."""
+        return self.default_policy_holds if self.elsewhere is None else self.elsewhere.problem is None
 
     @property
     def best(self) -> str:
@@ -126,11 +134,17 @@ class Diagnosis:
             "trial_problem": self.trial_problem,
             "default_policy_holds": self.default_policy_holds,
             "sandbox": {"name": self.sandbox.name, "source": self.sandbox.source},
+            "elsewhere": None if self.elsewhere is None else self.elsewhere.as_json(),
+            "scripts_run": self.scripts_run,
         }
 
 
 def diagnose() -> Diagnosis:
-    """Find out everything; runs each level, which takes some tenths of a second. Raises nothing of its own."""
+    """Find out everything; runs each level, which takes some tenths of a second, and the place scripts are sent to.
+
+    Raises:
+        ConfigError: The environment or a file names a sandbox that does not exist.
+    """
     policy = SandboxPolicy()
     checks = tuple(_check(level, policy) for level in levels())
     chosen = next((check for check in checks if check.reason is None), None)
@@ -141,7 +155,13 @@ def diagnose() -> Diagnosis:
         trial_problem = getattr(error, "message", None) or str(error)
     else:
         chosen = next((check for check in checks if check.level == report.level.value), chosen)
-    return Diagnosis(versions(), this_machine(), checks, chosen, policy.min_isolation, trial_problem, choose_sandbox())
+    sandbox = choose_sandbox()
+    found = Diagnosis(versions(), this_machine(), checks, chosen, policy.min_isolation, trial_problem, sandbox)
+    if sandbox.name in {"container", "kubernetes"}:
+        return replace(found, elsewhere=check_sandbox(sandbox.name))
+    if sandbox.name == "auto" and not found.default_policy_holds:
+        return replace(found, elsewhere=check_sandbox("container"))
+    return found
 
 
 def versions() -> dict[str, str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Exit codes:
-  0  the default policy holds: scripts run, isolated at least as it asks
+  0  the default policy holds where scripts are sent: they run, isolated at least as it asks
   1  it does not, and scripts are refused until something is changed
   2  wrong usage
 \b
@@ -61,7 +61,7 @@ def command(container: bool, sandbox: str | None, as_json: bool) -> None:
         print_json(found.as_json())
     else:
         _render(found)
-    if not found.default_policy_holds:
+    if not found.scripts_run:
         raise click.exceptions.Exit(1)
 
 
@@ -103,15 +103,25 @@ def _render(found: Diagnosis) -> None:
         _render_enforcement(found.chosen)
     print("\nScripts run in")
     _line("sandbox", f"{found.sandbox.name} ({found.sandbox.source})")
-    if found.default_policy_holds:
-        return
+    elsewhere = found.elsewhere
+    if elsewhere is not None and elsewhere.report is not None:
+        _line("level", elsewhere.report.level.value)
+    if found.sandbox.name in {"auto", "local"} and not found.default_policy_holds:
+        _render_refusal(found)
+    if elsewhere is not None and elsewhere.problem is not None:
+        print(f"\nSandbox {elsewhere.name} cannot be used: {safe(elsewhere.problem)}", file=sys.stderr)
+
+
+def _render_refusal(found: Diagnosis) -> None:
+    """Why this machine does not run scripts under the default policy."""
     if found.trial_problem is not None:
         print(f"\nA trial run failed: {safe(found.trial_problem)}", file=sys.stderr)
-    print(
-        f"\nThe default policy asks for '{found.least}' and refuses to run scripts here. For scripts you trust, choose "
-        f"min_isolation='{found.best}' explicitly.",
-        file=sys.stderr,
+    here = (
+        "They run in a container instead."
+        if found.scripts_run
+        else (f"For scripts you trust, choose min_isolation='{found.best}' explicitly.")
     )
+    print(f"\nThe default policy asks for '{found.least}' and refuses to run scripts here. {here}", file=sys.stderr)
 
 
 def _verdict(check: LevelCheck, found: Diagnosis) -> str:

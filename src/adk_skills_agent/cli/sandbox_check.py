@@ -8,7 +8,7 @@ from typing import Any
 
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox.choose import choose_sandbox
-from adk_skills_agent.sandbox.contract import IsolationReport, Sandbox
+from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport, Sandbox, SandboxPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class SandboxCheck:
         name: As it was chosen.
         facts: What its backend says of itself, by name.
         report: What held in a trial run; None when there was none.
-        problem: Why it cannot be used, with what to do; None when it can.
+        problem: Why it does not run scripts under the default policy, with what to do; None when it does.
     """
 
     name: str
@@ -57,12 +57,23 @@ async def _check(name: str, sandbox: Sandbox) -> SandboxCheck:
         describe = getattr(sandbox, "describe", None)
         if describe is not None:
             facts = tuple(_facts(await describe()))
-        return SandboxCheck(name, facts, await sandbox.probe(), None)
+        report = await sandbox.probe()
+        return SandboxCheck(name, facts, report, _too_weak(report))
     except (SkillsError, OSError) as error:
         sentence = getattr(error, "message", None) or str(error)
         return SandboxCheck(name, facts, None, " ".join([sentence, *getattr(error, "__notes__", ())]))
     finally:
         await sandbox.close()
+
+
+def _too_weak(report: IsolationReport) -> str | None:
+    least = IsolationLevel(SandboxPolicy().min_isolation)
+    if report.level.strength >= least.strength:
+        return None
+    return (
+        f"The default policy asks for '{least.value}', and scripts get only '{report.level.value}' in it. For scripts "
+        f"you trust, choose min_isolation='{report.level.value}' explicitly."
+    )
 
 
 def _facts(description: Any) -> list[tuple[str, str]]:

@@ -108,6 +108,7 @@ class Workspace:
         """
         before, self._known = self._known, {}
         count = total = skipped = 0
+        last = {}  # type: dict[str, Any]
         found = sorted(self._walk(), key=lambda one: one[0])
         names = {}  # type: dict[tuple[int, int], int]
         for _, info in found:
@@ -140,10 +141,16 @@ class Workspace:
                         sent_as[identity] = path
             else:
                 reason = _kind(info.st_mode)
-            if reason is not None and skipped < _MOST_SKIPPED:
+            if reason is not None:
                 skipped += 1
-                send({"t": "skip", "id": number, "path": _shown(path), "reason": reason})
-        for path in list(before)[:_MOST_SKIPPED]:
+                if skipped == _MOST_SKIPPED:
+                    last = {"t": "skip", "id": number, "path": _shown(path), "reason": reason}
+                elif skipped < _MOST_SKIPPED:
+                    send({"t": "skip", "id": number, "path": _shown(path), "reason": reason})
+        if last:
+            more = skipped - _MOST_SKIPPED
+            send({**last, "reason": last["reason"] + (f"; {more:,} more files were not taken" if more else "")})
+        for path in before:
             send({"t": "gone", "id": number, "path": _shown(path)})
 
     def _send(self, number: int, path: str, mode: int, most: int, send: Send) -> tuple[int, str | None]:

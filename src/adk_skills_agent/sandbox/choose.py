@@ -54,8 +54,8 @@ def choose_sandbox(
         call: What this call, or a flag of the command line, says.
         code: What the program says.
         file: A ``.toml`` file whose table ``[tool.adk-skills]`` may have ``sandbox = "..."``; None takes the one that
-            ``ADK_SKILLS_CONFIG`` names, if any, which must have the table. No other file is ever looked for: the ``pyproject.toml`` of the folder
-            somebody stands in may have come with the very skills that would run.
+            ``ADK_SKILLS_CONFIG`` names, if any, which must have the table. No other file is ever looked for: the
+            ``pyproject.toml`` of the folder somebody stands in may have come with the very skills that would run.
         environ: None takes ``os.environ``.
 
     Raises:

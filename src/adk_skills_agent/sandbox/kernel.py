@@ -66,7 +66,6 @@ class Kernel:
         sys.modules["__main__"] = main
         self._names = main.__dict__
         self._names["__builtins__"] = builtins
-        sys.displayhook = self._show
         sys.argv = [""]
         sys.path[:] = ["", *(folder for folder in sys.path if folder)]  # the session's own modules, as at a prompt
         # What libraries keep for themselves is no output of the code, and there is no screen.
@@ -146,7 +145,8 @@ class Kernel:
         stderr = _Stream(2, late) if stderr.closed else stderr
         self._streams = (stdin, stdout, stderr)
         sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[misc]
-        # What an earlier execution did to signals was for itself.
+        # What an earlier execution did to signals and to the display hook was for itself.
+        sys.displayhook = self._show
         _signal.signal(_signal.SIGINT, self._on_signal)
         _signal.signal(_signal.SIGXCPU, self._on_signal)
         _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGNALS)

@@ -72,6 +72,7 @@ class PythonSession:
         self._frames: deque[frames.Frame] = deque()
         self._late = ""
         self._secrets: dict[Secret, str] = {}
+        self._killed: str | None = None
 
     async def start(self, policy: SandboxPolicy) -> None:
         """Start the box and wait until its program answers.
@@ -192,8 +193,13 @@ class PythonSession:
         finally:
             self.state = SessionState.CLOSED
 
-    def kill(self) -> None:
-        """End the box at once, from any thread; what is left is for :meth:`close`."""
+    def kill(self, why: str) -> None:
+        """End the box at once, from any thread; what is left is for :meth:`close`.
+
+        Args:
+            why: For the results of what runs in it, as a clause.
+        """
+        self._killed = why
         if self._channel is not None:
             self._channel.kill()
 
@@ -210,7 +216,7 @@ class PythonSession:
         while not exchange.is_over:
             frame = await self._next()
             if frame is None:
-                exchange.lose("its sandbox ended")
+                exchange.lose(self._killed or "its sandbox ended")
                 return
             if frame["t"] == "out" and frame.get("late"):
                 exchange.add_late(frame)

@@ -232,31 +232,36 @@ class Exchange:
         if self._open is None:
             self._open = (path, bytearray())
         held = self._open[1]
-        # Of several hard links to one file the content comes once.
-        held += frames.content(frame) if "same" not in frame else self._sent.get(frames.text(frame, "same"), b"")
+        held += frames.content(frame)
         policy = self._policy
         if self._open[0] != path or len(held) > policy.max_file_bytes + frames.PIECE_BYTES:
             raise frames.FrameError("The pieces of a file are no file.")
         if frames.flag(frame, "more"):
             return
         self._open = None
-        self._bytes += len(held)
-        name = safe_name(path)
-        reason = None
-        if name is None:
-            reason = "its path is too long"
-        elif len(held) > policy.max_file_bytes:
-            reason = f"larger than max_file_bytes={policy.max_file_bytes:,}"
-        elif len(self._files) >= policy.max_files or self._bytes > policy.max_total_file_bytes:
-            reason = "more than the limits of output files"
-        if name is None or reason is not None:
+        content: bytes | None = bytes(held)
+        if "same" in frame:  # of several hard links to one file the content comes once
+            content = self._sent.get(frames.text(frame, "same"))
+        reason = self._refused(path, content)
+        if reason is not None or content is None:
             if len(self._skipped) < _MOST_SKIPPED:
                 self._skipped.append((readable(path), reason or ""))
             return
-        name = distinct(name, self._names)
-        content = bytes(held)
+        name = distinct(safe_name(path) or "", self._names)
         self._files.append(OutputFile(name, content, mime_type(name)))
-        self._sent[path] = content
+
+    def _refused(self, path: str, content: bytes | None) -> str | None:
+        """Why a file is not taken."""
+        if content is None:
+            return "is a hard link to a file that was not taken"
+        policy = self._policy
+        self._bytes += len(content)
+        if len(content) > policy.max_file_bytes:
+            return f"larger than max_file_bytes={policy.max_file_bytes:,}"
+        if len(self._files) >= policy.max_files or self._bytes > policy.max_total_file_bytes:
+            return "more than the limits of output files"
+        self._sent[path] = content  # whatever its name: a hard link to it may have a better one
+        return "its path is too long" if safe_name(path) is None else None
 
 
 def _captures(folder: Path | None, most: int, flood: int | None) -> tuple[Capture, Capture]:

@@ -152,7 +152,7 @@ class Sessions:
             if place is None or (place.session is None and place.lost is None):
                 continue
             if place.session is not None:
-                place.session.kill()  # what runs in it ends, and gives up its turn
+                place.session.kill("it was reset")  # what runs in it ends, and gives up its turn
             async with place.turn:
                 await self._drop(place, "it was reset")
                 place.lost, place.must_wait = "it was reset", False
@@ -181,10 +181,12 @@ class Sessions:
         self._stop_timer()
         for place in places:
             if place.session is not None:
-                place.session.kill()
+                place.session.kill("the sessions were closed")
         for place in places:
             async with place.turn:
                 await self._drop(place, "the sessions were closed")
+                place.must_wait = False
+                place.breaks.clear()  # that was the owner
         self._stop_timer()
 
     # ---- the way to a session that can run code

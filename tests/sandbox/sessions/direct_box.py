@@ -61,7 +61,7 @@ class DirectBox:
         return ready
 
     def run(self, code: str = "", **fields: Any) -> dict[str, Any]:
-        """``done`` of one execution, with ``stdout``, ``stderr``, ``files`` and ``skipped`` in it."""
+        """``done`` of one execution, with ``stdout``, ``stderr``, ``files``, ``skipped`` and ``gone`` in it."""
         self._number += 1
         kind = fields.pop("kind", "code")
         self.send("exec", id=self._number, kind=kind, **({"code": code} if kind == "code" else {}), **fields)
@@ -69,7 +69,7 @@ class DirectBox:
 
     def answer(self) -> dict[str, Any]:
         """The answer to what runs."""
-        streams, files, skipped = {1: b"", 2: b""}, {}, {}
+        streams, files, skipped, gone = {1: b"", 2: b""}, {}, {}, []
         while (frame := self.next()) is not None:
             if frame["t"] == "out" and frame.get("late"):
                 self.late += frames.content(frame)
@@ -80,9 +80,11 @@ class DirectBox:
                 files[frame["path"]] = files.get(frame["path"], same) + frames.content(frame)
             elif frame["t"] == "skip":
                 skipped[frame["path"]] = frame["reason"]
+            elif frame["t"] == "gone":
+                gone.append(frame["path"])
             elif frame["t"] == "done":
                 out, err = streams[1].decode(), streams[2].decode()
-                return {**frame, "stdout": out, "stderr": err, "files": files, "skipped": skipped}
+                return {**frame, "stdout": out, "stderr": err, "files": files, "skipped": skipped, "gone": gone}
         raise EOFError
 
     def close(self) -> int:

@@ -112,8 +112,19 @@ async def test_a_reset_ends_what_runs_and_the_next_code_is_told(make: Make) -> N
     await kept.sessions.reset_state("a")
     ended = await running
     assert (ended.status, ended.signal) == ("error", 9)
+    assert "is lost: it was reset. Nothing was run again." in ended.notes[0]
     assert (await state_after(kept))[1].endswith("(it was reset).")
     await kept.sessions.reset_state("never seen")
+
+
+async def test_closing_what_runs_is_not_the_fault_of_the_code(make: Make) -> None:
+    kept = make(restarts=0)
+    running = asyncio.create_task(kept.run("import time\ntime.sleep(60)"))
+    await asyncio.sleep(0.3)
+    await kept.sessions.close()
+    assert "is lost: the sessions were closed." in (await running).notes[0]
+    assert (kept.sessions.health()[0].lost, kept.sessions.health()[0].restarts) == ("the sessions were closed", 0)
+    assert (await state_after(kept))[1].endswith("(the sessions were closed).")
 
 
 async def test_other_limits_of_the_box_need_another_box(make: Make) -> None:

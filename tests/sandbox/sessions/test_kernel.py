@@ -122,6 +122,7 @@ def test_what_code_does_to_the_interpreter_does_not_reach_the_next_execution(box
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\nos.dup2 = posix.dup2 = None\nsys.displayhook = None"
     )
     assert box.run("print('still here')")["stdout"] == "still here\n"
+    assert box.run("1 + 1")["stdout"] == "2\n"
     assert box.run("import time\ntime.sleep(30)", deadline_ms=100, grace_ms=5000)["interrupted"] is True
 
 

@@ -211,6 +211,13 @@ print(os.environ["TOKEN_OF_TEST"])
     assert [(file.path, file.content) for file in result.files] == [("out/sum.txt", b"42"), ("out/twin.txt", b"42")]
     assert result.stdout == b"[secret TOKEN_OF_TEST]\n"
     assert [name for name, _ in result.skipped_files] == ["out/leak.txt"]
+    # Code may keep a secret for an execution that is not granted it: it still does not come out.
+    kept_by_code = "import os; held = os.environ['TOKEN_OF_TEST']"
+    await kept.run(kept_by_code, env={"TOKEN_OF_TEST": Secret("swordfish-swordfish")})
+    later = await kept.run("open('late.txt', 'w').write(held)\nprint(held)\nraise ValueError(held)")
+    assert later.stdout == b"[secret TOKEN_OF_TEST]\n"
+    assert b"swordfish" not in later.stderr
+    assert b"swordfish" not in b"".join(file.content for file in later.files)
     # The variable was that execution's, and a file is new only once.
     again = await kept.run("os.environ.get('TOKEN_OF_TEST')")
     assert (again.stdout, again.files) == (b"", ())
@@ -263,3 +270,16 @@ async def test_a_full_disk_is_an_error_of_the_code_or_ends_the_session(kept: Kep
         assert full.status == "disk_limit"
         assert after.session_reset
     assert after.stdout == b"2\n"
+
+
+async def test_a_hard_link_to_a_file_whose_path_is_too_long_has_the_content(kept: Kept) -> None:
+    code = """
+import os
+path = "/".join(["a" * 200] * 7)
+os.makedirs(path)
+open(path + "/long", "w").write("content")
+os.link(path + "/long", "short")
+"""
+    result = await kept.run(code)
+    assert [(file.path, file.content) for file in result.files] == [("short", b"content")]
+    assert [reason for _, reason in result.skipped_files] == ["its path is too long"]

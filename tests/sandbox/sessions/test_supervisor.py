@@ -139,6 +139,17 @@ def test_files_are_put_whole_and_only_what_changed_comes_back(box: DirectBox) ->
     assert box.run("open('new.txt', 'a').write('x')", files=limits)["skipped"]["new.txt"] == "has several hard links"
 
 
+def test_of_many_files_that_are_not_taken_the_rest_is_counted_and_all_that_are_gone_are_told(box: DirectBox) -> None:
+    box.hello()
+    limits = {"count": 10, "each": 1000, "total": 2000}
+    done = box.run("import os\nfor n in range(150): os.mkfifo(f'{n:03}')", files=limits)
+    assert list(done["skipped"]) == [f"{n:03}" for n in range(100)]
+    assert done["skipped"]["098"] == "is a named pipe"
+    assert done["skipped"]["099"] == "is a named pipe; 50 more files were not taken"
+    done = box.run("for n in range(150): os.remove(f'{n:03}')", files=limits)
+    assert sorted(done["gone"]) == [f"{n:03}" for n in range(150)]
+
+
 def test_an_input_that_cannot_be_written_stops_the_execution_and_no_later_one(box: DirectBox) -> None:
     box.hello()
     (box.folder / "file").write_text("no folder")
