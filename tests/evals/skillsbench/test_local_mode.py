@@ -96,9 +96,10 @@ async def test_copying_keeps_the_folders_that_are_there_as_they_are(local: Local
 
 
 async def test_tasks_share_the_layers_of_what_they_begin_with(local: LocalMode, tmp_path: Path) -> None:
-    begin = f"FROM debian:12\nRUN echo {time.time_ns()} > /mark\n"
+    mark = time.time_ns()
+    begin = f"FROM debian:12\nRUN echo {mark} > /mark\n"
     keys = []
-    for name in ("one", "two"):
+    for name in (f"one-{mark}", f"two-{mark}"):
         task = make_task(tmp_path, name, environment__Dockerfile=f"{begin}RUN echo {name} > /name\n")
         image = await local.build(task, with_skills=True, rebuild=False, say=lambda _: None)
         assert isinstance(image.handle, LocalImage)

@@ -83,11 +83,14 @@ def open_container_mode() -> ContainerMode:
     except ImportError as error:
         missing = "the Docker SDK is not installed: pip install 'adk-skills-agent[container]'"
         raise SandboxUnavailable(f"Tasks cannot run in containers: {missing}.", (missing,)) from error
+    client = None
     try:
         client = docker.from_env(timeout=600)
         client.ping()
         names = {found.name for found in client.networks.list()}
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        if client is not None:
+            client.close()
         missing = f"no engine answers ({error}). Start Docker or Podman, set DOCKER_HOST, or take --sandbox local"
         raise SandboxUnavailable(f"Tasks cannot run in containers: {missing}.", (missing,)) from error
     return ContainerMode(client, next((name for name in _NETWORKS if name in names), None))
