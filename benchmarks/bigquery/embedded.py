@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,11 +12,11 @@ from typing import Any
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 
+from .backend import TOOLS
 from .dialect import PROJECT
-from .warehouse import MAX_ROWS, QueryRefused, Warehouse, WriteMode
+from .warehouse import QueryRefused, Warehouse
+from .write_mode import MAX_ROWS, WriteMode
 
-TOOLS = ("list_dataset_ids", "get_dataset_info", "list_table_ids", "get_table_info", "execute_sql")
-"""The tools of google-adk's BigQueryToolset that the bench uses, with BigQuery and without."""
 _MOST_SESSIONS = 64
 
 
@@ -34,10 +35,19 @@ class EmbeddedBigQuery:
         self.mode = mode
         self._warehouses: OrderedDict[str, Warehouse] = OrderedDict()
         self._lock = threading.Lock()
+        atexit.register(self.close)  # an engine that is open when Python ends says what it leaks, at length
 
     def tools(self) -> list[FunctionTool]:
         """The tools, in the order of ``TOOLS``."""
         return [FunctionTool(getattr(self, name)) for name in TOOLS]
+
+    def close(self) -> None:
+        """Close every engine."""
+        with self._lock:
+            houses = list(self._warehouses.values())
+            self._warehouses.clear()
+        for house in houses:
+            house.close()
 
     async def list_dataset_ids(self, project_id: str) -> Any:
         """List BigQuery dataset ids in a Google Cloud project.

@@ -6,33 +6,27 @@ allowed the tables are attached read-only, which the engine itself enforces.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import re
 import shutil
 import tempfile
 import threading
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from .dialect import PROJECT, to_duckdb
+from .write_mode import MAX_ROWS, WriteMode
 
 TABLES = Path(__file__).parent / "tables"
-MAX_ROWS = 50
 TIMEOUT_SECONDS = 30.0
-_MEMORY = "256MB"
+_LIMITS = {"threads": 1, "memory_limit": "256MB", "temp_directory": ""}
 _TYPES = {"STRING": "VARCHAR", "INTEGER": "BIGINT", "FLOAT": "DOUBLE", "TIMESTAMP": "TIMESTAMP"}
-_ENGINE_TABLES = re.compile(r"\b(?:duckdb|pragma)_\w+|\bpg_catalog\b|\bsqlite_\w+", re.IGNORECASE)
-
-
-class WriteMode(StrEnum):
-    """What SQL may change: nothing, temporary tables of its session, or everything (S0-143)."""
-
-    BLOCKED = "blocked"
-    PROTECTED = "protected"
-    ALLOWED = "allowed"
+_STATEMENTS = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "DROP", "ALTER"}
+_ENGINE_TABLES = re.compile(r"\b(?:duckdb|pragma)_\w+|\bpg_catalog\b|\bsqlite_\w+|\bcurrent_setting\b", re.IGNORECASE)
 
 
 class QueryRefused(Exception):
@@ -49,15 +43,17 @@ class Warehouse:
     def __init__(self, mode: WriteMode = WriteMode.BLOCKED) -> None:
         self.mode = mode
         self.schema: dict[str, dict[str, Any]] = json.loads((TABLES / "schema.json").read_text(encoding="utf-8"))
-        self._folder = tempfile.TemporaryDirectory(prefix="bq-eval-")
         self._lock = threading.Lock()
-        place = Path(self._folder.name) / "tables.duckdb"
-        shutil.copyfile(_template(), place)
-        self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": _MEMORY})
+        place = _made()
+        if mode is WriteMode.ALLOWED:
+            place = Path(shutil.copy(place, _folder() / "tables.duckdb"))
+        self._place = place
+        self._connection = duckdb.connect(":memory:", config=_LIMITS)
         read_only = "" if mode is WriteMode.ALLOWED else " (READ_ONLY)"
         for statement in (
             f"ATTACH '{place}' AS \"{PROJECT}\"{read_only}",
             "CREATE MACRO safe_divide(a, b) AS a / nullif(b, 0)",
+            "SET python_enable_replacements = false",  # a name in SQL must not find a variable of this program
             "SET enable_external_access = false",
             "SET lock_configuration = true",
         ):
@@ -99,10 +95,11 @@ class Warehouse:
         return int(found[0]) if found else 0
 
     def close(self) -> None:
-        """Close the engine and remove its files."""
+        """Close the engine and forget what was written."""
         with self._lock:
             self._connection.close()
-        self._folder.cleanup()
+        if self.mode is WriteMode.ALLOWED:
+            shutil.rmtree(self._place.parent, ignore_errors=True)
 
     def _run(self, sql: str, *, dry_run: bool) -> tuple[str, list[dict[str, Any]]]:
         statements = self._connection.extract_statements(sql)
@@ -111,6 +108,8 @@ class Warehouse:
             raise QueryRefused("The query is empty.")
         if self.mode is WriteMode.BLOCKED and kinds != ["SELECT"]:
             raise QueryRefused("Read-only mode only supports SELECT statements.")
+        if others := sorted(set(kinds) - _STATEMENTS):
+            raise QueryRefused(f"{', '.join(others)} statements are not supported here.")
         if self.mode is WriteMode.PROTECTED and len(kinds) > 1:
             raise QueryRefused("Protected write mode supports one statement at a time, no script.")
         if dry_run:
@@ -127,31 +126,30 @@ class Warehouse:
     def _sentence(self, error: duckdb.Error) -> str:
         if "read-only mode" in str(error):
             return "Protected write mode only supports SELECT statements, or write operations on temporary tables."
-        return str(error).partition("\n\n")[0].replace(self._folder.name, "")
+        return str(error).partition("\n\n")[0].replace(str(self._place), PROJECT)
 
 
-def _template() -> Path:
-    """A database with the tables, made once in a process."""
-    with _TEMPLATE_LOCK:
-        place = Path(_TEMPLATE_FOLDER.name) / "tables.duckdb"
-        if not place.exists():
-            unfinished = place.with_suffix(".new")
-            connection = duckdb.connect(str(unfinished), config={"threads": 1})
-            for dataset, about in json.loads((TABLES / "schema.json").read_text(encoding="utf-8")).items():
-                connection.execute(f'CREATE SCHEMA "{dataset}"')
-                for table, details in about["tables"].items():
-                    columns = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in details["columns"].items())
-                    connection.execute(f'CREATE TABLE "{dataset}"."{table}" ({columns})')
-                    connection.execute(f"COPY \"{dataset}\".\"{table}\" FROM '{TABLES / dataset / table}.csv' (HEADER)")
-            connection.close()
-            unfinished.rename(place)
-        return place
+@functools.cache
+def _made() -> Path:
+    """A database with the tables, made once in a process; it is only read."""
+    place = _folder() / "tables.duckdb"
+    with duckdb.connect(str(place), config={"threads": 1}) as connection:
+        for dataset, about in json.loads((TABLES / "schema.json").read_text(encoding="utf-8")).items():
+            connection.execute(f'CREATE SCHEMA "{dataset}"')
+            for table, details in about["tables"].items():
+                columns = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in details["columns"].items())
+                connection.execute(f'CREATE TABLE "{dataset}"."{table}" ({columns})')
+                connection.execute(f'COPY "{dataset}"."{table}" FROM \'{TABLES / dataset / table}.csv\' (HEADER)')
+    return place
+
+
+def _folder() -> Path:
+    """A folder that is removed when the process ends."""
+    folder = tempfile.mkdtemp(prefix="bq-eval-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it; others as text, as google-adk's execute_sql does."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-_TEMPLATE_LOCK = threading.Lock()
-_TEMPLATE_FOLDER = tempfile.TemporaryDirectory(prefix="bq-eval-")

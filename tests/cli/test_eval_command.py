@@ -96,7 +96,8 @@ def test_a_run_prints_the_table_keeps_the_results_and_says_so_with_its_exit_code
     assert "without_skill: pass rate 0.0%" in lines
     assert any(line.startswith("lift of with_skill over without_skill: +100.0%") for line in lines)
     assert done.stderr.count("\n") == 9  # a line for each trial, and nothing else
-    assert {"trials.jsonl", "benchmark.json", "junit.xml"} <= {path.name for path in (project / "out").iterdir()}
+    written = {path.name for path in (project / "out").iterdir()}
+    assert {"trials.jsonl", "benchmark.json", "junit.xml", "report.html"} <= written
     again = run("skills/reporter", *SCRIPTED, "--out", "out", status=2)
     assert "has results already" in again.stderr
     resumed = run("skills/reporter", *SCRIPTED, "--out", "out", "--resume", "--json")

@@ -43,7 +43,7 @@ def help_of(*command: str) -> str:
 
 def page() -> str:
     parts = ["# Command line", "", "Made from `--help` by `tests/cli/test_help.py`.", ""]
-    for command in ((), *((name,) for name in COMMANDS)):
+    for command in ((), *((name,) for name in COMMANDS), ("bench", "skillsbench")):
         title = " ".join(["adk-skills", *command])
         parts += [f"## {title}", "", "```text", help_of(*command), "```", ""]
     return "\n".join(parts)

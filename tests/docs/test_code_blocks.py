@@ -36,7 +36,8 @@ def test_a_python_block_runs(source: str, tmp_path: Path) -> None:
 def test_a_walk_with_the_command_line_works(source: str, tmp_path: Path) -> None:
     if "make " in source:
         pytest.skip("set-up of the repository, which is what runs this test")
-    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    for folder in ("examples", "benchmarks"):
+        (tmp_path / folder).symlink_to(REPOSITORY / folder)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     run = subprocess.run(
         ["bash", "-euc", source],

@@ -57,7 +57,7 @@ def list_files(
         folder: Absolute path of the skill's folder.
         skill_file: The name of its SKILL.md, which is not listed.
         real: Its real path, where that is known already.
-        without: Folders, relative, that are passed over without a word.
+        without: Files and folders, relative, that are passed over without a word.
         max_files: How many files at most.
         max_depth: How many folders down at most.
 
@@ -133,13 +133,13 @@ class _Listing:
             message = "{} has a name that cannot be asked for (a backslash, a drive letter), so it is not listed."
             self._say("unusable-name", Severity.WARNING, path, f"{message} Rename it.")
             return
+        if path in self.without:
+            return
         try:
             if entry.is_symlink():
                 self._take_link(path)
                 return
             if entry.is_dir(follow_symlinks=False):
-                if path in self.without:
-                    return
                 if entry.name in NOT_LISTED:
                     self._say("skipped-folder", Severity.INFO, path, "The files in {} are not listed.")
                 else:

@@ -158,7 +158,11 @@ async def _run(
         print(line, file=sys.stderr, flush=True)
 
     try:
-        uv = await uv_programs(store)
+        try:
+            uv = await uv_programs(store)
+        except BuildError as error:
+            uv = None
+            print(f"note: {safe(error.message)} Verifiers that install it need its own site.", file=sys.stderr)
         await asyncio.to_thread(write_tools, settings.tools, uv, network=settings.verifier_network)
         await run_bench(plan, settings, rows, state, parallel=options.parallel, on_result=told)
     finally:

@@ -66,7 +66,7 @@ def print_summary(content: Mapping[str, Any]) -> None:
         print(f"not measured: {safe(problem['task'])} {problem['arm']} {problem['trial']}: {safe(problem['error'])}")
     for problem in content["self_test"] or ():
         print(f"self-test: {safe(problem)}")
-    if content["self_test"] == []:
+    if content["self_test"] == [] and content["finished"] == content["planned"]:
         print("self-test: every oracle got 1 and every nop 0")
     print_builds(content["builds"])
     model = f"{safe(content['model'])}, " if content["model"] else ""

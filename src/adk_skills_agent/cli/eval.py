@@ -72,7 +72,7 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     type=click.Choice(list(PRESETS)),
     help="Limits of the skill's scripts.  [default: default]",
 )
-@click.option("--budget-usd", default=None, type=click.FloatRange(0), help="Stop before this is spent.")
+@click.option("--budget-usd", default=None, type=click.FloatRange(0, min_open=True), help="Stop before this is spent.")
 @click.option("--price", default=None, help="PROMPT,OUTPUT[,CACHED] of --model, in USD for a million tokens.")
 @click.option("--judge-price", default=None, help="The same of --judge.")
 @click.option(

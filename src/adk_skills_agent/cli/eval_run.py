@@ -23,6 +23,7 @@ from adk_skills_agent.evals.judge_cache import JudgeCache
 from adk_skills_agent.evals.models import model_named
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
 from adk_skills_agent.evals.prices import Price, price_of, read_price
+from adk_skills_agent.evals.report import write_report
 from adk_skills_agent.evals.run.agent import Agents, agent_named
 from adk_skills_agent.evals.run.ledger import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
@@ -108,7 +109,9 @@ def run_eval(prepared: Prepared, options: Options) -> int:
             notes=tuple(ledger.notes),
         )
         content = benchmark(summary, prepared.trials, state, facts)
-        written = [ledger.path, *write_outputs(options.out, content, summary, facts), *_report(options.out)]
+        written = [ledger.path, *write_outputs(options.out, content, summary, facts)]
+        if state.results:
+            written.append(write_report(options.out))
         if options.workspace is not None:
             write_workspace(options.out, options.workspace)
             written.append(options.workspace)
@@ -180,16 +183,6 @@ def _prices(options: Options) -> tuple[Price | None, Price | None]:
         if options.judge and judge_price is None:
             raise ConfigError(f"--budget-usd: the price of {options.judge} is not known. Give --judge-price.")
     return price, judge_price
-
-
-def _report(folder: Path) -> list[Path]:
-    """The HTML report, where this installation can make it."""
-    from importlib import import_module, util
-
-    if util.find_spec("adk_skills_agent.evals.report") is None:
-        return []
-    path = import_module("adk_skills_agent.evals.report").write_report(folder)
-    return [path] if isinstance(path, Path) else []
 
 
 def _exit_code(summary: Summary, prepared: Prepared, state: RunState, options: Options) -> int:

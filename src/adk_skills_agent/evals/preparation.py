@@ -12,7 +12,7 @@ from adk_skills_agent.errors import EvalFileError
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.formats.reading import eval_files, read_eval_file
 from adk_skills_agent.evals.run.arms import WITH, WITHOUT, Arm, make_arms
-from adk_skills_agent.evals.run.plan import Trial, plan_trials, usable_cases
+from adk_skills_agent.evals.run.plan import Trial, not_measured, plan_trials, usable_cases
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -105,7 +105,7 @@ def prepare(request: Request) -> Prepared:
     if not cases:
         raise EvalFileError([*map(str, not_run), *(f"{path}: There are no cases to run in it." for path in files)])
     names = request.arms or (WITH, WITHOUT, *request.versions)
-    arms = make_arms(names, _dirs(request, cases), request.versions, request.private)
+    arms = make_arms(names, _dirs(request, cases), request.versions, (*request.private, *files))
     usable, skipped = usable_cases(cases, arms, judged=request.judged, pattern=request.pattern)
     trials = plan_trials(usable, arms, request.runs, request.settings, judged=request.judged)
     with_trials = {trial.arm.name for trial in trials}
@@ -115,7 +115,10 @@ def prepare(request: Request) -> Prepared:
         tuple(arm for arm in arms if arm.name in with_trials),
         tuple(trials),
         (*not_run, *skipped),
-        tuple(note for note in notes if note.severity is not Severity.ERROR),
+        (
+            *(note for note in notes if note.severity is not Severity.ERROR),
+            *not_measured(usable, judged=request.judged),
+        ),
     )
 
 

@@ -83,6 +83,14 @@ def test_trigger_queries_are_about_the_skill_around_them_and_split_60_to_40(anal
     assert again == {case.id: case.split for case in cases}  # C47: the order in the file decides nothing
 
 
+def test_queries_that_differ_in_signs_only_have_ids_of_their_own(analyzer: Path) -> None:
+    queries = ["Total it!", "total it", "👋", "🎉", "Sing."]
+    path = write_json(analyzer / "eval_queries.json", [{"query": one, "should_trigger": True} for one in queries])
+    ids = [case.id for case in read_eval_file(path).cases]
+    assert len(set(ids)) == 5
+    assert ids[-1].endswith("/query/sing")
+
+
 def test_queries_that_begin_alike_have_ids_of_their_own(analyzer: Path) -> None:
     long = "please take the spreadsheet that my manager sent me this morning and "
     path = write_json(

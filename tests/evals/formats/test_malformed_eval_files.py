@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,10 @@ CASES = {
     "t.yaml": ("cases:\n - id: !!python/object:os.system x", [":2: "]),
     "u.json": ("[" * 100_000, ["It nests too deeply"]),
     "v.yaml": ("cases: " + "[" * 5_000, ["It nests too deeply"]),
+    "w.yaml": ("cases:\n - id: !!int abc", [":2: This is no value of the kind 'int'"]),
+    "x.yaml": ("cases:\n - id: !!timestamp x", [":2: This is no value of the kind 'timestamp'"]),
+    "y.yaml": ("cases:\n - id: !!bool maybe", [":2: This is no value of the kind 'bool'"]),
+    "z.yaml": ("cases:\n - id: " + "9" * 5_000, [":2: This is no value of the kind 'int'"]),
 }  # fmt: skip
 
 
@@ -85,7 +90,9 @@ def test_every_mistake_is_named_with_file_line_and_field(name: str, tmp_path: Pa
 
 def test_files_that_are_no_text_or_not_there_are_said(tmp_path: Path) -> None:
     (tmp_path / "latin.json").write_bytes(b'{"evals": "\xff"}')
+    os.mkfifo(tmp_path / "pipe.yaml")
     for name, sentence in (
+        ("pipe.yaml", "it is no file"),
         ("latin.json", "It is not UTF-8 text"),
         ("gone.json", "cannot be read"),
         (".", "cannot be read"),
@@ -104,6 +111,14 @@ def test_a_link_out_of_the_skill_is_no_input_file(tmp_path: Path) -> None:
     )
     with pytest.raises(EvalFileError, match="is a link out of"):
         read_eval_file(skill / "evals/evals.json")
+
+
+def test_an_input_file_that_no_memory_holds_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with (tmp_path / "huge.bin").open("wb") as file:
+        file.truncate(200 * 1024 * 1024)  # takes no room on the disk
+    (tmp_path / "a.yaml").write_text("cases:\n - {id: a, prompt: x,\n    files: [huge.bin]}")
+    with pytest.raises(EvalFileError, match=r"a.yaml:3: cases\[0\].files\[0\]: 'huge.bin' has more than"):
+        read_eval_file(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize("text", ['{"a": [1, -2.5e3, "\\ud83d\\ude00 \\" x", null, true, {}], "b":\t[ ]}', '"x"', "[]"])

@@ -123,6 +123,14 @@ def test_a_row_that_is_none_is_named_with_file_and_line(tmp_path: Path, line: st
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.parametrize("content", ["{", '{"adk_skills": {"cases": [{}]}}', '{"adk_skills": {"skipped": [1]}}'])
+def test_a_benchmark_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+    a_run(tmp_path, [a_row()])
+    (tmp_path / "benchmark.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"benchmark\.json .*Remove it"):
+        write_report(tmp_path)
+
+
 def test_a_trace_that_is_none_is_named_with_file_and_line(tmp_path: Path) -> None:
     a_run(tmp_path, [a_row(), a_row(run=2, trace={"turns": [{"calls": [{}]}]})])
     with pytest.raises(ConfigError, match=r"trials\.jsonl:2: .*not a trace"):
@@ -230,8 +238,10 @@ def test_the_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
     rows += [a_row("a", "without_skill", run, passed=run == 1, loaded=()) for run in (1, 2, 3, 4)]
     rows += [a_row("b", run=run, passed=False) for run in (1, 2)]
     rows += [a_row("b", "without_skill", run, passed=True, loaded=()) for run in (1, 2)]
-    rows += [a_row("q", run=run, passed=run == 1, expected_trigger=True, loaded=("csv-report",) if run == 1 else ("other",))
-             for run in (1, 2)]  # fmt: skip
+    rows += [
+        a_row("q", run=1, expected_trigger=True),
+        a_row("q", run=2, passed=False, expected_trigger=True, loaded=("x",)),
+    ]
     report = build_report(a_run(tmp_path, rows, benchmark=a_benchmark()))
     lift = report.run.summary.lifts()[0]
     assert lift["mean"] == pytest.approx((0.5 - 1.0) / 2)

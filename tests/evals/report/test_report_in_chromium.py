@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 
@@ -123,7 +126,8 @@ def test_the_page_works_with_the_keyboard_alone(browser: Browser, report: Path) 
         page.wait_for_function("hash => document.getElementById('trial').dataset.hash === hash", arg=chosen)
         assert page.evaluate("document.activeElement.id") == "trial"
         page.keyboard.press("Escape")
-        assert page.evaluate("document.activeElement.dataset.hash") == chosen
+        focused = page.evaluate("[document.activeElement.tagName, document.activeElement.dataset.hash]")
+        assert focused == ["BUTTON", chosen]
 
 
 def test_what_an_agent_wrote_stays_text_and_what_was_cut_is_marked(browser: Browser, report: Path) -> None:
@@ -150,6 +154,24 @@ def test_a_phone_shows_the_whole_page_without_scrolling_sideways(browser: Browse
         assert page.locator("#list button").nth(4).is_visible()
         brightness = page.evaluate("getComputedStyle(document.querySelector('nav')).backgroundColor.match(/\\d+/)[0]")
         assert (int(brightness) > 128) == (colours == "light")
+
+
+def test_the_report_of_a_real_run_shows_what_the_skills_script_said(browser: Browser, tmp_path: Path) -> None:
+    """From ``adk-skills eval`` with a model of rules to the page, offline."""
+    model = f"scripted:{EXAMPLES / 'evals' / 'model.yaml'}"
+    subprocess.run(
+        [Path(sys.executable).parent / "adk-skills", "eval", EXAMPLES / "evals" / "csv-report.yaml",
+         "--dir", EXAMPLES / "skills", "--runs", "1", "--model", model, "--judge", model, "--out", tmp_path / "run"],
+        check=True, capture_output=True, cwd=tmp_path, timeout=300,
+    )  # fmt: skip
+    with opened(browser, tmp_path / "run" / "report.html") as page:
+        assert "+100% [+100%, +100%] over 2 cases" in page.inner_text("#lift")
+        assert "Precision 100%, recall 100%" in page.inner_text("#trigger")
+        page.locator("button[data-case='sales-by-region'][data-arm='with_skill']").click()
+        page.locator("#trial h3", has_text="sales-by-region").wait_for()
+        assert '"ranked_by": "revenue"' in page.locator("#trial .call", has_text="run_skill_script").inner_text()
+        assert "holds · rubric-1" in page.inner_text("#trial")
+        assert page.locator("#trial .turn").count() == 1
 
 
 def test_a_thousand_trials_are_small_and_there_at_once(browser: Browser, tmp_path: Path) -> None:

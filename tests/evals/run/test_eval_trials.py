@@ -67,13 +67,15 @@ async def test_the_skill_is_absent_from_the_arm_without_and_its_eval_cases_from_
     (skill / "references/guide.md").write_text("Guide.")
     (skill / "evals").mkdir()
     (skill / "evals/evals.json").write_text('{"answer": "SECRET"}')
-    (skill / "eval_queries.json").write_text("SECRET")
+    answers_beside = ("eval_queries.json", "evals.json", "my.evalset.json")
+    for name in answers_beside:
+        (skill / name).write_text("SECRET")
     reads = RuleModel(
         [
             Rule(call("load_skill", skill_name="reporter"), When(skills=("reporter",))),
             *(
                 Rule(call("load_skill_resource", skill_name="reporter", file_path=path), When(skills=("reporter",)))
-                for path in ("references/guide.md", "evals/evals.json", "eval_queries.json")
+                for path in ("references/guide.md", "evals/evals.json", *answers_beside)
             ),
         ],
         otherwise=say("REPORT"),
@@ -89,8 +91,8 @@ async def test_the_skill_is_absent_from_the_arm_without_and_its_eval_cases_from_
     rows = {row["arm"]: row for row in read_rows(tmp_path / "out/trials.jsonl")}
     assert rows["without_skill"]["skills_available"] == ["gardener"]
     answers = [one["response"] for one in rows["with_skill"]["trace"]["turns"][0]["calls"]]
-    assert [bool(answer.get("error")) for answer in answers] == [False, False, True, True]
-    assert not any("evals" in file for file in answers[0].get("files", ()))
+    assert [bool(answer.get("error")) for answer in answers] == [False, False, *[True] * 4]
+    assert answers[0]["files"] == ["references/guide.md"]
 
 
 async def test_a_version_takes_the_place_of_the_skill(tmp_path: Path) -> None:

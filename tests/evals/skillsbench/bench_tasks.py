@@ -157,7 +157,7 @@ class HostSandbox(TaskSandbox):
         return
 
 
-def settings_for(sandbox: HostSandbox, out: Path, agents: Sequence[BenchAgent] = (), **more: Any) -> BenchSettings:
+def settings_for(sandbox: TaskSandbox, out: Path, agents: Sequence[BenchAgent] = (), **more: Any) -> BenchSettings:
     state = more.pop("state", None) or RunState(0)
     by_name = {agent.name: agent for agent in (agents or (Oracle(), Nop()))}
     (out / "tools").mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +65,10 @@ async def test_a_dockerfile_becomes_files_variables_and_a_working_directory(loca
 
 
 async def test_without_skills_they_are_nowhere_in_the_box(local: LocalMode, task: Task) -> None:
-    find = "find / -xdev -iname '*answering*' -not -path '/proc/*'; ls -d /root/.claude /root/.agents 2>/dev/null; ls /everything"
+    find = (
+        "find / -xdev -iname '*answering*' -not -path '/proc/*'; ls -d /root/.claude /root/.agents 2>/dev/null; "
+        "ls /everything"
+    )
     for with_skills, expected in ((False, "data.txt\n"), (True, None)):
         box = await opened(local, task, with_skills=with_skills)
         try:
@@ -92,9 +96,10 @@ async def test_copying_keeps_the_folders_that_are_there_as_they_are(local: Local
 
 
 async def test_tasks_share_the_layers_of_what_they_begin_with(local: LocalMode, tmp_path: Path) -> None:
-    begin = f"FROM debian:12\nRUN echo {time.time_ns()} > /mark\n"
+    mark = time.time_ns()
+    begin = f"FROM debian:12\nRUN echo {mark} > /mark\n"
     keys = []
-    for name in ("one", "two"):
+    for name in (f"one-{mark}", f"two-{mark}"):
         task = make_task(tmp_path, name, environment__Dockerfile=f"{begin}RUN echo {name} > /name\n")
         image = await local.build(task, with_skills=True, rebuild=False, say=lambda _: None)
         assert isinstance(image.handle, LocalImage)
@@ -113,7 +118,7 @@ async def test_packages_are_installed_in_the_root_and_never_on_the_host(local: L
     # Its installation makes a group, which asks the kernel for an audit socket.
     task = make_task(
         tmp_path,
-        environment__Dockerfile="FROM debian:12\nRUN apt-get update && apt-get install -y --no-install-recommends openssh-client\n",
+        environment__Dockerfile="FROM debian:12\nRUN apt-get update\nRUN apt-get install -y -qq openssh-client\n",
     )
     before = Path("/var/lib/dpkg/status").stat().st_mtime_ns
     box = await opened(local, task)
@@ -139,7 +144,7 @@ async def test_a_build_out_of_time_ends_and_leaves_no_layer(local: LocalMode, st
     )
     with pytest.raises(BuildError, match="longer than 20 seconds"):
         await opened(local, task)
-    assert not list((store / "layers").glob("new-*"))
+    assert not list((store / "layers").glob(f"new-{os.getpid()}-*"))
 
 
 @pytest.fixture
@@ -202,8 +207,8 @@ async def test_the_host_is_not_in_the_box(box: TaskBox) -> None:
     try:
         assert (await output(box, "cat /etc/debian_version; ls /work 2>&1 || true")).startswith("12.")
         assert "No such file" in await output(box, "ls /work 2>&1 || true")
-        assert await output(box, "ls /proc/*/exe 2>/dev/null | wc -l") < "4"
-        assert "Operation not permitted" in await output(box, "mount -t tmpfs x /mnt 2>&1 || true")
+        assert int(await output(box, "ls -d /proc/[0-9]* | wc -l")) < 10
+        assert "denied" in await output(box, "mount -t tmpfs x /mnt 2>&1 || true")
     finally:
         await box.close()
 

@@ -10,6 +10,9 @@ from adk_skills_agent.evals.cases import CaseFile, Source
 from adk_skills_agent.evals.formats.located import Node
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
+MAX_INPUT_BYTES = 128 * 1024 * 1024
+"""Largest file that is given to an agent: each trial under way holds its own."""
+
 
 class FieldReader:
     """Reads one file; what is wrong is kept in ``problems``, what is not used in ``notes``.
@@ -137,6 +140,8 @@ class FieldReader:
                 self.problem(item, place, f"There is no file {path}. Paths are relative to {root}.")
             elif not path.resolve().is_relative_to(root.resolve()):
                 self.problem(item, place, f"{text!r} is a link out of {root}.")
+            elif path.stat().st_size > MAX_INPUT_BYTES:
+                self.problem(item, place, f"{text!r} has more than {MAX_INPUT_BYTES:,} bytes, the most there may be.")
             elif path.name in found:
                 self.problem(item, place, f"Two files are called {path.name!r}; the agent sees the names only.")
             else:

@@ -185,7 +185,7 @@ def _from_yaml(node: yaml.Node, loader: _Loader) -> Node:
     if isinstance(node, yaml.MappingNode) and node.tag == _MAPPING:
         found: dict[str, Node] = {}
         for key_node, value in node.value:
-            key = loader.construct_object(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            key = _scalar(key_node, loader) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
                 raise Unreadable("A key must be text. Put it in quotes.", key_node.start_mark.line + 1)
             if key in found:
@@ -194,7 +194,15 @@ def _from_yaml(node: yaml.Node, loader: _Loader) -> Node:
         return Node(found, line)
     if isinstance(node, yaml.SequenceNode) and node.tag == _LIST:
         return Node([_from_yaml(item, loader) for item in node.value], line)
-    value = loader.construct_object(node, deep=True)
+    value = _scalar(node, loader)
     if value is not None and not isinstance(value, str | int | float | bool):
         raise Unreadable(f"A value of the kind {node.tag.rsplit(':', 1)[-1]!r} cannot be used here.", line)
     return Node(value, line)
+
+
+def _scalar(node: yaml.Node, loader: _Loader) -> Any:
+    try:
+        return loader.construct_object(node, deep=True)
+    except (ValueError, LookupError, AttributeError) as error:  # PyYAML's constructors trust their text
+        kind = node.tag.rsplit(":", 1)[-1]
+        raise Unreadable(f"This is no value of the kind {kind!r} ({error}).", node.start_mark.line + 1) from None

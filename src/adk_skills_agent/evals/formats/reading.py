@@ -96,6 +96,8 @@ def eval_files(path: Path) -> list[Path]:
 
 def _document(path: Path) -> Node:
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise EvalFileError([f"{path}: It cannot be read: it is no file."])
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise EvalFileError([f"{path}: It has {size:,} bytes; {MAX_BYTES:,} is the most that is read."])

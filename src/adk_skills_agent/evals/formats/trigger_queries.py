@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections import Counter
 
 from adk_skills_agent.evals.cases import CaseTurn, EvalCase
 from adk_skills_agent.evals.formats.fields import FieldReader
@@ -42,9 +43,10 @@ def read(reader: FieldReader, document: Node, skill: str | None) -> list[EvalCas
     train = _train({query for _, query, should in queries if should}) | _train(
         {query for _, query, should in queries if not should}
     )
+    slugs = Counter(_slug(query) for query in {query for _, query, _ in queries})
     return [
         EvalCase(
-            id=f"{name}/query/{_slug(query)}",
+            id=f"{name}/query/{_slug(query, alike=slugs[_slug(query)] > 1)}",
             turns=(CaseTurn(query),),
             source=reader.source(item),
             skills=(name,),
@@ -62,9 +64,10 @@ def _train(queries: set[str]) -> set[str]:
     return set(ordered[: math.ceil(len(ordered) * TRAIN_SHARE)])
 
 
-def _slug(query: str) -> str:
-    words = re.sub(r"\W+", "-", query.lower()).strip("-")
-    if len(words) <= _ID_CHARS:
-        return words or "empty"
-    # Long queries may begin alike.
+def _slug(query: str, *, alike: bool = False) -> str:
+    """The words of a query, as an id; with a part of its hash when they do not tell it from others."""
+    words = re.sub(r"\W+", "-", query.lower()).strip("-") or "empty"
+    if len(words) <= _ID_CHARS and not alike:
+        return words
+    # Long queries may begin alike, short ones differ in signs only.
     return f"{words[:_ID_CHARS].rstrip('-')}-{hashlib.sha256(query.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"

@@ -147,6 +147,13 @@ def applicable(expectation: Expectation) -> tuple[str, ...]:
     return tuple(name for name, metric in METRICS.items() if metric.applies(expectation))
 
 
+def vacuous(name: str, criterion: Any, expectation: Expectation) -> bool:
+    """Whether a metric has nothing to compare with: any answer would have the same score, or none."""
+    if METRICS[name].applies(expectation) or name in ("skill_discovery_score", "skill_trigger_score"):
+        return False  # to load no skill is something to expect, too
+    return not read_options(name, criterion).settings.get("files")
+
+
 def find_metric(name: str) -> Metric:
     """The metric of a name.
 

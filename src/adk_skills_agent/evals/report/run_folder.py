@@ -99,11 +99,16 @@ def read_run(folder: Path) -> RunFolder:
     if again:
         notes.append(f"{again:,} rows were run again later (--resume); the last row of a trial counts.")
     benchmark = _benchmark(folder / BENCHMARK, notes)
-    summary = _summary(results, cases, benchmark)
+    try:
+        summary = _summary(results, cases, benchmark)
+        notes += _missing(benchmark)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{folder / BENCHMARK} is not as adk-skills eval writes it ({type(error).__name__}: {error}). Remove it, "
+            "or run adk-skills eval --resume."
+        ) from error
     order = [result.key for cell in summary.cells.values() for result in cell.results]
-    return RunFolder(
-        folder, {key: results[key] for key in order}, places, summary, benchmark, (*notes, *_missing(benchmark))
-    )
+    return RunFolder(folder, {key: results[key] for key in order}, places, summary, benchmark, tuple(notes))
 
 
 def _read(path: Path, number: int, line: bytes) -> tuple[TrialResult, EvalCase]:

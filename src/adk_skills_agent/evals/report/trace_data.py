@@ -43,7 +43,7 @@ def viewed(row: Mapping[str, Any], text: TextOf) -> JsonObject:
         "error": None if error is None else {"kind": error.get("kind"), "message": text(str(error.get("message")))},
         "scores": [
             {
-                "metric": score.get("metric"),
+                "metric": str(score.get("metric")),
                 "value": score.get("value"),
                 "passed": score.get("passed"),
                 "threshold": score.get("threshold"),

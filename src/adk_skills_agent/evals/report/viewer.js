@@ -112,8 +112,9 @@
   function fields(pairs, text) {
     return make("dl", {}, pairs.map(([key, value]) => {
       const parts = empty(value) ? [] : text(value);
-      return [make("dt", {}, key), make("dd", {}, !parts.length ? make("span", { class: "none" }, "(empty)")
-        : short(parts) ? make("code", { class: key === "stderr" ? "bad" : null }, parts) : block(parts, key === "stderr" ? "stderr" : null))];
+      const wide = parts.length && !short(parts) ? "wide-value" : null;
+      return [make("dt", { class: wide }, key), make("dd", { class: wide }, !parts.length ? make("span", { class: "none" }, "(empty)")
+        : !wide ? make("code", { class: key === "stderr" ? "bad" : null }, parts) : block(parts, key === "stderr" ? "stderr" : null))];
     }));
   }
 
@@ -188,7 +189,7 @@
   function body(trial, detail, text) {
     const money = (name, usage, cost) => usage && usage.total ? `${name} ${number(usage.total)} tokens${cost ? `, $${cost.toFixed(4)}` : ""}` : null;
     const facts = [detail.source, detail.started && detail.started.replace("T", " ").replace(/\.\d+Z$/, " UTC"), money("agent", detail.usage, detail.cost), money("judge", detail.judgeUsage, detail.judgeCost),
-      detail.overhead != null && `${seconds(detail.overhead)} of ours`, `trials.jsonl, line ${trial.line}`].filter(Boolean).join(" · ");
+      detail.overhead != null && `${seconds(detail.overhead)} overhead`, `trials.jsonl, line ${trial.line}`].filter(Boolean).join(" · ");
     const skills = (names) => (names.length ? names.join(", ") : "none");
     return [
       make("p", { class: "facts" }, facts),
@@ -223,8 +224,12 @@
     if (trial.part < 0) {
       parts = [make("p", { class: "problem" }, `This trace had no room in the page; it is in trials.jsonl, line ${trial.line}.`)];
     } else {
-      const [shared, details] = await Promise.all([data("shared"), data(`part-${trial.part}`)]);
-      parts = body(trial, details[trial.at], texts(shared, trial)).filter(Boolean);
+      try {
+        const [shared, details] = await Promise.all([data("shared"), data(`part-${trial.part}`)]);
+        parts = body(trial, details[trial.at], texts(shared, trial)).filter(Boolean);
+      } catch (error) {
+        parts = [make("p", { class: "problem" }, `This trace cannot be shown (${error.message}); it is in trials.jsonl, line ${trial.line}.`)];
+      }
     }
     if (turn !== asked) return;
     const box = byId("trial");

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from adk_skills_agent.evals.run.plan import Trial
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 
 if TYPE_CHECKING:
-    from google.adk.agents import LlmAgent
+    from google.adk.agents import BaseAgent, LlmAgent
     from google.adk.models import BaseLlm
     from google.genai.types import GenerateContentConfig
 
@@ -41,6 +41,14 @@ class Agents:
     policy: SandboxPolicy | str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     _toolsets: dict[tuple[str, tuple[str, ...]], tuple[SkillToolset, Activations]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for agent in _below(self.base) if self.base is not None else ():
+            if _skill_toolsets(agent):
+                raise ConfigError(
+                    f"Agent {agent.name!r}, below {self.base.name!r}, brings skills that no arm can take away. "
+                    "Evaluate it by itself, or give its skills to the agent above."
+                )
 
     def make(self, trial: Trial) -> tuple[LlmAgent, Activations | None, tuple[str, ...]]:
         """The agent of a trial, what a user activates by ``$name``, and the names of its skills."""
@@ -149,8 +157,23 @@ def agent_named(name: str) -> LlmAgent:
 
 def _other_tools(agent: LlmAgent) -> list[Any]:
     """The tools that bring no skills: what an arm without a skill must not have is not there by another way either."""
+    skills = _skill_toolsets(agent)
+    return [tool for tool in agent.tools if not any(tool is one for one in skills)]
+
+
+def _skill_toolsets(agent: BaseAgent) -> list[Any]:
     from google.adk.tools.skill_toolset import SkillToolset as TheirToolset
 
     from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
 
-    return [tool for tool in agent.tools if not isinstance(tool, RuntimeToolset | TheirToolset)]
+    return [tool for tool in getattr(agent, "tools", ()) if isinstance(tool, RuntimeToolset | TheirToolset)]
+
+
+def _below(agent: BaseAgent) -> Iterator[BaseAgent]:
+    """Sub-agents, and agents that are tools, at any depth."""
+    from google.adk.tools.agent_tool import AgentTool
+
+    tools = (tool.agent for tool in getattr(agent, "tools", ()) if isinstance(tool, AgentTool))
+    for one in (*agent.sub_agents, *tools):
+        yield one
+        yield from _below(one)

@@ -15,7 +15,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.cases import EvalCase
 
 WITH, WITHOUT = "with_skill", "without_skill"
-ANSWERS = ("evals", "eval_queries.json")
+ANSWERS = ("evals", "evals.json", "eval_queries.json")
 """What no agent may see of a skill: the cases and what is expected."""
 
 
@@ -39,7 +39,8 @@ class SkillsUnderTest(SkillsView):
 def unseen(skill: Path, private: Sequence[Path]) -> tuple[str, ...]:
     """What no agent may see of a skill, relative to its folder: the cases, and results that are written into it."""
     inside = (path for path in map(Path.resolve, private) if path.is_relative_to(skill.resolve()))
-    return (*ANSWERS, *(str(path.relative_to(skill.resolve())) for path in inside))
+    beside = (path.name for path in skill.glob("*.evalset.json"))
+    return (*ANSWERS, *beside, *(str(path.relative_to(skill.resolve())) for path in inside))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from typing import Any
 
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.metrics.expectation import Expectation
-from adk_skills_agent.evals.metrics.table import JUDGED, METRICS, applicable
+from adk_skills_agent.evals.metrics.table import JUDGED, METRICS, applicable, vacuous
 from adk_skills_agent.evals.run.arms import Arm
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
 Key = tuple[str, str, int]
-_TRIGGER = "skill_trigger_score"
+_TRIGGER, _DISCOVERY = "skill_trigger_score", "skill_discovery_score"
+_OF_THE_JUDGE = ("judge", "judge_samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ def criteria_of(case: EvalCase, arm: Arm, *, judged: bool) -> dict[str, Any]:
     """
     if case.criteria:
         named = dict(case.criteria)
+        if case.kind == "trigger":  # what is said for a whole file must not leave a query without its question
+            named.setdefault(_TRIGGER, None)
+            if not case.should_trigger:
+                named.pop(_DISCOVERY, None)
     else:
         names = applicable(Expectation.of(case))
         if case.kind == "trigger":
@@ -62,9 +67,32 @@ def criteria_of(case: EvalCase, arm: Arm, *, judged: bool) -> dict[str, Any]:
         named = dict.fromkeys(names)
     if not judged:
         named.pop(JUDGED, None)
+    if all(vacuous(name, criterion, Expectation.of(case)) for name, criterion in named.items()):
+        return {}
     if not arm.has_skill:
         named = {name: criterion for name, criterion in named.items() if METRICS[name].outcome}
     return named
+
+
+def not_measured(cases: Iterable[EvalCase], *, judged: bool) -> list[Diagnostic]:
+    """What cases expect and their criteria leave out: a note for each file and metric."""
+    left_out: dict[tuple[str, str], list[EvalCase]] = {}
+    for case in cases:
+        for name in applicable(Expectation.of(case)) if case.criteria else ():
+            if name not in case.criteria and name != _TRIGGER and (judged or name != JUDGED):
+                left_out.setdefault((case.source.file, name), []).append(case)
+    return [
+        Diagnostic(
+            "not-in-criteria",
+            Severity.INFO,
+            f"`criteria` leaves out {name}, which {among[0].id!r}"
+            + (f" and {len(among) - 1} more" if len(among) > 1 else "")
+            + " could be measured by.",
+            file,
+            among[0].source.line,
+        )
+        for (file, name), among in left_out.items()
+    ]
 
 
 def usable_cases(
@@ -138,6 +166,8 @@ def plan_trials(
 
 
 def _fingerprint(case: EvalCase, arm: Arm, criteria: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    if JUDGED not in criteria or not case.judged:  # another judge changes nothing about it
+        settings = {name: value for name, value in settings.items() if name not in _OF_THE_JUDGE}
     said = [case.expected.to_json(), [[asdict(rubric) for rubric in turn.rubrics] for turn in case.turns]]
     files = [(file.name, hashlib.sha256(file.path.read_bytes()).hexdigest()) for file in case.files]
     expected = [asdict(file) for file in case.expected_files]

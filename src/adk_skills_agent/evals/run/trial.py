@@ -10,6 +10,7 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.metrics.table import METRICS
 from adk_skills_agent.evals.model_errors import sentence_of
 from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.run.agent import Agents
@@ -87,7 +88,7 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
         "cost_usd": settings.price.cost(usage) if settings.price else None,
         "trace": went.trace.to_json(),
     }
-    return row | _scores(given, error, settings)
+    return row | _scores(given, error, settings, outcome=any(METRICS[name].outcome for name in trial.criteria))
 
 
 async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSettings) -> dict[str, Any]:
@@ -102,7 +103,8 @@ async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSetti
         The row, scored anew.
     """
     given, _ = await _graded(trial, Trace.from_json(row["trace"]), None, settings)
-    return {**row, "error": None, **_scores(given, None, settings)}
+    given.judge_usage += Usage.from_json(row["judge_usage"])  # paid as well
+    return {**row, "error": None, **_scores(given, None, settings, outcome=False)}
 
 
 async def _graded(
@@ -116,13 +118,13 @@ async def _graded(
     return given, time.perf_counter() - asked if given.verdicts or given.error else 0.0
 
 
-def _scores(given: Grade, error: Mapping[str, str] | None, settings: TrialSettings) -> dict[str, Any]:
-    """The part of a row that says how good it was."""
+def _scores(given: Grade, error: Mapping[str, str] | None, settings: TrialSettings, *, outcome: bool) -> dict[str, Any]:
+    """The part of a row that says how good it was; ``outcome``: whether an agent that failed has missed one."""
     failed = error is not None and error["kind"] in FAILED_KINDS
     judged: dict[str, Any] = {"error": {"kind": "judge", "message": given.error}} if given.error and not error else {}
     return {
         "passed": False if failed else given.passed,
-        "outcome_passed": False if failed and given.outcome_passed is not None else given.outcome_passed,
+        "outcome_passed": False if failed and outcome else given.outcome_passed,
         "score": given.score,
         "outcome": given.outcome,
         "scores": plain(given.scores),

@@ -342,7 +342,10 @@ class _Builder:
             found = await asyncio.to_thread(
                 find_sources, self.task.environment, sources, with_skills=self.with_skills, line=instruction.line
             )
-        documents = {document.name: document.text for document in instruction.heredocs}
+        documents = {
+            document.name: expanded(document.text, state.variables) if document.expand else document.text
+            for document in instruction.heredocs
+        }
         contents = await asyncio.to_thread(digest_of, found)
         key = layer_key(state.key, _PLACE, into, repr(instruction.flags), repr(documents), contents)
         if not has_layer(self.store, key):

@@ -25,7 +25,7 @@ from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
 from adk_skills_agent.evals.skillsbench.task_settings import filled
 from adk_skills_agent.evals.skillsbench.task_skills import TaskSkills, load_skills, unpack_skills
-from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, tool_environment
+from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
 
 NO_SKILL, WITH_SKILL, SELF_GEN = "no-skill", "with-skill", "self-gen"
 ARMS = (NO_SKILL, WITH_SKILL, SELF_GEN)
@@ -188,8 +188,6 @@ def _verifier_phase(task: Task, image: BuiltImage, settings: BenchSettings) -> P
         folders.append((TOOLS, settings.tools))
         env = dict(tool_environment(image.env.get("PATH", ""), network=network, wheels=settings.wheels is not None))
     if settings.wheels is not None:
-        from adk_skills_agent.evals.skillsbench.verifier_tools import WHEELS
-
         folders.append((WHEELS, settings.wheels))
     return Phase(network, tuple(folders), tuple({**env, **variables}.items()))
 

@@ -15,6 +15,7 @@ import os
 import platform
 import shutil
 import sys
+import urllib.parse
 import urllib.request
 import uuid
 import zipfile
@@ -85,23 +86,25 @@ exit 0
 """
 
 
-def write_tools(folder: Path, uv: Path, *, network: bool) -> None:
+def write_tools(folder: Path, uv: Path | None, *, network: bool) -> None:
     """Write the commands into an empty folder, to be given to the box as ``TOOLS``.
 
     Args:
         folder: Where.
-        uv: A folder with the programs ``uv`` and ``uvx``.
+        uv: A folder with the programs ``uv`` and ``uvx``; None leaves its installer to the network.
         network: Whether the verifier has a network; without, ``apt-get`` and ``apt`` are among them.
     """
     (folder / "bin").mkdir(parents=True)
-    for name in ("uv", "uvx"):
-        shutil.copyfile(uv / name, folder / "bin" / name)
-        (folder / "bin" / name).chmod(0o755)
-    texts = {
-        "install-uv.sh": _INSTALLER % {"tools": TOOLS},
-        "curl": _CURL % {"name": "curl", "find": _FIND_REAL, "flag": "-o|--output", "tools": TOOLS},
-        "wget": _CURL % {"name": "wget", "find": _FIND_REAL, "flag": "-O|-qO|--output-document", "tools": TOOLS},
-    }
+    texts = {}
+    if uv is not None:
+        for name in ("uv", "uvx"):
+            shutil.copyfile(uv / name, folder / "bin" / name)
+            (folder / "bin" / name).chmod(0o755)
+        texts = {
+            "install-uv.sh": _INSTALLER % {"tools": TOOLS},
+            "curl": _CURL % {"name": "curl", "find": _FIND_REAL, "flag": "-o|--output", "tools": TOOLS},
+            "wget": _CURL % {"name": "wget", "find": _FIND_REAL, "flag": "-O|-qO|--output-document", "tools": TOOLS},
+        }
     if not network:
         texts |= {"apt-get": _APT, "apt": _APT}
     for name, text in texts.items():
@@ -171,7 +174,8 @@ def _fetch_uv(folder: Path) -> None:
         wheel = next(
             file for file in files if file["filename"].endswith(".whl") and (tag in file["filename"] or _plain(file))
         )
-        with urllib.request.urlopen(wheel["url"], timeout=_SECONDS) as answer:  # noqa: S310  # of the index
+        address = urllib.parse.urljoin(_INDEX, wheel["url"])  # mirrors of the index name it relative to themselves
+        with urllib.request.urlopen(address, timeout=_SECONDS) as answer:  # noqa: S310  # of the index
             content = answer.read(_MAX_WHEEL_BYTES)
     except (OSError, ValueError, KeyError, StopIteration) as error:
         raise BuildError(f"uv, which most verifiers install, cannot be fetched from {_INDEX}: {error!r}.") from error

@@ -1,0 +1,231 @@
+"""Container mode with a real engine: the one DOCKER_HOST names, else Podman started here; its image from packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.evals.skillsbench.base_root import base_of, make_root
+from adk_skills_agent.evals.skillsbench.box import BuildError, Phase, TaskBox
+from adk_skills_agent.evals.skillsbench.container_mode import LABEL, ContainerMode, open_container_mode
+from adk_skills_agent.evals.skillsbench.grading import grade
+from adk_skills_agent.evals.skillsbench.task import Task
+from adk_skills_agent.evals.skillsbench.user_range import open_user_range
+from evals.skillsbench.bench_tasks import carry_out, make_task, plan_of, settings_for
+
+pytestmark = pytest.mark.slow
+
+BASE = "docker.io/library/debian:12"
+DOCKERFILE = f"FROM {BASE}\nENV WORD=hello\nWORKDIR /app\nCOPY skills /root/.claude/skills\nCOPY . /everything\n"
+CONF = '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n[engine]\nruntime = "runc"\n' + (
+    'cgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("docker")
+    if os.environ.get("DOCKER_HOST"):
+        yield os.environ["DOCKER_HOST"]
+        return
+    if shutil.which("podman") is None or os.geteuid():
+        pytest.skip("there is no engine: set DOCKER_HOST, or install podman")
+    folder = tmp_path_factory.mktemp("podman")
+    (folder / "containers.conf").write_text(CONF)
+    url = f"unix://{folder}/engine.sock"
+    places = ("--root", str(folder / "root"), "--runroot", str(folder / "run"), "--storage-driver", "overlay")
+    with subprocess.Popen(
+        ["podman", *places, "system", "service", "--time=0", url],
+        env={**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")},
+        stderr=subprocess.DEVNULL,
+    ) as service:
+        try:
+            deadline = time.monotonic() + 60
+            while not (folder / "engine.sock").exists():
+                assert service.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            yield url
+        finally:
+            service.terminate()
+            service.wait(60)
+            subprocess.run(["podman", *places, "unshare", "true"], check=False, capture_output=True)
+
+
+@pytest.fixture
+async def containers(engine: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ContainerMode]:
+    monkeypatch.setenv("DOCKER_HOST", engine)
+    import docker
+    import docker.errors
+
+    mode = open_container_mode()
+    client = docker.from_env(timeout=300)
+    try:
+        try:
+            client.images.get(BASE)
+        except docker.errors.ImageNotFound:
+            users = open_user_range()
+            try:
+                root = await make_root(base_of("debian:12"), store / "roots", users, 600)
+                packed = store / "debian.tar"
+                subprocess.run(
+                    [*users.entering, "tar", "--numeric-owner", "--exclude=./dev/*", "-C", root, "-cf", "-", "."],
+                    check=True,
+                    stdout=packed.open("wb"),
+                )
+            finally:
+                users.close()
+            client.api.import_image_from_file(str(packed), repository=BASE.rpartition(":")[0], tag="12")
+        yield mode
+        assert not client.containers.list(all=True, filters={"label": LABEL})
+    finally:
+        client.close()
+        await mode.close()
+
+
+async def opened(mode: ContainerMode, task: Task, *, with_skills: bool = True) -> TaskBox:
+    image = await mode.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
+    return await mode.open(task, image)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    return make_task(tmp_path / "tasks", environment__Dockerfile=DOCKERFILE)
+
+
+async def test_the_oracle_gets_one_and_nobody_gets_zero_in_containers(
+    containers: ContainerMode, task: Task, tmp_path: Path
+) -> None:
+    settings = settings_for(containers, tmp_path / "out")
+    state = await carry_out(plan_of([task], ("no-skill", "with-skill")), settings)
+    assert sorted((one.agent, one.arm, one.reward, one.error) for one in state.results.values()) == [
+        ("nop", "no-skill", 0.0, None),
+        ("nop", "with-skill", 0.0, None),
+        ("oracle", "no-skill", 1.0, None),
+        ("oracle", "with-skill", 1.0, None),
+    ]
+    row = json.loads((tmp_path / "out" / "results.jsonl").read_text().splitlines()[0])
+    assert row["sandbox"] == "container"
+
+
+async def test_an_image_without_skills_has_none_and_each_is_built_once(containers: ContainerMode, task: Task) -> None:
+    find = "find / -xdev -iname '*answering*' -not -path '/proc/*'; ls /everything"
+    for with_skills in (False, True):
+        image = await containers.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
+        again = await containers.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
+        assert image.handle == again.handle
+        assert (image.workdir, image.env["WORD"]) == ("/app", "hello")
+        box = await containers.open(task, image)
+        try:
+            found = (await box.run(("bash", "-c", find), seconds=60)).text
+        finally:
+            await box.close()
+        assert ("answering" in found) == with_skills
+        assert "data.txt" in found
+
+
+async def test_a_command_has_a_time_an_exit_code_and_an_input(containers: ContainerMode, task: Task) -> None:
+    box = await opened(containers, task)
+    try:
+        ran = await box.run(("bash", "-c", "cat; echo $WORD $MORE; pwd; exit 3"), seconds=60, stdin=b"in\n")
+        assert (ran.exit_code, ran.text) == (3, "in\nhello\n/app\n")
+        ran = await box.run(("env",), seconds=60, phase=Phase(env=(("MORE", "x y"),)))
+        assert "MORE=x y\n" in ran.text
+        ran = await box.run(("bash", "-c", "echo kept > kept; setsid sleep 600 & echo begun; sleep 600"), seconds=3)
+        assert (ran.exit_code, ran.timed_out, ran.text) == (None, True, "begun\n")
+        ran = await box.run(("bash", "-c", "cat kept; grep -l [s]leep.600 /proc/[0-9]*/cmdline | wc -l"), seconds=60)
+        assert ran.text == "kept\n0\n"
+    finally:
+        await box.close()
+
+
+async def test_processes_an_agent_left_are_ended_before_grading(containers: ContainerMode, tmp_path: Path) -> None:
+    task = make_task(
+        tmp_path / "tasks",
+        environment__Dockerfile=DOCKERFILE,
+        tests__test_DOT_sh="sleep 2; ls /proc/[0-9]*/cmdline | wc -l; [ -e /app/answer.txt ] && r=1 || r=0\n"
+        "echo $r > /logs/verifier/reward.txt\n",
+    )
+    box = await opened(containers, task)
+    try:
+        cheat = "(while true; do echo 1 > /logs/verifier/reward.txt; echo 42 > /app/answer.txt; sleep 0.1; done) &"
+        await box.run(("bash", "-c", f"setsid bash -c '{cheat}' >/dev/null 2>&1 </dev/null"), seconds=30)
+        await box.end_processes()
+        await box.run(("rm", "-f", "/app/answer.txt"), seconds=30)
+        assert (await grade(task, box, Phase())).reward == 0.0
+    finally:
+        await box.close()
+
+
+@pytest.mark.parametrize(
+    "plants",
+    [
+        "rm -rf /tests /logs/verifier; ln -s /etc /tests; ln -s /root /logs/verifier",
+        "rm -rf /logs; ln -s /root /logs; mkdir -p /tests; echo 'echo 1 >/logs/verifier/reward.txt' > /tests/test.sh",
+    ],
+)
+async def test_links_an_agent_plants_are_not_followed(containers: ContainerMode, task: Task, plants: str) -> None:
+    box = await opened(containers, task)
+    try:
+        await box.run(("bash", "-c", plants), seconds=30)
+        given = await grade(task, box, Phase())
+        assert (given.reward, given.error) == (0.0, None)
+        assert (await box.run(("ls", "/etc/passwd"), seconds=30)).exit_code == 0
+    finally:
+        await box.close()
+
+
+async def test_a_reward_that_is_a_link_is_not_read_in_a_container(containers: ContainerMode, tmp_path: Path) -> None:
+    task = make_task(
+        tmp_path / "tasks",
+        environment__Dockerfile=DOCKERFILE,
+        tests__test_DOT_sh="echo 1 > /one; ln -s /one /logs/verifier/reward.txt\n",
+    )
+    box = await opened(containers, task)
+    try:
+        assert (await grade(task, box, Phase())).reward is None
+    finally:
+        await box.close()
+
+
+async def test_a_dockerfile_that_fails_says_what_the_engine_said(containers: ContainerMode, tmp_path: Path) -> None:
+    task = make_task(tmp_path / "tasks", environment__Dockerfile=f"FROM {BASE}\nRUN echo because; exit 9\n")
+    with pytest.raises(BuildError, match="the engine could not build it") as failed:
+        await opened(containers, task)
+    assert "because" in failed.value.output
+    assert "freed" in await containers.prune()
+
+
+def test_an_engine_that_does_not_answer_ends_with_a_sentence_and_code_1(tmp_path: Path) -> None:
+    pytest.importorskip("docker")
+    make_task(tmp_path / "tasks")
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).parent / "adk-skills", "bench", "skillsbench", "--tasks-dir", tmp_path / "tasks"),
+            *("--sandbox", "container", "--agent", "nop", "--out", tmp_path / "out"),
+        ],
+        env={**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "no engine answers" in done.stderr
+    assert "--sandbox local" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_an_engine_the_mode_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
+    with pytest.raises(SandboxUnavailable, match="Start Docker or Podman"):
+        open_container_mode()

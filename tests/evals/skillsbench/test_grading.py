@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.evals.skillsbench.box import Phase
+from adk_skills_agent.evals.skillsbench.grading import grade, reward_of
+from evals.skillsbench.bench_tasks import HostBox, make_task
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "reward"),
+    [
+        (b"1", None, 1.0),
+        (b" 1.000\n", None, 1.0),
+        (b"0.25\n", b'{"reward": 1}', 0.25),
+        (None, b'{"reward": 0.5}', 0.5),
+        (None, b'{"reward": {"a": 1, "b": 0}}', 0.5),
+        (None, b'{"tests": 1, "style": 0.5}', 0.75),
+        (None, b"1", 1.0),
+    ],
+)
+def test_a_reward_is_a_number_from_the_text_else_from_the_json(
+    text: bytes | None, named: bytes | None, reward: float
+) -> None:
+    assert reward_of(text, named) == (reward, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "problem"),
+    [
+        (None, None, "neither"),
+        (b"", None, "no number from 0 to 1"),
+        (b"pass", None, "'pass'"),
+        (b"nan", None, "'nan'"),
+        (b"2", None, "'2'"),
+        (b"-1", None, "'-1'"),
+        (None, b"{", "is no JSON"),
+        (None, b"{}", "names no reward"),
+        (None, b'{"reward": true}', "no number"),
+        (None, b'{"a": 1, "b": "x"}', "b in reward.json"),
+        (None, b"[" * 100_000, "is no JSON"),
+    ],
+)
+def test_what_is_no_reward_is_an_error_and_not_a_zero(text: bytes | None, named: bytes | None, problem: str) -> None:
+    reward, said = reward_of(text, named)
+    assert reward is None
+    assert problem in (said or "")
+
+
+async def test_a_verifier_out_of_time_keeps_the_reward_it_left(tmp_path: Path) -> None:
+    late = "echo 1 > /logs/verifier/reward.txt; sleep 60\n"
+    toml = "[verifier]\ntimeout_sec = 1\n"
+    for name, script, reward in (("late", late, 1.0), ("never", "sleep 60\n", None)):
+        task = make_task(tmp_path, name, tests__test_DOT_sh=script, task_DOT_toml=toml)
+        given = await grade(task, HostBox(tmp_path / f"box-{name}", None), Phase())
+        assert (given.reward, given.timed_out) == (reward, True)
+        assert ("longer than 1 seconds" in (given.error or "")) == (reward is None)
+
+
+async def test_the_report_and_the_last_words_of_a_verifier_are_kept(tmp_path: Path) -> None:
+    script = "echo started; echo '{\"results\": {}}' > /logs/verifier/ctrf.json; echo 1 > /logs/verifier/reward.txt\n"
+    task = make_task(tmp_path, tests__test_DOT_sh=script)
+    given = await grade(task, HostBox(tmp_path / "box", None), Phase())
+    assert (given.reward, given.output, given.report) == (1.0, "started\n", '{"results": {}}\n')
+    assert given.passed is True
