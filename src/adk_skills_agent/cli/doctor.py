@@ -99,7 +99,8 @@ def _render(found: Diagnosis) -> None:
         if check.fix is not None:
             _line("", f"fix: {check.fix}")
     if found.chosen is not None:
-        print(f"\nWhat holds for a script under the default policy, at level {found.chosen.level}")
+        here = "" if found.elsewhere is None else " on this machine"
+        print(f"\nWhat holds for a script{here} under the default policy, at level {found.chosen.level}")
         _render_enforcement(found.chosen)
     print("\nScripts run in")
     _line("sandbox", f"{found.sandbox.name} ({found.sandbox.source})")

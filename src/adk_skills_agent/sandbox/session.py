@@ -84,12 +84,16 @@ class PythonSession:
         self.state = SessionState.STARTING
         try:
             self._channel = channel = await self._host.start(policy)
+            if self._killed is not None:
+                channel.kill()
             limit = asyncio.get_running_loop().call_later(_READY_SECONDS, channel.kill)
             try:
                 await channel.send(frames.encode({"t": "hello", "proto": frames.PROTOCOL}))
                 first = await self._next()
             finally:
                 limit.cancel()
+            if first is None and self._killed is not None:
+                raise SandboxError(f"The session was ended before it was ready: {self._killed}.")
             _check_ready(first)
         except BaseException as error:
             with contextlib.suppress(SandboxError):

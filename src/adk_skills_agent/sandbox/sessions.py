@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
 
-from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.errors import ConfigError, SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.session import PythonSession, SessionState
@@ -42,6 +42,9 @@ class SessionLimits:
         sessions: At the same time; for one more the one that was not used longest ends.
         restarts: New starts of one session after it broke, within ``restart_seconds``; then it is refused for a while.
         restart_seconds: See there.
+
+    Raises:
+        ConfigError: A limit with which no session could ever run, or end.
     """
 
     idle_seconds: float = 900.0
@@ -50,6 +53,15 @@ class SessionLimits:
     sessions: int = 32
     restarts: int = 3
     restart_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("idle_seconds", "age_seconds", "executions", "sessions", "restarts", "restart_seconds"):
+            value = getattr(self, name)
+            least = 0 if name == "restarts" else 1 if name in {"executions", "sessions"} else None
+            fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not fits or not (value > 0 if least is None else value >= least):
+                wanted = "greater than 0" if least is None else f"{least} or greater"
+                raise ConfigError(f"SessionLimits: {name}={value!r} must be a number that is {wanted}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from adk_skills_agent.sandbox.kernel import LINK_LOST
 _CHUNK = 1 << 18
 _DRAIN_SECONDS = 0.5
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
-_LINK_CLOSED = "the code closed the descriptors of its own process, or started another program in it"
+_LINK_CLOSED = "the code closed descriptors of its own process, put another program in it, or broke its Python"
 _WRONG = 2  # exit code: the host does not speak our protocol
 
 

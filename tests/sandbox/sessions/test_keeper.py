@@ -119,12 +119,34 @@ async def test_a_reset_ends_what_runs_and_the_next_code_is_told(make: Make) -> N
 
 async def test_closing_what_runs_is_not_the_fault_of_the_code(make: Make) -> None:
     kept = make(restarts=0)
+    await kept.run("1")
     running = asyncio.create_task(kept.run("import time\ntime.sleep(60)"))
     await asyncio.sleep(0.3)
     await kept.sessions.close()
     assert "is lost: the sessions were closed." in (await running).notes[0]
     assert (kept.sessions.health()[0].lost, kept.sessions.health()[0].restarts) == ("the sessions were closed", 0)
     assert (await state_after(kept))[1].endswith("(the sessions were closed).")
+
+
+async def test_closing_ends_a_session_that_is_only_starting(make: Make) -> None:
+    kept = make()
+    starting = asyncio.create_task(kept.run("import time\ntime.sleep(60)"))
+    while not kept.sessions.health() or kept.sessions.health()[0].state is not SessionState.STARTING:
+        await asyncio.sleep(0)
+    await asyncio.wait_for(kept.sessions.close(), 15.0)  # a hang would be the code's 20 s
+    with pytest.raises(SandboxError, match="ended before it was ready: the sessions were closed"):
+        await starting
+    assert await kept.value("1") == "1"
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"sessions": 0}, {"executions": 0}, {"idle_seconds": 0}, {"age_seconds": float("nan")}, {"restarts": -1}],
+)
+def test_limits_with_which_no_session_could_run_or_end_are_refused(limits: dict[str, float]) -> None:
+    (name,) = limits
+    with pytest.raises(ConfigError, match=f"SessionLimits: {name}="):
+        SessionLimits(**limits)  # type: ignore[arg-type]
 
 
 async def test_other_limits_of_the_box_need_another_box(make: Make) -> None:
