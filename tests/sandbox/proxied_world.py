@@ -140,7 +140,7 @@ Make = Callable[..., World]
 @asynccontextmanager
 async def worlds() -> AsyncIterator[Make]:
     """Builds worlds on one server; afterwards nothing of their proxies is left."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = min(len(os.listdir("/proc/self/fd")) for _ in range(3))
     server = Server()
     await server.start()
     proxies: list[Proxy] = []
@@ -174,6 +174,11 @@ async def worlds() -> AsyncIterator[Make]:
         await proxy.stop()
     await server.stop()
     await asyncio.sleep(0)  # asyncio closes a socket in the turn after the one in which it says so
-    assert len(os.listdir("/proc/self/fd")) == before
+    # Threads of other sandboxes in this process look into /proc now and then, and have a file open for a moment.
+    counts = [len(os.listdir("/proc/self/fd"))]
+    while counts[-1] != before and len(counts) < 20:
+        await asyncio.sleep(0.05)
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[-1] == before, counts
     assert [proxy.failures for proxy in proxies] == [0] * len(proxies)
     gc.collect()

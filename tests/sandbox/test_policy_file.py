@@ -94,7 +94,7 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         (HEAD + "output_bytes = 'unlimited'\n", "a.toml", 2, "cannot be unlimited"),
         (HEAD + "run_as = 'unlimited'\n", "a.toml", 2, "cannot be unlimited"),
         (HEAD + "wall_seconds = nan\n", "a.toml", 2, "seconds"),
-        (HEAD + "min_isolation = 'total'\n", "a.toml", 2, "one of cgroup"),
+        (HEAD + "min_isolation = 'total'\n", "a.toml", 2, "one of container, cgroup"),
         (HEAD + "network = 'allow'\n", "a.toml", 2, "needs hosts"),
         (HEAD + "network = {mode='allow', host=['a']}\n", "a.toml", 2, "no setting 'host'"),
         (HEAD + "network = {mode='allow', hosts=[]}\n", "a.toml", 2, "at least one host"),
