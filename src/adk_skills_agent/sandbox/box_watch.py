@@ -26,13 +26,21 @@ class Watch:
         self.inodes: dict[str, int] = {}
         self._oom_before = 0
         self._cpu_before: float | None = None
-        self._next = 0.0
+        self._next = self._next_memory = 0.0
 
     def begin(self) -> None:
         """An execution begins."""
         self._oom_before = _oom_kills()
         self._cpu_before = _cpu_seconds()
-        self._next = time.monotonic() + INTERVAL_SECONDS
+        self._next = self._next_memory = time.monotonic() + INTERVAL_SECONDS
+
+    def has_lost_to_memory(self) -> bool:
+        """The same as :meth:`ran_out_of_memory`, looked for now and then."""
+        now = time.monotonic()
+        if now < self._next_memory:
+            return False
+        self._next_memory = now + INTERVAL_SECONDS
+        return self.ran_out_of_memory()
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel ended a process of this box since then because its memory ran out."""

@@ -97,7 +97,7 @@ class Supervisor:
         if run is None:
             return None
         times = [when for when in (run.deadline, run.kill_at, run.drain_until) if when is not None]
-        if self._watch.inodes:
+        if self._watch.inodes or self._alone:
             times.append(time.monotonic() + INTERVAL_SECONDS)
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
 
@@ -110,6 +110,9 @@ class Supervisor:
         if full is not None and "disk" not in run.done:
             run.done["disk"] = full
             self._kill(run, f"there were too many files in {full}")
+        if self._alone and not run.is_code and "oom" not in run.done and self._watch.has_lost_to_memory():
+            run.done["oom"] = True  # the kernel took one process; what is left is not the program that was asked for
+            self._kill(run, "the memory of its container ran out")
         if run.drain_until is not None:
             if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 READY_SECONDS = 30.0
 """How long a container that was started may take until our program in it answers."""
 _LEAVE_SECONDS = 1.0
+_END_SECONDS = 5
 _LOOK_SECONDS = 0.01
 _REMOVE_SECONDS = 30.0
 _STDERR_BYTES = 4000
@@ -229,12 +230,16 @@ class ContainerBox:
 
     async def _how_it_ended(self) -> Status | None:
         try:
-            state = await self._engine.ask(
-                lambda client: client.api.inspect_container(self.name)["State"], "look at a container", seconds=5
-            )
+            state = await self._engine.ask(self._state_at_its_end, "look at a container", seconds=2 * _END_SECONDS)
         except SandboxError:
             return None  # the engine is gone, and says nothing about it
         return Status.OUT_OF_MEMORY if state.get("OOMKilled") else None
+
+    def _state_at_its_end(self, client: Any) -> dict[str, Any]:
+        # Its stream ends a moment before the engine notes how.
+        client.api.wait(self.name, timeout=_END_SECONDS)
+        state: dict[str, Any] = client.api.inspect_container(self.name)["State"]
+        return state
 
     async def hello(self, plan: Plan) -> None:
         """Wait until the program in it answers.
