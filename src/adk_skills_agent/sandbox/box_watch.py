@@ -9,6 +9,7 @@ import os
 import time
 
 INTERVAL_SECONDS = 0.1
+_LOOK_SECONDS = 0.005
 _EVENTS = (
     ("/sys/fs/cgroup/memory.events", "oom_kill "),
     ("/sys/fs/cgroup/memory/memory.oom_control", "oom_kill "),
@@ -67,13 +68,31 @@ class Watch:
         return None
 
 
-def others() -> int:
-    """Processes in the box besides this one and process 1."""
+def others(gone_within: float = 0.0) -> int:
+    """Processes in the box besides this one and process 1 that have not ended.
+
+    Args:
+        gone_within: Seconds; what ends in them is not counted.
+    """
+    until = time.monotonic() + gone_within
+    while (found := _living()) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    return found
+
+
+def _living() -> int:
     try:
-        names = os.listdir("/proc")
+        names = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in {1, os.getpid()}]
     except OSError:
         return 0
-    return sum(name.isdigit() and int(name) not in {1, os.getpid()} for name in names)
+    count = 0
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                count += file.read().rpartition(b") ")[2][:1] not in b"ZX"
+        except OSError:
+            continue  # ended meanwhile
+    return count
 
 
 def first_to_end() -> None:

@@ -34,6 +34,7 @@ from adk_skills_agent.sandbox.kernel import LINK_LOST
 
 _CHUNK = 1 << 18
 _DRAIN_SECONDS = 0.5
+_GONE_SECONDS = 0.05  # a process that has closed its pipes may take so long to be gone
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
 _LINK_CLOSED = "the code closed the descriptors of its own process, or started another program in it"
 _WRONG = 2  # exit code: the host does not speak our protocol
@@ -64,8 +65,7 @@ class Supervisor:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         self._poll.register(self._woken, select.POLLIN)
         self._watch = Watch()
-        self._alone = self._batch = self._ending = False
-        self._said_hello = False
+        self._alone = self._batch = self._ending = self._said_hello = False
         self._kernel: KernelLink | None = None
         self._running: Running | None = None
         self._pipes = Pipes(self._poll)
@@ -356,7 +356,7 @@ class Supervisor:
                 self._pipes.forget(descriptor)
         self._pipes.forget_oldest()
         if not run.is_code and self._alone:
-            run.done["killed"] = others() - (self._kernel is not None)
+            run.done["killed"] = others(_GONE_SECONDS if run.lost is None else 0) - (self._kernel is not None)
             kill_all()
         if self._watch.ran_out_of_memory():
             run.done["oom"] = True
@@ -364,7 +364,7 @@ class Supervisor:
         if used is not None:
             run.done["cpu_ms"] = used
         if run.files is not None:
-            self._workspace.tell_changes(run.id, run.files, self._send)
+            run.done["unlisted"] = self._workspace.tell_changes(run.id, run.files, self._send)
         milliseconds = (time.monotonic() - run.began) * 1000
         self._send({"t": "done", "id": run.id, "ms": round(milliseconds, 3), "lost": run.lost, **run.done})
         self._leave_when_told()

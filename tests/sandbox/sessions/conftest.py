@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from keeping import Host, Kept
 
 import container_engines
 import level_table
-from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.contract import IsolationLevel, Sandbox
 from adk_skills_agent.sandbox.session_channel import SessionHost
 
 SLOW = (pytest.mark.slow,)
@@ -22,11 +23,23 @@ def _local() -> SessionHost:
     return LocalSessions()
 
 
+_sandboxes: list[Sandbox] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_sandboxes() -> Iterator[None]:
+    """Containers that wait for more sessions are the sandbox's, and end with it."""
+    yield
+    while _sandboxes:
+        asyncio.run(_sandboxes.pop().close())
+
+
 def _in(engine: str) -> SessionHost:
     from adk_skills_agent.sandbox.container import ContainerSandbox
 
     found = container_engines.shared(engine)
-    host = ContainerSandbox(found.image, base_url=found.url).session_host()
+    _sandboxes.append(ContainerSandbox(found.image, base_url=found.url))
+    host = _sandboxes[-1].session_host()
     assert host is not None
     return host
 
