@@ -37,6 +37,7 @@ PACKAGES = {
     "debootstrap": ("debootstrap",),
 }
 PROGRAMS = {"podman": ("podman", "runc"), "docker": ("dockerd", "runc"), "runsc": ("runsc",)}
+_WATCHERS = ("containerd", "conmon")
 _OWNER_LABEL = "adk-skills.owner"
 _started: list[subprocess.Popen[bytes]] = []  # held, or Python warns that nobody waits for them
 _RUNNING = {"docker": ("/var/run/docker.sock",), "podman": ("/run/podman/podman.sock",)}
@@ -75,6 +76,8 @@ class StartedEngine:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        if self.folder is not None:
+            _forget_containerd(self.folder / "exec" / "containerd" / "containerd.pid")
 
     def restart(self) -> None:
         """Start it again over the same folder."""
@@ -151,6 +154,8 @@ def private(name: str) -> Iterator[StartedEngine]:
         yield engine
     finally:
         _stop(folder, engine.process.pid if engine.process else None)
+        if engine.process is not None:
+            engine.process.wait()
 
 
 def client(engine: StartedEngine) -> Any:
@@ -220,6 +225,15 @@ def _launch(name: str, folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
         )
+
+
+def _forget_containerd(known: Path) -> None:
+    """A dockerd waits for the containerd of the one before it, also when that is a zombie nobody reaps."""
+    with contextlib.suppress(OSError, ValueError, psutil.Error):
+        process = psutil.Process(int(known.read_text()))
+        if process.name() == "containerd":
+            process.kill()
+    known.unlink(missing_ok=True)
 
 
 def _podman(folder: Path) -> list[str]:
@@ -302,12 +316,24 @@ def _stop(folder: Path, pid: int | None) -> None:
         _, alive = psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=15)
         for process in alive:
             process.kill()
+    _end_what_is_left(folder)
     with contextlib.suppress(OSError):
         for line in reversed(Path("/proc/mounts").read_text().splitlines()):
             place = line.split()[1]
             if place.startswith(f"{folder}/"):
                 subprocess.run(["umount", "-l", place], check=False, capture_output=True)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_what_is_left(folder: Path) -> None:
+    """What watches the containers of an engine that could not be asked to remove them, and what runs in those."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if process.name().startswith(_WATCHERS) and f"{folder}/" in line:
+                for one in (*process.children(recursive=True), process):
+                    with contextlib.suppress(psutil.Error):
+                        one.kill()
 
 
 def _image(url: str) -> str:

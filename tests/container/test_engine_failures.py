@@ -16,7 +16,12 @@ from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from container_engines import StartedEngine, owned
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # The SDK leaves a socket to the collector when nobody listens at its other end.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"),
+]
 HELLO = ExecutionRequest(("echo", "hello"), SandboxPolicy(warm_slots=0))
 
 

@@ -71,6 +71,7 @@ class BoxAnswer:
                     left.append(frame)
                 elif kind == "done":
                     self.done = frame
+                    self._files.leave_out(frame.get("unlisted"))
                 if self.over:
                     break
         except frames.FrameError as error:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 from adk_skills_agent.sandbox import frames
 
 _MOST_ENTRIES = 100_000
-_MOST_DEPTH = 64
+_MOST_DEPTH = 32  # as the host takes them
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_SKIPPED = 100
@@ -34,6 +34,7 @@ class Workspace:
         self._known: dict[str, Stamp] = {}
         self._open: tuple[str, str, int] | None = None  # path, name while it is written, fd
         self._number = 0
+        self._is_cut = False  # the last look ended before it had seen everything
 
     def put(self, frame: frames.Frame) -> None:
         """Carry out a ``put`` frame.
@@ -96,30 +97,32 @@ class Workspace:
 
     def remember(self) -> None:
         """From here on only what changes now counts."""
-        self._known = {path: _stamp(info) for path, info in self._walk()}
+        self._known = {path: _stamp(info) for path, info, _ in self._walk()}
 
-    def tell_changes(self, number: int, limits: dict[str, int], send: Send) -> None:
+    def tell_changes(self, number: int, limits: dict[str, int], send: Send) -> int:
         """Send ``file``, ``skip`` and ``gone`` frames for what is different since the last time.
 
         Args:
             number: The execution's id.
             limits: ``count`` of files, ``each`` and ``total`` in bytes.
             send: Takes one frame.
+
+        Returns:
+            How many more are neither sent nor named.
         """
         before, self._known = self._known, {}
         count = total = skipped = 0
-        last = {}  # type: dict[str, Any]
         found = sorted(self._walk(), key=lambda one: one[0])
         names = {}  # type: dict[tuple[int, int], int]
-        for _, info in found:
+        for _, info, _ in found:
             names[info.st_dev, info.st_ino] = names.get((info.st_dev, info.st_ino), 0) + 1
         sent_as = {}  # type: dict[tuple[int, int], str]
-        for path, info in found:
-            reason = None  # type: str | None
+        for path, info, unseen in found:
+            reason = unseen
             self._known[path] = mark = _stamp(info)
             if before.pop(path, None) == mark:
                 continue
-            if stat.S_ISREG(info.st_mode):
+            if reason is None and stat.S_ISREG(info.st_mode):
                 identity = (info.st_dev, info.st_ino)
                 if names[identity] != info.st_nlink:
                     reason = "has several hard links"  # one of them elsewhere: the content may not be the run's
@@ -139,19 +142,16 @@ class Workspace:
                     total += sent
                     if reason is None:
                         sent_as[identity] = path
-            else:
+            elif reason is None:
                 reason = _kind(info.st_mode)
             if reason is not None:
                 skipped += 1
-                if skipped == _MOST_SKIPPED:
-                    last = {"t": "skip", "id": number, "path": _shown(path), "reason": reason}
-                elif skipped < _MOST_SKIPPED:
+                if skipped <= _MOST_SKIPPED:
                     send({"t": "skip", "id": number, "path": _shown(path), "reason": reason})
-        if last:
-            more = skipped - _MOST_SKIPPED
-            send({**last, "reason": last["reason"] + (f"; {more:,} more files were not taken" if more else "")})
-        for path in before:
-            send({"t": "gone", "id": number, "path": _shown(path)})
+        if not self._is_cut:  # else what was not seen may be there
+            for path in before:
+                send({"t": "gone", "id": number, "path": _shown(path)})
+        return max(0, skipped - _MOST_SKIPPED)
 
     def _send(self, number: int, path: str, mode: int, most: int, send: Send) -> tuple[int, str | None]:
         """The bytes sent, and why the file was not."""
@@ -177,30 +177,36 @@ class Workspace:
         finally:
             os.close(descriptor)
 
-    def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Everything but folders, with paths relative to the root; bounded."""
+    def _walk(self) -> Iterator[tuple[str, os.stat_result, str | None]]:
+        """Everything but folders, with paths relative to the root; bounded. Folders only with why they are closed."""
         left = _MOST_ENTRIES
-        waiting = [("", 0)]
+        self._is_cut = False
+        waiting = [("", 0, os.stat(self.root))]
         while waiting:
-            folder, depth = waiting.pop()
+            folder, depth, own = waiting.pop()
             try:
                 entries = os.scandir(os.path.join(self.root, folder) if folder else self.root)
-            except OSError:
+            except OSError as error:
+                yield folder, own, "cannot be opened: " + str(error.strerror)
                 continue
             with entries:
                 for entry in entries:
-                    left -= 1
-                    if left < 0:
-                        return
                     path = folder + "/" + entry.name if folder else entry.name
                     try:
                         info = entry.stat(follow_symlinks=False)
                     except OSError:
-                        continue
+                        continue  # gone meanwhile
+                    left -= 1
+                    if left < 0:
+                        self._is_cut = True
+                        yield path, info, f"more than {_MOST_ENTRIES:,} files"
+                        return
                     if not stat.S_ISDIR(info.st_mode):
-                        yield path, info
-                    elif depth < _MOST_DEPTH:
-                        waiting.append((path, depth + 1))
+                        yield path, info, None
+                    elif depth + 1 < _MOST_DEPTH:
+                        waiting.append((path, depth + 1, info))
+                    else:
+                        yield path, info, f"nested deeper than {_MOST_DEPTH} folders"
 
 
 def _kind(mode: int) -> str:

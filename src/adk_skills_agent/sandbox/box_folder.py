@@ -186,6 +186,11 @@ class BoxFolder:
                 self._remove(parts)  # half of it is not the file
             self._skip(path, f"cannot be stored: {getattr(error, 'strerror', None) or 'its name is no valid text'}")
 
+    def leave_out(self, more: object) -> None:
+        """How many files the box has neither sent nor named, as it says."""
+        if isinstance(more, int) and 0 < more < _UNBOUNDED:
+            self._left_out += more
+
     def collect(self, secrets: SecretForms | None) -> Collected:
         """The output files; what changed is in the session's workspace afterwards.
 

@@ -6,6 +6,7 @@ Part of the program in a box (:mod:`.box_program`); see :mod:`.supervisor`.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import errno
 import os
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ _INSTRUCTION_BYTES = 8
 _OUT_OF_THE_WAY = 60  # descriptors from here on
 _MOST_DESCRIPTORS = 4096
 _NOT_STARTED = 127
+_HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
 
 class Started:
@@ -141,7 +143,7 @@ def start_command(
         os.close(err[0])
         os.waitpid(pid, 0)
         number = int(said)
-        raise OSError(number, os.strerror(number))
+        raise OSError(number, _why_not(argv[0], cwd, number))
     return Started(pid, out[0], err[0])
 
 
@@ -172,6 +174,28 @@ def _exec(
         os._exit(_NOT_STARTED)
 
 
+def _why_not(command: str, cwd: str, number: int) -> str:
+    """What keeps a file from being started; its first line may say more than the system does."""
+    told = os.strerror(number)
+    if not os.path.isdir(cwd):
+        return "there is no such folder to start it in"
+    if "/" not in command or number not in {errno.ENOENT, errno.ENOEXEC}:
+        return told
+    try:
+        with open(os.path.join(cwd, command), "rb") as file:
+            line, end, _ = file.read(_HEAD_BYTES).partition(b"\n")
+    except OSError:
+        return told
+    if not line.startswith(b"#!"):
+        return told if b"\0" in line else "it is a text file without a #! line"
+    # As the kernel reads it: a carriage return is a part of the name.
+    name = line[2:].replace(b"\t", b" ").strip(b" ").split(b" ", 1)[0].decode("utf-8", "replace")
+    if not name:
+        return "its #! line names no interpreter"
+    hint = " (the file has Windows line ends)" if end and line.endswith(b"\r") else ""
+    return f"its #! line names {name.strip()!r}, which does not exist{hint}"
+
+
 def _readable(data: bytes | None) -> int:
     if data is None:
         return os.open("/dev/null", os.O_RDONLY)
@@ -192,9 +216,9 @@ def _become(channel: list[int]) -> None:
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     os.setsid()
     os.umask(0o077)
+    prctl(_PR_SET_DUMPABLE, 1)  # first: until then its files in /proc are root's
     first_to_end()
     prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
-    prctl(_PR_SET_DUMPABLE, 1)
     _filter_calls()
 
 

@@ -91,6 +91,11 @@ def box_result(
         which = streams[2 if done.get("flood") == 2 else 1].name
         flooded = f"Stopped: it wrote more than {policy.output_flood_bytes or 0:,} bytes to {which}."
     notes += [flooded] if flooded else []
+    if status is Status.OUT_OF_MEMORY and policy.memory_bytes is not None:
+        notes.append(
+            f"Stopped by the kernel: its processes together needed more memory than memory_bytes, "
+            f"{policy.memory_bytes >> 20} MiB."
+        )
     if status is Status.DISK_LIMIT and done is not None and isinstance(done.get("disk"), str):
         notes.append(f"Stopped: more than {policy.workspace_inodes or 0:,} files in {done['disk'][:100]}.")
     if done is None:

@@ -9,6 +9,7 @@ import os
 import time
 
 INTERVAL_SECONDS = 0.1
+_LOOK_SECONDS = 0.005
 _EVENTS = (
     ("/sys/fs/cgroup/memory.events", "oom_kill "),
     ("/sys/fs/cgroup/memory/memory.oom_control", "oom_kill "),
@@ -26,13 +27,21 @@ class Watch:
         self.inodes: dict[str, int] = {}
         self._oom_before = 0
         self._cpu_before: float | None = None
-        self._next = 0.0
+        self._next = self._next_memory = 0.0
 
     def begin(self) -> None:
         """An execution begins."""
         self._oom_before = _oom_kills()
         self._cpu_before = _cpu_seconds()
-        self._next = time.monotonic() + INTERVAL_SECONDS
+        self._next = self._next_memory = time.monotonic() + INTERVAL_SECONDS
+
+    def has_lost_to_memory(self) -> bool:
+        """The same as :meth:`ran_out_of_memory`, looked for now and then."""
+        now = time.monotonic()
+        if now < self._next_memory:
+            return False
+        self._next_memory = now + INTERVAL_SECONDS
+        return self.ran_out_of_memory()
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel ended a process of this box since then because its memory ran out."""
@@ -59,13 +68,31 @@ class Watch:
         return None
 
 
-def others() -> int:
-    """Processes in the box besides this one and process 1."""
+def others(gone_within: float = 0.0) -> int:
+    """Processes in the box besides this one and process 1 that have not ended.
+
+    Args:
+        gone_within: Seconds; what ends in them is not counted.
+    """
+    until = time.monotonic() + gone_within
+    while (found := _living()) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    return found
+
+
+def _living() -> int:
     try:
-        names = os.listdir("/proc")
+        names = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in {1, os.getpid()}]
     except OSError:
         return 0
-    return sum(name.isdigit() and int(name) not in {1, os.getpid()} for name in names)
+    count = 0
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                count += file.read().rpartition(b") ")[2][:1] not in b"ZX"
+        except OSError:
+            continue  # ended meanwhile
+    return count
 
 
 def first_to_end() -> None:

@@ -198,6 +198,11 @@ class Exchange:
         if status is Status.OUTPUT_LIMIT:
             name = "stderr" if done.get("flood") == 2 else "stdout"
             notes.append(f"Stopped: it wrote more than {policy.output_flood_bytes or 0:,} bytes to {name}.")
+        if status is Status.OUT_OF_MEMORY and done.get("oom") and policy.memory_bytes is not None:
+            notes.append(
+                f"Stopped by the kernel: its processes together needed more memory than memory_bytes, "
+                f"{policy.memory_bytes >> 20} MiB."
+            )
         if status is Status.DISK_LIMIT and done.get("disk"):
             notes.append(f"Stopped: there were more than workspace_inodes={policy.workspace_inodes} files.")
         if self.lost is not None:
@@ -207,6 +212,8 @@ class Exchange:
             )
         elif status is not Status.OK and done.get("exit") != 0:
             notes.append(KEPT)
+        if unlisted := _number(done.get("unlisted")):
+            notes.append(f"{int(unlisted):,} more files were not collected.")
         if self._late:
             text = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in self._late)
             text = self._view.text(text.encode("utf-8", "replace")).decode("utf-8", "replace")

@@ -34,6 +34,7 @@ from adk_skills_agent.sandbox.kernel import LINK_LOST
 
 _CHUNK = 1 << 18
 _DRAIN_SECONDS = 0.5
+_GONE_SECONDS = 0.05  # a process that has closed its pipes may take so long to be gone
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
 _LINK_CLOSED = "the code closed descriptors of its own process, put another program in it, or broke its Python"
 _WRONG = 2  # exit code: the host does not speak our protocol
@@ -64,8 +65,7 @@ class Supervisor:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         self._poll.register(self._woken, select.POLLIN)
         self._watch = Watch()
-        self._alone = self._batch = self._ending = False
-        self._said_hello = False
+        self._alone = self._batch = self._ending = self._said_hello = False
         self._kernel: KernelLink | None = None
         self._running: Running | None = None
         self._pipes = Pipes(self._poll)
@@ -97,7 +97,7 @@ class Supervisor:
         if run is None:
             return None
         times = [when for when in (run.deadline, run.kill_at, run.drain_until) if when is not None]
-        if self._watch.inodes:
+        if self._watch.inodes or self._alone:
             times.append(time.monotonic() + INTERVAL_SECONDS)
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
 
@@ -110,6 +110,9 @@ class Supervisor:
         if full is not None and "disk" not in run.done:
             run.done["disk"] = full
             self._kill(run, f"there were too many files in {full}")
+        if self._alone and not run.is_code and "oom" not in run.done and self._watch.has_lost_to_memory():
+            run.done["oom"] = True  # the kernel took one process; what is left is not the program that was asked for
+            self._kill(run, "the memory of its container ran out")
         if run.drain_until is not None:
             if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)
@@ -353,7 +356,7 @@ class Supervisor:
                 self._pipes.forget(descriptor)
         self._pipes.forget_oldest()
         if not run.is_code and self._alone:
-            run.done["killed"] = others() - (self._kernel is not None)
+            run.done["killed"] = others(_GONE_SECONDS if run.lost is None else 0) - (self._kernel is not None)
             kill_all()
         if self._watch.ran_out_of_memory():
             run.done["oom"] = True
@@ -361,7 +364,7 @@ class Supervisor:
         if used is not None:
             run.done["cpu_ms"] = used
         if run.files is not None:
-            self._workspace.tell_changes(run.id, run.files, self._send)
+            run.done["unlisted"] = self._workspace.tell_changes(run.id, run.files, self._send)
         milliseconds = (time.monotonic() - run.began) * 1000
         self._send({"t": "done", "id": run.id, "ms": round(milliseconds, 3), "lost": run.lost, **run.done})
         self._leave_when_told()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from keeping import Host, Kept
 
+import container_engines
 import level_table
-from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.contract import IsolationLevel, Sandbox
 from adk_skills_agent.sandbox.session_channel import SessionHost
 
 SLOW = (pytest.mark.slow,)
@@ -21,12 +23,43 @@ def _local() -> SessionHost:
     return LocalSessions()
 
 
+_sandboxes: list[Sandbox] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_sandboxes() -> Iterator[None]:
+    """Containers that wait for more sessions are the sandbox's, and end with it."""
+    yield
+    while _sandboxes:
+        asyncio.run(_sandboxes.pop().close())
+
+
+def _in(engine: str) -> SessionHost:
+    from adk_skills_agent.sandbox.container import ContainerSandbox
+
+    found = container_engines.shared(engine)
+    _sandboxes.append(ContainerSandbox(found.image, base_url=found.url))
+    host = _sandboxes[-1].session_host()
+    assert host is not None
+    return host
+
+
+def _require(engine: str) -> None:
+    container_engines.require(engine)
+
+
 # What does not differ between levels is tested on one of them; the others, and every backend that needs an engine,
 # belong to the slow tests. test_session_levels.py has a little of all for each level.
 LOCAL_LEVELS = {"namespaces": (), "landlock": SLOW, "cgroup": SLOW, "seccomp": SLOW, "process": SLOW}
-HOSTS = tuple(
-    Host(name, IsolationLevel(name), _local, functools.partial(level_table.require, name), marks)
-    for name, marks in LOCAL_LEVELS.items()
+HOSTS = (
+    *(
+        Host(name, IsolationLevel(name), _local, functools.partial(level_table.require, name), marks)
+        for name, marks in LOCAL_LEVELS.items()
+    ),
+    *(
+        Host(name, IsolationLevel.CONTAINER, functools.partial(_in, name), functools.partial(_require, name), SLOW)
+        for name in container_engines.ENGINES
+    ),
 )
 
 

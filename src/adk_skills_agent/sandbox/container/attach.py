@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ssl
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
+from adk_skills_agent.sandbox.container.wire import Wire, open_wire
 
 _HEAD_BYTES = 8
 _MOST_ANSWER_BYTES = 64 << 10
-_BUFFER_BYTES = 1 << 20
 _CONNECT_SECONDS = 10.0
+_HEAD_END = b"\r\n\r\n"
 STDERR = 2
 
 
 class AttachStream:
     """Standard input, output and error of one container."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, wire: Wire, already: bytes = b"") -> None:
+        self._wire = wire
+        self._held = bytearray(already)
         self._number = self._left = 0
 
     async def send(self, data: bytes) -> None:
@@ -31,8 +28,7 @@ class AttachStream:
         Raises:
             OSError: The connection is gone.
         """
-        self._writer.write(data)
-        await self._writer.drain()
+        await self._wire.send(data)
 
     async def receive(self) -> tuple[int, bytes] | None:
         """What comes next, as ``(1 | 2, bytes)``; None at the end. A cancelled call loses nothing.
@@ -40,27 +36,33 @@ class AttachStream:
         Raises:
             OSError: The connection broke.
         """
-        try:
-            while not self._left:
-                head = await self._reader.readexactly(_HEAD_BYTES)
-                self._number, self._left = head[0], int.from_bytes(head[4:], "big")
-            piece = await self._reader.read(min(self._left, _BUFFER_BYTES))
-        except asyncio.IncompleteReadError:
-            return None
-        if not piece:
-            return None
+        while not self._left:
+            while len(self._held) < _HEAD_BYTES:
+                if not await self._more():
+                    return None
+            self._number, self._left = self._held[0], int.from_bytes(self._held[4:_HEAD_BYTES], "big")
+            del self._held[:_HEAD_BYTES]
+        while not self._held:
+            if not await self._more():
+                return None
+        piece = bytes(self._held[: self._left])
+        del self._held[: len(piece)]
         self._left -= len(piece)
         return self._number, piece
+
+    async def _more(self) -> bool:
+        data = await self._wire.receive()
+        self._held += data
+        return bool(data)
 
     @property
     def ended(self) -> bool:
         """Whether the other side has closed it and everything was read."""
-        return self._reader.at_eof()
+        return not self._held and self._wire.ended
 
     def close(self) -> None:
         """Close the connection; safe to call twice, also when its loop is closed."""
-        with contextlib.suppress(RuntimeError):
-            self._writer.transport.abort()
+        self._wire.close()
 
 
 async def attach(url: str, container: str, engine: str) -> AttachStream:
@@ -77,47 +79,35 @@ async def attach(url: str, container: str, engine: str) -> AttachStream:
     """
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
-            reader, writer = await _open(url)
+            wire = await open_wire(url)
             try:
                 path = f"/containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
-                writer.write(
+                await wire.send(
                     f"POST {path} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
                     "Content-Length: 0\r\n\r\n".encode()
                 )
-                await writer.drain()
-                head = await reader.readuntil(b"\r\n\r\n")
-                status = head.split(b" ", 2)[1:2]
-                if status not in ([b"101"], [b"200"]):
-                    said = (await reader.read(_MOST_ANSWER_BYTES)).decode("utf-8", "replace").strip()
-                    raise SandboxError(f"{engine} could not attach to the container: {said[:300]}")
+                return AttachStream(wire, await _answered(wire, engine))
             except BaseException:
-                writer.transport.abort()
+                wire.close()
                 raise
     except TimeoutError:
         raise EngineUnavailable(f"{engine} did not attach to the container within {_CONNECT_SECONDS:g} s.") from None
-    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+    except OSError as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise EngineUnavailable(f"{engine} cannot be reached to attach to a container: {reason}.") from error
-    return AttachStream(reader, writer)
 
 
-async def _open(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if url.startswith("unix://"):
-        return await asyncio.open_unix_connection(url.removeprefix("unix://"), limit=_BUFFER_BYTES)
-    parts = urlsplit(url)
-    context = _tls_context()
-    if context is None:
-        return await asyncio.open_connection(parts.hostname, parts.port or 2375, limit=_BUFFER_BYTES)
-    return await asyncio.open_connection(parts.hostname, parts.port or 2376, limit=_BUFFER_BYTES, ssl=context)
-
-
-def _tls_context() -> ssl.SSLContext | None:
-    import os
-
-    folder = os.environ.get("DOCKER_CERT_PATH")
-    if not (os.environ.get("DOCKER_TLS_VERIFY") or folder):
-        return None
-    place = Path(folder) if folder else Path.home() / ".docker"
-    context = ssl.create_default_context(cafile=str(place / "ca.pem"))
-    context.load_cert_chain(str(place / "cert.pem"), str(place / "key.pem"))
-    return context
+async def _answered(wire: Wire, engine: str) -> bytes:
+    """Wait for the engine's consent; what already came of the streams behind it."""
+    said = bytearray()
+    while (end := said.find(_HEAD_END)) < 0:
+        data = await wire.receive()
+        said += data
+        if not data or len(said) > _MOST_ANSWER_BYTES:
+            raise ConnectionResetError(0, "the connection was closed")
+    if bytes(said).split(b" ", 2)[1] in {b"101", b"200"}:
+        return bytes(said[end + len(_HEAD_END) :])
+    if end + len(_HEAD_END) == len(said):
+        said += await wire.receive()
+    reason = said[end:].decode("utf-8", "replace").strip()
+    raise SandboxError(f"{engine} could not attach to the container: {reason[:300]}")

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 READY_SECONDS = 30.0
 """How long a container that was started may take until our program in it answers."""
 _LEAVE_SECONDS = 1.0
+_END_SECONDS = 5
 _LOOK_SECONDS = 0.01
 _REMOVE_SECONDS = 30.0
 _STDERR_BYTES = 4000
@@ -48,6 +49,7 @@ class Removals:
 
     failed: dict[str, str] = field(default_factory=dict)
     _pending: set[object] = field(default_factory=set)
+    _there: dict[str, tuple[Engine, asyncio.AbstractEventLoop]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expect(self, creation: object) -> None:
@@ -60,9 +62,22 @@ class Removals:
         with self._lock:
             self._pending.discard(creation)
 
+    def made(self, engine: Engine, container: str, loop: asyncio.AbstractEventLoop) -> None:
+        """A container is there, for a run in a loop."""
+        with self._lock:
+            self._there[container] = engine, loop
+
+    def begin_of_closed_loops(self) -> None:
+        """Begin with all whose loop was closed without their run having been told: it will never do it."""
+        with self._lock:
+            left = [(name, engine) for name, (engine, loop) in self._there.items() if loop.is_closed()]
+        for name, engine in left:
+            self.begin(engine, name)
+
     def begin(self, engine: Engine, container: str) -> None:
         """Kill and remove a container in a thread; nobody waits. Safe from any thread, also without a loop."""
         with self._lock:
+            self._there.pop(container, None)
             if container in self._pending:
                 return
             self._pending.add(container)
@@ -144,7 +159,6 @@ class ContainerBox:
         self._killed = False
         self._ended = False
         self._closed: BoxEnd | None = None
-        self._loop = asyncio.get_running_loop()
 
     @property
     def is_open(self) -> bool:
@@ -180,9 +194,8 @@ class ContainerBox:
     def kill(self) -> None:
         """End everything in it at once; never blocks, from any thread, safe to call twice."""
         self._killed = True
+        self._stream.close()  # its program ends with it, and who waits for its bytes gets none
         self._removals.begin(self._engine, self.name)
-        if self._loop.is_closed():
-            self._stream.close()
 
     async def close(self) -> BoxEnd:
         """End it; everything in it has ended when this returns. The engine's record of it goes in the background."""
@@ -203,7 +216,6 @@ class ContainerBox:
     def abandon(self) -> None:
         """The same without a loop to wait in."""
         self.kill()
-        self._stream.close()
 
     async def _leaves(self) -> bool:
         """Ask the program to end; whether it has."""
@@ -229,12 +241,16 @@ class ContainerBox:
 
     async def _how_it_ended(self) -> Status | None:
         try:
-            state = await self._engine.ask(
-                lambda client: client.api.inspect_container(self.name)["State"], "look at a container", seconds=5
-            )
+            state = await self._engine.ask(self._state_at_its_end, "look at a container", seconds=2 * _END_SECONDS)
         except SandboxError:
             return None  # the engine is gone, and says nothing about it
         return Status.OUT_OF_MEMORY if state.get("OOMKilled") else None
+
+    def _state_at_its_end(self, client: Any) -> dict[str, Any]:
+        # Its stream ends a moment before the engine notes how.
+        client.api.wait(self.name, timeout=_END_SECONDS)
+        state: dict[str, Any] = client.api.inspect_container(self.name)["State"]
+        return state
 
     async def hello(self, plan: Plan) -> None:
         """Wait until the program in it answers.
@@ -322,6 +338,7 @@ class _Creation:
         self._engine = engine
         self._settings = settings
         self._removals = removals
+        self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._name: str | None = None
         self._abandoned = False
@@ -344,6 +361,7 @@ class _Creation:
         if abandoned:
             raise SandboxError("Nobody wants the container any more.")
         name = str(client.containers.create(**self._settings).id)
+        self._removals.made(self._engine, name, self._loop)
         with self._lock:
             self._name = name
             abandoned = self._abandoned

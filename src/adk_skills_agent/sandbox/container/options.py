@@ -19,8 +19,19 @@ NOBODY = 65534
 _SUPERVISOR_PROCESSES = 1
 _SUPERVISOR_MEMORY_BYTES = 32 << 20
 _LEAST_FILES = 64
+_PAGE_BYTES = 4096
 _UNBOUNDED_FILE = -1
 _BOXED = "the container"
+_ENVIRONMENT = {
+    "HOME": "/work",
+    "TMPDIR": "/tmp",  # noqa: S108  # the container's own
+    "LANG": "C.UTF-8",
+    "PYTHONUTF8": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+"""What code of a session sees; a command gets an environment of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +130,7 @@ class Plan:
             "tty": False,
             "working_dir": "/work",
             "hostname": "sandbox",
-            "environment": {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"},
+            "environment": dict(_ENVIRONMENT),
             "labels": dict(labels),
             # Podman ignores network_disabled. "none" has a loopback interface of its own, and nothing else.
             "network_mode": options.network if policy.network.mode == "host" else "none",
@@ -150,6 +161,9 @@ class Plan:
             made["security_opt"] = security
         if options.private_ipc:
             made["ipc_mode"] = "private"
+            most = policy.memory_bytes if policy.shm_bytes is None else policy.shm_bytes
+            if most is not None:  # of System V; its pages are counted as the container's memory when they are used
+                made["sysctls"] = {"kernel.shmmax": str(most), "kernel.shmall": str(most // _PAGE_BYTES)}
         if not options.keep_logs:
             made["log_config"] = {"Type": "none"}
         if options.cpus is not None:

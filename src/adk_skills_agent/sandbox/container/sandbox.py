@@ -163,6 +163,7 @@ class ContainerSandbox(Sandbox):
             SandboxError: See :meth:`run`.
         """
         ready = await self._prepared()
+        self._removals.begin_of_closed_loops()
         try:
             plan = await uninterrupted(submit(lambda: self._plan(ready, policy, mounts)))
             isolation = self._report(ready.engine.info, plan)
@@ -228,6 +229,7 @@ class ContainerSandbox(Sandbox):
             SandboxError: The engine or the image cannot be used.
         """
         await self._pool.close()
+        self._removals.begin_of_closed_loops()
         with self._lock:
             ready, self._ready = self._ready, None
         left = dict(self._removals.failed)
@@ -246,6 +248,7 @@ class ContainerSandbox(Sandbox):
             CleanupFailed: Something is left behind; says what and why.
         """
         await self._pool.close()
+        self._removals.begin_of_closed_loops()
         await self._removals.wait(_CLOSE_SECONDS)
         with self._lock:
             ready, self._ready = self._ready, None

@@ -1,0 +1,128 @@
+"""Connections to an engine: whole in both directions, cancelled without loss, closed with or without their loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.container.attach import attach
+from adk_skills_agent.sandbox.container.wire import open_wire
+
+Serve = Callable[[Callable[[socket.socket], None]], str]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """An engine of one connection, which a function of the test plays."""
+    threads = []
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(tmp_path / "s"))
+    listening.listen()
+
+    def start(play: Callable[[socket.socket], None]) -> str:
+        def once() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                play(connection)
+
+        threads.append(threading.Thread(target=once))
+        threads[-1].start()
+        return f"unix://{tmp_path / 's'}"
+
+    yield start
+    for thread in threads:
+        thread.join(20)
+    listening.close()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def echo(connection: socket.socket) -> None:
+    while data := connection.recv(1 << 16):
+        connection.sendall(data)
+
+
+async def test_much_goes_through_whole_while_the_other_side_is_slow(serve: Serve) -> None:
+    data = os.urandom(4 << 20)
+    wire = await open_wire(serve(echo))
+    sending = asyncio.create_task(wire.send(data))
+    got = bytearray()
+    while len(got) < len(data):
+        got += await wire.receive()
+    await sending
+    assert bytes(got) == data
+    wire.close()
+    assert await wire.receive() == b""
+
+
+async def test_a_cancelled_receive_and_a_cancelled_send_lose_nothing(serve: Serve) -> None:
+    data = os.urandom(4 << 20)
+    wire = await open_wire(serve(echo))
+    receiving = asyncio.create_task(wire.receive())
+    sending = asyncio.create_task(wire.send(data))
+    await asyncio.sleep(0)
+    receiving.cancel()
+    sending.cancel()
+    await asyncio.wait([receiving, sending])
+    got = bytearray(receiving.result() if not receiving.cancelled() else b"")
+    while len(got) < len(data):
+        got += await wire.receive()
+    assert bytes(got) == data
+    wire.close()
+
+
+async def test_closing_wakes_who_waits_and_may_happen_twice_and_in_another_thread(serve: Serve) -> None:
+    wire = await open_wire(serve(echo))
+    receiving = asyncio.create_task(wire.receive())
+    await asyncio.sleep(0.01)
+    assert not wire.ended
+    await asyncio.to_thread(wire.close)
+    async with asyncio.timeout(10):
+        assert await receiving == b""
+    wire.close()
+    assert wire.ended
+
+
+def test_a_connection_whose_loop_was_thrown_away_is_closed_without_a_warning(serve: Serve) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    loop = asyncio.new_event_loop()
+    wire = loop.run_until_complete(open_wire(serve(echo)))
+    waiting = loop.create_task(wire.receive())
+    loop.run_until_complete(asyncio.sleep(0.01))
+    waiting._log_destroy_pending = False
+    loop.close()
+    wire.close()
+    del wire, waiting, loop
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the other side's, until its thread has ended
+
+
+async def test_an_engine_that_refuses_to_attach_is_quoted(serve: Serve) -> None:
+    def refuse(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b'HTTP/1.1 409 Conflict\r\nContent-Type: application/json\r\n\r\n{"message":"not running"}')
+
+    with pytest.raises(SandboxError, match="not running"):
+        await attach(serve(refuse), "abc", "Docker")
+
+
+async def test_what_comes_right_behind_the_consent_is_the_first_of_the_stream(serve: Serve) -> None:
+    def consent(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n\x01\0\0\0\0\0\0\x05hel")
+        connection.sendall(b"lo\x02\0\0\0\0\0\0\x02no")
+
+    stream = await attach(serve(consent), "abc", "Docker")
+    got: dict[int, bytes] = {}
+    while (piece := await stream.receive()) is not None:
+        got[piece[0]] = got.get(piece[0], b"") + piece[1]
+    assert got == {1: b"hello", 2: b"no"}
+    assert stream.ended
+    stream.close()
