@@ -84,6 +84,18 @@ def test_links_inside_are_listed_and_links_that_leave_are_refused_l11(make_skill
     }
 
 
+def test_what_somebody_must_not_see_is_not_listed_be_it_a_folder_a_file_or_a_link(make_skill: MakeSkill) -> None:
+    folder = make_skill("demo")
+    for name in ("evals/a.json", "evals.json", "evals.json.md", "docs/evals.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "shown.json").symlink_to("evals.json")
+    (folder / "hidden.md").symlink_to("docs/evals.json")
+    skill = skill_in(folder).excluding(("evals", "evals.json", "hidden.md"))
+    assert paths(skill) == ["docs/evals.json", "evals.json.md"]
+    assert list(skill.file_diagnostics()) == []
+
+
 def test_special_files_and_version_control_are_reported_not_listed_l12(make_skill: MakeSkill) -> None:
     folder = make_skill("one", files={".git/config": "[token]", "node_modules/x/index.js": "", "ok.md": ""})
     os.mkfifo(folder / "pipe")

@@ -115,6 +115,15 @@ def test_fail_under_decides_between_0_and_1(project: Path, run: Run) -> None:
     run(*arguments, "--out", "b", "--fail-under", 0.6)
 
 
+def test_results_that_cannot_be_written_are_no_verdict_on_the_skill(project: Path, run: Run) -> None:
+    arguments = ("skills/reporter", *SCRIPTED, "--runs", 1, "--filter", "*", "--out", "a")
+    done = run(*arguments, "--workspace", "model.yaml", status=2)
+    assert "The run cannot go on: model.yaml" in done.stderr
+    run(*arguments, "--resume", "--workspace", "w")
+    assert list((project / "w").glob("*/with_skill/run-1/grading.json"))
+    run(*arguments[:-1], "b", "--budget-usd", 0, status=2)
+
+
 def test_a_dry_run_checks_everything_and_writes_nothing(project: Path, run: Run) -> None:
     done = run("skills/reporter", "--dry-run")
     assert "2 cases, arms with_skill, without_skill, 3 runs: 9 trials" in done.stdout

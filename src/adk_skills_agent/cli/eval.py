@@ -154,8 +154,8 @@ def command(
         raise click.exceptions.Exit(1 if prepared.skipped else 0)
     from adk_skills_agent.cli.eval_run import Options, run_eval
 
-    raise click.exceptions.Exit(
-        run_eval(
+    try:
+        code = run_eval(
             prepared,
             Options(
                 model=model_name,
@@ -176,7 +176,13 @@ def command(
                 as_json=as_json,
             ),
         )
-    )
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # exit code 1 would say that the skill is not good enough
+        where = f" {safe(str(error.filename))}:" if error.filename else ""
+        kept = f"The results so far are in {safe(str(out))}; --resume continues."
+        raise ConfigError(f"The run cannot go on:{where} {error.strerror or error}. {kept}") from error
+    raise click.exceptions.Exit(code)
 
 
 def _folder(folder: Path) -> Path:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +35,8 @@ class RowFile:
         except OSError as error:
             raise ConfigError(f"Results cannot be written to {folder}: {error.strerror or error}.") from error
         try:
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):  # a pipe would be waited for
+                raise ConfigError(f"Results cannot be written to {self.path}: it is no file.")
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

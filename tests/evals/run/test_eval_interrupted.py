@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -100,6 +101,10 @@ def test_a_folder_that_is_none_and_rows_that_are_none_are_said(tmp_path: Path) -
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match="Results cannot be written to"):
         Ledger(tmp_path / "file")
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe/trials.jsonl")
+    with pytest.raises(ConfigError, match="it is no file"):
+        Ledger(tmp_path / "pipe", resume=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out/trials.jsonl").write_text(json.dumps({"schema": 99}) + "\n")
     with (

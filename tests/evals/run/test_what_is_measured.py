@@ -20,6 +20,7 @@ from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Rule, R
 from evals.eval_folders import judge_model, make_skill
 from evals.run.running import LOADS_AND_REPORTS, a_plan, carry_out
 
+NAMES = ("a b", "a-b", "A-b", "plain", "../../x", "x" * 300)
 FOR_ALL = "skill: reporter\ncriteria: {%s}\ncases:\n"
 
 
@@ -99,9 +100,8 @@ async def test_an_agent_that_is_stopped_has_missed_the_outcome_also_when_the_jud
 
 
 async def test_results_with_names_alike_do_not_fall_together_in_the_workspace(tmp_path: Path) -> None:
-    long = "x" * 300
     cases = "skill: reporter\ncases:\n" + "".join(
-        f"  - {{id: {name!r}, prompt: Hi., answer_contains: [help]}}\n" for name in ("a b", "a-b", "A-b", "plain", long)
+        f"  - {{id: {name!r}, prompt: Hi., answer_contains: [help]}}\n" for name in NAMES
     )
     prepared = a_plan(tmp_path, cases, runs=1)
     with GeminiServer(RuleModel([], otherwise=say("No help."))) as server:
@@ -115,7 +115,7 @@ async def test_results_with_names_alike_do_not_fall_together_in_the_workspace(tm
     (tmp_path / "out" / NAME).write_text("".join(json.dumps(row) + "\n" for row in rows))
     place = tmp_path / "workspace"
     assert write_workspace(tmp_path / "out", place) == write_workspace(tmp_path / "out", place) == len(rows)
-    assert len(list(place.glob("*/*/run-1/grading.json"))) == len(rows) == 10
+    assert len(list(place.glob("*/*/run-1/grading.json"))) == len(rows) == 12
     for outputs in place.glob("*/*/run-1/outputs"):
         texts = {file.name: file.read_text() for file in outputs.iterdir()}
         assert texts.pop("answer.md") == "No help.?"

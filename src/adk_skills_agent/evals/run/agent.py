@@ -43,7 +43,9 @@ class Agents:
     _toolsets: dict[tuple[str, tuple[str, ...]], tuple[SkillToolset, Activations]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for agent in _below(self.base) if self.base is not None else ():
+        if self.base is None:
+            return
+        for agent in _below(self.base):
             if _skill_toolsets(agent):
                 raise ConfigError(
                     f"Agent {agent.name!r}, below {self.base.name!r}, brings skills that no arm can take away. "

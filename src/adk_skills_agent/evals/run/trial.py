@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
         raise
     except Exception as failure:
         raise ConfigError(f"The agent cannot be made: {sentence_of(failure)}") from failure
-    session = f"{trial.run}-{trial.arm.name}-{trial.case.id}"
+    # Names are the user's, and google-adk takes no session whose id reads like a path.
+    session = hashlib.sha256("\0".join(map(str, trial.key)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
     went = await converse(trial.case, agent, activations, session, settings.timeout)
     error = {"kind": went.error[0], "message": went.error[1]} if went.error else None
     given, waited = await _graded(trial, went.trace, error, settings)
