@@ -156,10 +156,14 @@ open(os.environ["TMPDIR"] + "/left.txt", "w").write("x")
 daemon = subprocess.Popen(["sh", "-c", "sleep 60"], start_new_session=True)
 os.kill(daemon.pid, 0)
 """
+    look = "import os\nos.listdir(), os.listdir(os.environ['TMPDIR'])"
+    fresh = await kept.run(look)  # where this Python is below /tmp, so is the way to it
+    assert fresh.stdout.startswith(b"([], [")
     assert (await kept.run(tampering)).status == "ok"
+    assert (await kept.run(look)).stdout.count(b"left.txt") == 2
     await kept.sessions.reset_state("a")
-    after = await kept.run("import os\nos.listdir(), os.listdir(os.environ['TMPDIR'])")
-    assert (after.stdout, after.session_reset) == (b"([], [])\n", True)
+    after = await kept.run(look)
+    assert (after.stdout, after.session_reset) == (fresh.stdout, True)
 
 
 async def test_a_failed_execution_changes_no_name_no_variable_and_no_folder(kept: Kept) -> None:
