@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from adk_skills_agent.cli.output import safe
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.whole_file import write_whole
 
 
 def check_output_folder(folder: Path) -> None:
@@ -46,24 +46,9 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.parent.resolve() != folder.resolve() / Path(name).parent:
                 raise OSError(0, f"a link leads out of {folder}")
-            _write(target, content)
+            write_whole(target, content)
         except OSError as error:
             print(f"adk-skills: not written: {safe(str(target))}: {safe(error.strerror or '')}", file=sys.stderr)
         else:
             written.append(str(target))
     return written
-
-
-def _write(target: Path, content: bytes) -> None:
-    # mkstemp makes a new file of a random name, so nobody can have put a link in its place.
-    descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(aside).chmod(0o666 & ~umask)
-        Path(aside).replace(target)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise

@@ -13,7 +13,8 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         OSError: The disk did not take it; what was there stays.
     """
-    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    # A new file of a random name: nobody can have put a link in its place, and no name is too long for it.
+    descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -29,9 +29,9 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
 )
 from adk_skills_agent.sandbox.local import workers
-from adk_skills_agent.sandbox.local.command import encode, spelling
+from adk_skills_agent.sandbox.local.command import check_argv, encode, spelling
 from adk_skills_agent.sandbox.local.environment import build_environment
-from adk_skills_agent.sandbox.local.output import Capture, SpillFile, check_spill_folder
+from adk_skills_agent.sandbox.local.output import open_captures
 from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
 from adk_skills_agent.sandbox.local.step import Step
 from adk_skills_agent.sandbox.local.supervision import Stream
@@ -120,7 +120,7 @@ async def _run(
     run_id = os.urandom(8).hex()
     command = _command(request, policy, layout, run_id)
     shown = spelling(request.argv[0], request.argv[0]) if request.argv[0] == sys.executable else request.argv[0]
-    captures = _captures(request, policy, run_id)
+    captures = open_captures(request.spill_dir, policy, run_id)
     made: list[BoxFolder] = []
     answer = None
     thrown_away = False
@@ -185,12 +185,7 @@ def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: BoxLayout
         ValueError: An argument or the folder cannot be expressed.
     """
     argv = request.argv
-    if not argv or not all(isinstance(part, str) for part in argv):
-        raise ValueError("argv must be at least one string: the command and its arguments.")
-    for position, part in enumerate(argv):
-        if "\0" in part:
-            raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
-        encode(part)
+    check_argv(argv)
     if not argv[0]:
         raise ValueError("argv[0] is empty: there is no command.")
     view = layout.view(request.mounts)
@@ -286,18 +281,6 @@ def _longest(policy: SandboxPolicy, patience: float) -> float | None:
     volume = sum(most or 0 for most in (policy.workspace_bytes, policy.max_total_file_bytes, policy.output_flood_bytes))
     own = policy.wall_seconds + policy.term_grace_seconds + policy.drain_seconds
     return own + _ENVELOPE_SECONDS + volume / _BYTES_A_SECOND + patience
-
-
-def _captures(request: ExecutionRequest, policy: SandboxPolicy, run_id: str) -> tuple[Capture, Capture]:
-    folder = request.spill_dir
-    if folder is None:
-        return Capture(policy.output_bytes), Capture(policy.output_bytes)
-    check_spill_folder(folder)
-    out, err = (
-        Capture(policy.output_bytes, SpillFile(folder, f"{run_id}.{name}.txt", policy.output_flood_bytes))
-        for name in ("stdout", "stderr")
-    )
-    return out, err
 
 
 async def _work(work: Callable[[], _Result]) -> _Result:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, IsolationReport, OutputFile, Status
 from adk_skills_agent.sandbox.local.mime_types import mime_type
-from adk_skills_agent.sandbox.local.output import Capture, SpillFile, check_spill_folder
+from adk_skills_agent.sandbox.local.output import open_captures
 from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
 from adk_skills_agent.sandbox.local.output_names import distinct, readable, safe_name
 from adk_skills_agent.sandbox.local.supervision import Stream
@@ -55,7 +54,7 @@ class Exchange:
         self._late = late
         run = ExecutionRequest(("code",), policy, env=request.env, redact=request.redact)
         self._secrets = secrets_of_run(run, policy)
-        captures = _captures(request.spill_dir, policy.output_bytes, policy.output_flood_bytes)
+        captures = open_captures(request.spill_dir, policy, os.urandom(8).hex())
         self._streams = tuple(
             Stream(name, -1, capture, OutputFilter(self._view, self._secrets), request.on_output, policy.output_bytes)
             for name, capture in zip(("stdout", "stderr"), captures, strict=True)
@@ -269,15 +268,6 @@ class Exchange:
             return "more than the limits of output files"
         self._sent[path] = content  # whatever its name: a hard link to it may have a better one
         return "its path is too long" if safe_name(path) is None else None
-
-
-def _captures(folder: Path | None, most: int, flood: int | None) -> tuple[Capture, Capture]:
-    if folder is None:
-        return Capture(most), Capture(most)
-    check_spill_folder(folder)
-    name = os.urandom(8).hex()
-    out, err = (Capture(most, SpillFile(folder, f"{name}.{stream}.txt", flood)) for stream in ("stdout", "stderr"))
-    return out, err
 
 
 def _number(value: object) -> float | None:

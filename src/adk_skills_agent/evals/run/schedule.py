@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.evals.in_parallel import in_parallel
 from adk_skills_agent.evals.run.ledger import Ledger
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.result import TrialResult, result_of
@@ -119,18 +119,9 @@ async def run_trials(
                 ended.notify_all()
 
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(max(parallel, 1), max(len(waiting), 1))):
-                group.create_task(work())
+        await in_parallel(parallel, len(waiting), work)
     except asyncio.CancelledError:
         state.stopped = Stopped.INTERRUPTED
-        raise
-    except ExceptionGroup as errors:
-        first: BaseException = errors
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        if isinstance(first, SkillsError | OSError):
-            raise first from None  # one worker's sentence, not the tree of all
         raise
     return state
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.evals.in_parallel import in_parallel
 from adk_skills_agent.evals.row_file import RowFile
 from adk_skills_agent.evals.skillsbench.box import BuildError
 from adk_skills_agent.evals.skillsbench.images import Images
@@ -64,18 +64,9 @@ async def run_bench(
             on_result(state, result, row)
 
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(max(parallel, 1), max(len(waiting), 1))):
-                group.create_task(work())
+        await in_parallel(parallel, len(waiting), work)
     except asyncio.CancelledError:
         state.stopped = INTERRUPTED
-        raise
-    except ExceptionGroup as errors:
-        first: BaseException = errors
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        if isinstance(first, SkillsError | OSError):
-            raise first from None  # one worker's sentence, not the tree of all
         raise
 
 
@@ -106,6 +97,4 @@ async def build_all(
             else:
                 on_build(task, with_skills, None)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(max(parallel, 1), max(len(waiting), 1))):
-            group.create_task(work())
+    await in_parallel(parallel, len(waiting), work)

@@ -78,6 +78,20 @@ def encode(text: str) -> bytes:
         raise ValueError(f"{shown!r} is no valid text: it contains a lone surrogate.") from None
 
 
+def check_argv(argv: tuple[str, ...]) -> None:
+    """Refuse what no process can be given as its arguments.
+
+    Raises:
+        ValueError: There is none, one is no text, or has a NUL byte or a lone surrogate; says which.
+    """
+    if not argv or not all(isinstance(part, str) for part in argv):
+        raise ValueError("argv must be at least one string: the command and its arguments.")
+    for position, part in enumerate(argv):
+        if "\0" in part:
+            raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
+        encode(part)
+
+
 def _is_hosts(requested: str, on_host: str) -> bool:
     return requested.startswith("/") and requested == on_host
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
+from adk_skills_agent.sandbox.local.command import check_argv, encode, find_command, spelling
 from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.run import TMP_DIR
 from adk_skills_agent.sandbox.local.view import PathView
@@ -88,12 +88,7 @@ def inner_command(request: ExecutionRequest, policy: SandboxPolicy, path: str) -
         ValueError: It cannot be expressed.
     """
     argv = request.argv
-    if not argv or not all(isinstance(part, str) for part in argv):
-        raise ValueError("argv must be at least one string: the command and its arguments.")
-    for position, part in enumerate(argv):
-        if "\0" in part:
-            raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
-        encode(part)
+    check_argv(argv)
     if "\0" in str(request.cwd):
         raise ValueError(f"cwd {str(request.cwd)!r} contains a NUL byte; no folder can be called so.")
     places = view_of((*mounted(request), (WORK_DIR, "/"), (TMP_DIR, "/")))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.contract import SandboxPolicy
 
 _HEAD_SHARE = (3, 4)
 
@@ -142,3 +146,24 @@ def check_spill_folder(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise SandboxError("spill_dir is not a folder.")
+
+
+def open_captures(folder: Path | None, policy: SandboxPolicy, name: str) -> tuple[Capture, Capture]:
+    """What takes in a run's standard output and error output.
+
+    Args:
+        folder: Where the full text goes when it is longer than what is held; None for nowhere.
+        policy: Its limits of output, in bytes.
+        name: What the names of the files for the full text begin with.
+
+    Raises:
+        SandboxError: The folder for their full text cannot be used.
+    """
+    if folder is None:
+        return Capture(policy.output_bytes), Capture(policy.output_bytes)
+    check_spill_folder(folder)
+    out, err = (
+        Capture(policy.output_bytes, SpillFile(folder, f"{name}.{stream}.txt", policy.output_flood_bytes))
+        for stream in ("stdout", "stderr")
+    )
+    return out, err

@@ -9,7 +9,7 @@ import time
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.at_once import TakesTimeError, remember, was_quick
 from adk_skills_agent.sandbox.local.levels import Level, LevelRun
-from adk_skills_agent.sandbox.local.output import Capture, SpillFile, check_spill_folder
+from adk_skills_agent.sandbox.local.output import Capture, open_captures
 from adk_skills_agent.sandbox.local.slots import slot_pool
 from adk_skills_agent.sandbox.local.staging import Staged, stage
 
@@ -70,7 +70,7 @@ class Preparation:
             remember(self._asked, time.monotonic() - began)
             self.request, self.notes = staged.request, staged.notes
             self.run = run = self._level.new_run(self.request, self._policy)
-            self.captures = _captures(self.request, self._policy, run.run_id)
+            self.captures = open_captures(self.request.spill_dir, self._policy, run.run_id)
             for capture in self.captures:
                 undo.callback(capture.discard)
             with self._lock:
@@ -97,15 +97,3 @@ class Preparation:
         staged, self._staged = self._staged, None
         if staged is not None:
             staged.release()
-
-
-def _captures(request: ExecutionRequest, policy: SandboxPolicy, run_id: str) -> tuple[Capture, Capture]:
-    folder = request.spill_dir
-    if folder is None:
-        return Capture(policy.output_bytes), Capture(policy.output_bytes)
-    check_spill_folder(folder)
-    out, err = (
-        Capture(policy.output_bytes, SpillFile(folder, f"{run_id}.{name}.txt", policy.output_flood_bytes))
-        for name in ("stdout", "stderr")
-    )
-    return out, err

@@ -18,7 +18,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.collection import collect
-from adk_skills_agent.sandbox.local.command import encode, find_command, spelling
+from adk_skills_agent.sandbox.local.command import check_argv, encode, find_command, spelling
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exit_watch import has_ended, nobody_writes, wait_until_ended
 from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
@@ -221,11 +221,7 @@ class LocalRun:
     def _command(self, path: str, cwd: bytes) -> list[str]:
         """The command and its arguments in the host's view."""
         argv = self._request.argv
-        if not argv or not all(isinstance(part, str) for part in argv):
-            raise ValueError("argv must be at least one string: the command and its arguments.")
-        for position, part in enumerate(argv):
-            if "\0" in part:
-                raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
+        check_argv(argv)
         # The host's interpreter is meant literally, also when it happens to be under a folder called /work.
         literal = argv[0] in {self._policy.python, sys.executable}
         name = argv[0] if literal else self.view.argument(argv[0])
