@@ -8,6 +8,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import errno
 import os
+import time
 from typing import Any, NoReturn
 
 from adk_skills_agent.sandbox.box_watch import first_to_end
@@ -23,6 +24,8 @@ _INSTRUCTION_BYTES = 8
 _OUT_OF_THE_WAY = 60  # descriptors from here on
 _MOST_DESCRIPTORS = 4096
 _NOT_STARTED = 127
+_LOOK_SECONDS = 0.005
+_END_SECONDS = 5.0
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
 
@@ -243,6 +246,55 @@ def kill_all() -> None:
         os.kill(-1, _signal.SIGKILL)
     except OSError:
         pass
+
+
+def end_orphans(spared: int | None, gone_within: float) -> int:
+    """End what commands left running and this process has inherited, where other processes have to be left alone.
+
+    Args:
+        spared: The kernel's process id, if there is one.
+        gone_within: Seconds; what ends in them by itself is not counted.
+
+    Returns:
+        How many had to be killed.
+    """
+    until = time.monotonic() + gone_within
+    while (found := _children(spared)) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    killed = set()  # type: set[int]
+    until = time.monotonic() + _END_SECONDS
+    while found and time.monotonic() < until:
+        killed.update(found)
+        for pid in found:
+            try:
+                os.kill(pid, _signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except OSError:
+                pass
+        found = _children(spared)  # theirs are ours now
+    return len(killed)
+
+
+def _children(spared: int | None) -> list[int]:
+    """Children of this process; those that have ended are reaped."""
+    found, own = [], os.getpid()
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b") ")[2].split()[:2]
+            if int(parent) != own or int(name) == spared:
+                continue
+            if state in b"ZX":
+                os.waitpid(int(name), os.WNOHANG)
+            else:
+                found.append(int(name))
+        except (OSError, ValueError):
+            continue  # ended meanwhile
+    return found
 
 
 def limit(limits: dict[str, int]) -> None:

@@ -21,6 +21,7 @@ from adk_skills_agent.sandbox.box_execution import Running
 from adk_skills_agent.sandbox.box_files import Workspace
 from adk_skills_agent.sandbox.box_kernel import KernelLink
 from adk_skills_agent.sandbox.box_process import (
+    end_orphans,
     ending,
     guard,
     kill_all,
@@ -36,6 +37,8 @@ _CHUNK = 1 << 18
 _DRAIN_SECONDS = 0.5
 _GONE_SECONDS = 0.05  # a process that has closed its pipes may take so long to be gone
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
+_END_SECONDS = 1.0  # what was killed and is still there then hangs in the kernel; it runs no more code
+_PAUSE_SECONDS = 0.001
 _LINK_CLOSED = "the code closed descriptors of its own process, put another program in it, or broke its Python"
 _WRONG = 2  # exit code: the host does not speak our protocol
 
@@ -94,18 +97,20 @@ class Supervisor:
 
     def _timeout(self) -> float | None:
         run = self._running
-        if run is None:
-            return None
-        times = [when for when in (run.deadline, run.kill_at, run.drain_until) if when is not None]
-        if self._watch.inodes or self._alone:
-            times.append(time.monotonic() + INTERVAL_SECONDS)
+        times = [when for when in (self._outgoing.due,) if when is not None]
+        if run is not None:
+            times += [when for when in (run.deadline, run.kill_at, run.drain_until) if when is not None]
+            if self._watch.inodes or self._alone:
+                times.append(time.monotonic() + INTERVAL_SECONDS)
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
 
     def _look_at_clock(self) -> None:
         run = self._running
+        now = time.monotonic()
+        if self._outgoing.due is not None and now >= self._outgoing.due and not self._outgoing.flush():
+            self._end(0)
         if run is None:
             return
-        now = time.monotonic()
         full = self._watch.overfull()
         if full is not None and "disk" not in run.done:
             run.done["disk"] = full
@@ -182,6 +187,8 @@ class Supervisor:
         elif kind == "ping":
             self._send({"t": "pong", "n": frames.number(frame, "n")})
         elif kind == "close":
+            if not self._batch:
+                self._say_goodbye()
             self._leave()
         else:
             raise frames.FrameError(f"There is no frame of kind {kind!r}.")
@@ -279,7 +286,8 @@ class Supervisor:
 
     def _pass_on(self, number: int, stream: int, data: bytes, late: bool) -> None:
         frame = {"t": "out", "id": number, "s": stream, "b64": frames.base64(data)}
-        self._send({**frame, "late": True} if late else frame)
+        if not self._outgoing.send({**frame, "late": True} if late else frame, soon=True):
+            self._end(0)
 
     def _hear_kernel(self) -> None:
         kernel, run = self._kernel, self._running
@@ -357,14 +365,22 @@ class Supervisor:
         self._pipes.forget_oldest()
         if not run.is_code and self._alone:
             run.done["killed"] = others(_GONE_SECONDS if run.lost is None else 0) - (self._kernel is not None)
-            kill_all()
+            self._end_others()
+        elif not run.is_code and self._batch:
+            spared = None if self._kernel is None else self._kernel.pid
+            run.done["killed"] = end_orphans(spared, _GONE_SECONDS if run.lost is None else 0)
         if self._watch.ran_out_of_memory():
             run.done["oom"] = True
+        # Files come fast: a command may have run into the file system's own bound between two looks.
+        full = self._watch.overfull(at_once=True) if run.done.get("exit") != 0 else None
+        if full is not None:
+            run.done.setdefault("disk", full)
         used = self._watch.cpu_ms() if self._alone and not run.is_code else None
         if used is not None:
             run.done["cpu_ms"] = used
         if run.files is not None:
             run.done["unlisted"] = self._workspace.tell_changes(run.id, run.files, self._send)
+            run.done["cut"] = self._workspace.cut_at
         milliseconds = (time.monotonic() - run.began) * 1000
         self._send({"t": "done", "id": run.id, "ms": round(milliseconds, 3), "lost": run.lost, **run.done})
         self._leave_when_told()
@@ -379,6 +395,29 @@ class Supervisor:
         if not self._batch or self._running is None:
             self._end(0)
         ignore(self._poll, self._reading)
+
+    def _say_goodbye(self) -> None:
+        """The host may let go of this box at once: there is nobody left in it but this process."""
+        if self._alone:
+            self._end_others()
+        self._outgoing.send({"t": "bye"})
+        self._outgoing.flush_all()
+
+    def _end_others(self) -> None:
+        """Kill everything else in the box, and wait until it has ended: nobody writes any more."""
+        until = time.monotonic() + _END_SECONDS
+        while True:
+            kill_all()
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                if time.monotonic() > until:
+                    return
+                time.sleep(_PAUSE_SECONDS)
+            elif self._kernel is not None and pid == self._kernel.pid:
+                self._kernel_ended(status)
 
     def _leave_when_told(self) -> None:
         if self._ending:

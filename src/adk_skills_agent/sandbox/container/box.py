@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 READY_SECONDS = 30.0
 """How long a container that was started may take until our program in it answers."""
 _LEAVE_SECONDS = 1.0
+_BYE = frames.encode({"t": "bye"})
 _END_SECONDS = 5
 _LOOK_SECONDS = 0.01
 _REMOVE_SECONDS = 30.0
@@ -218,12 +219,15 @@ class ContainerBox:
         self.kill()
 
     async def _leaves(self) -> bool:
-        """Ask the program to end; whether it has."""
+        """Ask the program to end everything and itself; whether nothing else is left in the box."""
+        said = b""
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self.send(frames.encode({"t": "close"}))
-                while await self.receive():
-                    pass
+                # The engine tells the end of a container some time after it; the program tells it at once. No other
+                # frame can end like that, whatever came before it and however little of it was read.
+                while not said.endswith(_BYE) and (data := await self.receive()):
+                    said = (said + data)[-len(_BYE) :]
         except (TimeoutError, EngineUnavailable):
             return False
         return True
