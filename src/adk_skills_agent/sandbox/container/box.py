@@ -20,7 +20,7 @@ from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.box_program import program_text
 from adk_skills_agent.sandbox.container.attach import STDERR, AttachStream, attach
 from adk_skills_agent.sandbox.container.engine import Engine, submit, submit_and_forget
-from adk_skills_agent.sandbox.container.engine_errors import is_gone
+from adk_skills_agent.sandbox.container.engine_errors import is_going, is_gone
 from adk_skills_agent.sandbox.container.options import Plan
 from adk_skills_agent.sandbox.contract import IsolationReport, Status
 from adk_skills_agent.sandbox.session_channel import BoxEnd
@@ -35,6 +35,8 @@ _END_SECONDS = 5
 _LOOK_SECONDS = 0.01
 _REMOVE_SECONDS = 30.0
 _STDERR_BYTES = 4000
+_GOING_SECONDS = 0.02
+_EVENT_SECONDS = 1
 _REMOVE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _NO_PYTHON = ("executable file not found", "no such file or directory", "executable file `", "not found in $path")
 _OLD_PYTHON = ("SyntaxError", "ImportError", "ModuleNotFoundError", "unknown option", "AttributeError")
@@ -89,7 +91,9 @@ class Removals:
 
     def _remove(self, engine: Engine, container: str) -> None:
         problem: str | None = None
-        for pause in (*_REMOVE_PAUSES, None):
+        until = time.monotonic() + _REMOVE_SECONDS
+        pauses = iter(_REMOVE_PAUSES)
+        while True:
             try:
                 engine.ask_now(
                     lambda client: client.api.remove_container(container, force=True, v=True), "remove a container"
@@ -103,11 +107,19 @@ class Removals:
                 if is_gone(error):
                     problem = None
                     break
-                problem = error.message  # Podman refuses while the container is just ending
+                problem = error.message
+                if is_going(error):  # the engine is at it, since its program has ended
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(_GOING_SECONDS)
+                    continue
+                # Podman refuses while the container is just ending
             except Exception as error:  # noqa: BLE001  # in a thread nobody looks at
                 problem = f"an unexpected {type(error).__name__}"
-            if pause is not None:
-                time.sleep(pause)
+            pause = next(pauses, None)
+            if pause is None:
+                break
+            time.sleep(pause)
         self._end(container, problem)
 
     def _end(self, container: str, problem: str | None) -> None:
@@ -244,17 +256,25 @@ class ContainerBox:
         return (f"Cleanup failed: container {self.name[:12]} may still be running ({problem}).",)
 
     async def _how_it_ended(self) -> Status | None:
+        look = self._memory_in_state if self._engine.info.is_podman else self._memory_in_events
         try:
-            state = await self._engine.ask(self._state_at_its_end, "look at a container", seconds=2 * _END_SECONDS)
+            lost = await self._engine.ask(look, "look at a container", seconds=2 * _END_SECONDS)
         except SandboxError:
             return None  # the engine is gone, and says nothing about it
-        return Status.OUT_OF_MEMORY if state.get("OOMKilled") else None
+        return Status.OUT_OF_MEMORY if lost else None
 
-    def _state_at_its_end(self, client: Any) -> dict[str, Any]:
+    def _memory_in_state(self, client: Any) -> bool:
         # Its stream ends a moment before the engine notes how.
         client.api.wait(self.name, timeout=_END_SECONDS)
-        state: dict[str, Any] = client.api.inspect_container(self.name)["State"]
-        return state
+        return bool(client.api.inspect_container(self.name)["State"].get("OOMKilled"))
+
+    def _memory_in_events(self, client: Any) -> bool:
+        # It removes itself, so there may be no state any more. What is just happening comes within a second.
+        until = int(time.time()) + 1 + _EVENT_SECONDS
+        wanted = {"container": [self.name], "event": ["oom"]}
+        events = client.api.events(since=1, until=until, filters=wanted, decode=True)
+        with contextlib.closing(events):
+            return any(True for _ in events)
 
     async def hello(self, plan: Plan) -> None:
         """Wait until the program in it answers.
@@ -318,10 +338,17 @@ async def start_box(
         SandboxError: The engine refuses, or nothing in the container answers.
     """
     creation = _Creation(engine, plan.settings(engine.info, program_text(), labels), removals)
+    stream = None
     try:
         name = await asyncio.shield(submit(creation.make))
-        stream = await attach(engine.url, name, engine.info.title)
+        if not engine.info.is_podman:  # which lets nobody attach before; elsewhere nothing that it says is lost
+            stream = await attach(engine.url, name, engine.info.title)
+        await asyncio.shield(submit(creation.start))
+        if stream is None:
+            stream = await attach(engine.url, name, engine.info.title)
     except BaseException as error:
+        if stream is not None:
+            stream.close()
         creation.abandon()
         if isinstance(error, SandboxError) and any(word in error.message.lower() for word in _NO_PYTHON):
             raise _no_python(plan, error) from error
@@ -349,13 +376,13 @@ class _Creation:
         removals.expect(self)
 
     def make(self) -> str:
-        """Create and start it. Blocking.
+        """Create it; its name. Blocking.
 
         Raises:
             SandboxError: See :meth:`Engine.ask`.
         """
         try:
-            return self._engine.ask_now(self._make, "start a container")
+            return self._engine.ask_now(self._make, "make a container")
         finally:
             self._removals.settle(self)
 
@@ -371,9 +398,18 @@ class _Creation:
             abandoned = self._abandoned
         if abandoned:
             self._removals.begin(self._engine, name)
-        else:
-            client.api.start(name)
         return name
+
+    def start(self) -> None:
+        """Let its program begin. Blocking.
+
+        Raises:
+            SandboxError: See :meth:`Engine.ask`.
+        """
+        with self._lock:
+            name, abandoned = self._name, self._abandoned
+        if name is not None and not abandoned:
+            self._engine.ask_now(lambda client: client.api.start(name), "start a container")
 
     def abandon(self) -> None:
         """Remove it, now or when it is there; from any thread, also without a loop."""

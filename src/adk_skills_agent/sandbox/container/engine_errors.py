@@ -28,8 +28,9 @@ def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> 
         why: What to say when no place was tried.
     """
     if not reasons:
-        there = [name for name in ("podman", "docker", "dockerd") if shutil.which(name)]
-        advice = f"{' and '.join(there)} is installed but not running. {_START}" if there else _INSTALL
+        there = [name for name, program in (("Podman", "podman"), ("Docker", "dockerd")) if shutil.which(program)]
+        verb = "are" if len(there) > 1 else "is"
+        advice = f"{' and '.join(there)} {verb} installed but not running. {_START}" if there else _INSTALL
         return EngineUnavailable(f"There is no container engine here: {why}. {advice}", (why,))
     said = tuple(f"{url}: {_clause(error)}" for url, error in reasons)
     return EngineUnavailable(f"No container engine can be used: {'; '.join(said)}. {_advice(reasons)}", said)
@@ -66,16 +67,23 @@ def translated(error: BaseException, engine: str, doing: str, url: str) -> Skill
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the engine says that there is no such container, or that it ends already: what is to be removed is."""
+    """Whether the engine says that what is to be removed is not there."""
     from docker import errors
 
-    for cause in _causes(error):
-        if isinstance(cause, errors.NotFound):
-            return True
-        if isinstance(cause, errors.APIError):
-            said = _said(cause).lower()
-            return any(text in said for text in ("already in progress", "no such container"))
-    return False
+    return any(
+        isinstance(cause, errors.NotFound)
+        or (isinstance(cause, errors.APIError) and "no such container" in _said(cause).lower())
+        for cause in _causes(error)
+    )
+
+
+def is_going(error: BaseException) -> bool:
+    """Whether the engine says that it is just removing it."""
+    from docker import errors
+
+    return any(
+        isinstance(cause, errors.APIError) and "already in progress" in _said(cause).lower() for cause in _causes(error)
+    )
 
 
 def _said(error: BaseException) -> str:

@@ -120,6 +120,11 @@ class ContainerSandbox(Sandbox):
         """Whether every container that had to be removed was; if not, :meth:`reinitialize` tries again (S0-79)."""
         return not self._removals.failed
 
+    @property
+    def waiting(self) -> int:
+        """Containers that wait, started, for the next runs."""
+        return self._pool.waiting()
+
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`.
 
