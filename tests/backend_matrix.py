@@ -1,17 +1,24 @@
 """What each backend did in the conformance suite, recorded test by test, and the docs' matrix made from it.
 
-A complete run of the suite for a backend with ``ADK_SKILLS_WRITE_DOCS=1`` puts what it saw into
-tests/docs/backends.json. tests/docs/test_backend_matrix.py checks that the record is about the
-suite as it is now and that the page says what the record says.
+A run of any part of the suite with ``ADK_SKILLS_WRITE_DOCS=1`` puts the tests of which it ran every case into
+tests/docs/backends.json, beside what other runs have put there: a file at a time, a backend at a time. A record is
+about one set of versions; a run on others begins it anew. tests/docs/test_backend_matrix.py checks that the record is
+about the suite as it is now, and that the page says what the record says.
 """
 
 from __future__ import annotations
 
 import ast
+import datetime
+import fcntl
 import json
 import os
+import re
+import subprocess
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,14 +31,31 @@ BEGIN, END = "<!-- matrix: begin (generated) -->", "<!-- matrix: end -->"
 PROPERTY = "conformance"
 
 GROUPS = {
-    "what a command gets and gives": ("invocation", "supported_profile", "bad_input", "streaming"),
-    "deadlines, output, memory, disk": ("resources", "gigabyte"),
-    "processes end with the run": ("processes", "many_processes", "agent_killed"),
-    "files stay in, files come out": ("conformance_files", "files_protected"),
-    "the machine is out of reach": ("own_world", "kernel_interface"),
-    "many runs, starved agents": ("concurrency", "queue", "leaks", "agent_without_resources"),
+    "in and out": ("invocation", "supported_profile", "bad_input", "streaming"),
+    "limits": ("resources", "gigabyte"),
+    "end of processes": ("processes", "many_processes", "agent_killed"),
+    "files": ("conformance_files", "files_protected"),
+    "machine out of reach": ("own_world", "kernel_interface"),
+    "many runs": ("concurrency", "queue", "leaks", "agent_without_resources"),
 }
 """What a guarantee is called, and the modules of the suite that prove it, by a part of their names."""
+
+NEEDS = {
+    "container-docker": "Docker, `[container]`",
+    "container-podman": "Podman, `[container]`",
+    "container-gvisor": "an engine that knows gVisor, `[container]`",
+    "cgroup": "bubblewrap, a cgroup of its own (root, or delegated)",
+    "cgroup-zygote": "the same",
+    "namespaces": "bubblewrap, user namespaces",
+    "namespaces-zygote": "the same",
+    "namespaces-slots": "the same; a process kept ready",
+    "landlock": "Linux 5.13",
+    "seccomp": "Linux; refused unless allowed",
+    "process": "refused unless allowed",
+    "kubernetes": "a cluster with agent-sandbox, `[kubernetes]`",
+    "remote": "an account of the service",
+}
+"""Every backend of the suite in the page's order, and what it needs."""
 
 
 def group_of(module: str) -> str:
@@ -58,72 +82,179 @@ def suite() -> dict[str, list[str]]:
     return found
 
 
+def cases() -> dict[str, Counter[str]]:
+    """How many cases each test of the suite has, by backend; asked of pytest."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", str(SUITE), "--collect-only", "-q", "-p", "no:cacheprovider", "-n", "0"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=REPOSITORY,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+    )
+    names = "|".join(sorted(NEEDS, key=len, reverse=True))
+    pattern = re.compile(rf"/(test_\w+)\.py::(test_\w+)\[(?:.*-)?({names})(?:-.*)?\]$")
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for line in done.stdout.splitlines():
+        if match := pattern.search(line):
+            found[_first_named(line.rpartition("[")[2], match[3])][f"{match[1]}::{match[2]}"] += 1
+    return found
+
+
+def _first_named(case: str, guess: str) -> str:
+    """The backend of a case's id, in which a shorter name may be a part of another value."""
+    whole = [name for name in NEEDS if re.search(rf"(^|-){name}(-|\]$)", case)]
+    return max(whole, key=len, default=guess)
+
+
 class Recorder:
     """Gathers the reports of one session; with xdist they all come to the controller."""
 
     def __init__(self) -> None:
         self.seen: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-        self.setups: dict[str, list[float]] = defaultdict(list)
+        self.setups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.versions: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         told = dict(report.user_properties).get(PROPERTY)
-        if told is None or not (report.when == "call" or (report.when == "setup" and report.outcome != "passed")):
+        if told is None:
             return
         backend, test = told["backend"], told["test"]
+        if report.when == "teardown" and report.outcome == "passed":
+            return
+        if report.when == "setup" and report.outcome == "passed":
+            return
         outcome = report.outcome if not hasattr(report, "wasxfail") else "skipped"
         if outcome == "skipped" and not told["applies"]:
             outcome = "elsewhere"
+        if report.when == "teardown":
+            outcome = "left something"
         self.seen[backend][test][outcome] += 1
-        self.setups[backend] += told["setup_ms"]
+        self.setups[backend][test] += told["setup_ms"]
+        self.versions.setdefault(backend, told.get("ran_on") or "")
+        if told.get("ran_on"):
+            self.versions[backend] = told["ran_on"]
 
     def pytest_sessionfinish(self, session: Any) -> None:
         if not os.environ.get("ADK_SKILLS_WRITE_DOCS") or hasattr(session.config, "workerinput") or not self.seen:
             return
-        record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        for backend, tests in self.seen.items():
-            complete = {module: set(names) for module, names in suite().items()}
-            ran = {test for test, counts in tests.items() if counts["passed"] + counts["elsewhere"] + counts["failed"]}
-            if ran != {f"{module}::{name}" for module, names in complete.items() for name in names}:
-                continue  # a part of the suite says nothing about the backend
-            record[backend] = {
-                "setup_ms": round(median(self.setups[backend]), 1) if self.setups[backend] else None,
-                "tests": {test: _verdict(counts) for test, counts in sorted(tests.items())},
-            }
-        RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+        expected = cases()
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        with _record() as record:
+            for backend, tests in self.seen.items():
+                whole = {
+                    test: counts
+                    for test, counts in tests.items()
+                    if counts.total() - counts["left something"] == expected[backend][test]
+                }
+                if whole:
+                    record[backend] = _merged(
+                        record.get(backend), self.versions[backend], today, whole, self.setups[backend]
+                    )
+
+
+def _merged(
+    before: dict[str, Any] | None,
+    versions: str,
+    today: str,
+    tests: Mapping[str, Counter[str]],
+    setups: Mapping[str, Sequence[float]],
+) -> dict[str, Any]:
+    """A backend's record with what a part of the suite said; only where all of it was told elsewhere it has no versions."""
+    if before is None or (versions and before["on"] and before["on"] != versions):
+        before = {"on": versions, "from": today, "tests": {}}
+    there = {f"{module}::{name}" for module, names in suite().items() for name in names}
+    kept = {test: told for test, told in before["tests"].items() if test in there}
+    for test, counts in tests.items():
+        kept[test] = [_verdict(counts), round(median(setups[test]), 1) if setups.get(test) else None]
+    return {"on": before["on"] or versions, "from": before["from"], "to": today, "tests": dict(sorted(kept.items()))}
 
 
 def _verdict(counts: Mapping[str, int]) -> str:
-    if counts["failed"]:
+    if counts["failed"] or counts["left something"]:
         return "fails"
-    return "holds" if counts["passed"] else "elsewhere"
+    if counts["passed"]:
+        return "holds"
+    return "elsewhere" if counts["elsewhere"] else "untried"
 
 
-def table(record: Mapping[str, Any], order: list[str]) -> str:
-    """A row for each group of guarantees, a column for each backend: how many of its rows hold."""
-    names = [name for name in order if name in record]
-    if not names:
-        return "No complete run of the suite is recorded yet (tests/docs/test_backend_matrix.py says how)."
-    lines = [f"| | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
-    for group in GROUPS:
-        cells = []
-        for name in names:
-            verdicts = Counter(
-                verdict for test, verdict in record[name]["tests"].items() if group_of(test.partition("::")[0]) == group
-            )
-            cells.append(_cell(verdicts))
-        lines.append(f"| {group} | {' | '.join(cells)} |")
-    starts = [record[name]["setup_ms"] for name in names]
-    lines.append(f"| median start in the suite | {' | '.join('-' if ms is None else f'{ms:g} ms' for ms in starts)} |")
+@contextmanager
+def _record() -> Iterator[dict[str, Any]]:
+    """The record, to be changed; other runs wait, and nobody sees half of it."""
+    with RECORD.with_name(".backends.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        record = read_record()
+        yield record
+        aside = RECORD.with_name(f".backends.{os.getpid()}")
+        aside.write_text(_written(record), encoding="utf-8")
+        aside.rename(RECORD)
+
+
+def read_record() -> dict[str, Any]:
+    """What is recorded, by backend."""
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    return found
+
+
+def _written(record: Mapping[str, Any]) -> str:
+    """JSON with a line for each test."""
+    text = json.dumps(record, indent=1, sort_keys=True)
+    return re.sub(r"\[\s+(\"\w+\"),\s+([\w.]+)\s+\]", r"[\1, \2]", text) + "\n"
+
+
+def command(backend: str) -> str:
+    """What records a backend; any part of it records that part."""
+    return (
+        "ADK_SKILLS_WRITE_DOCS=1 timeout 3600 .venv/bin/python -m pytest tests/sandbox/conformance -n 2 "
+        f"-k '{backend}] or {backend}-'"
+    )
+
+
+def problems(record: Mapping[str, Any]) -> list[str]:
+    """Why the record is not one of every backend and of the suite as it is: a sentence each, which says what to run."""
+    there = {f"{module}::{name}" for module, names in suite().items() for name in names}
+    found = [f"{name} is no backend of the suite: remove it from {RECORD.name}." for name in set(record) - set(NEEDS)]
+    for name in NEEDS:
+        tests = record.get(name, {}).get("tests", {})
+        fails = sorted(test for test, (verdict, _) in tests.items() if verdict == "fails")
+        missing = sorted(there - set(tests))
+        if not tests:
+            found.append(f"{name} is not recorded. Run: {command(name)}")
+        elif missing or set(tests) - there:
+            what = f"lacks {', '.join(missing)}" if missing else "has tests that are gone"
+            found.append(f"The record of {name} is stale: it {what}. Run: {command(name)}")
+        if fails:
+            found.append(f"{name} fails {', '.join(fails)}. Mend that, then run: {command(name)}")
+    return found
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """Two tables with a row for each backend: what holds, and what a start costs, what it needs, where that was seen."""
+    names = [name for name in NEEDS if name in record]
+    lines = [f"| | {' | '.join(GROUPS)} |", "|---" * (len(GROUPS) + 1) + "|"]
+    for name in names:
+        tests = record[name]["tests"]
+        cells = [
+            _cell(Counter(told[0] for test, told in tests.items() if group_of(test.partition("::")[0]) == group))
+            for group in GROUPS
+        ]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    lines += ["", "| | start | needs | recorded on |", "|---|---|---|---|"]
+    for name in names:
+        told = record[name]
+        starts = [ms for _, ms in told["tests"].values() if ms is not None]
+        start = f"{median(starts):.0f} ms" if starts else "-"
+        when = told["from"] if told["from"] == told["to"] else f"{told['from']} to {told['to']}"
+        lines.append(f"| `{name}` | {start} | {NEEDS[name]} | {told['on']}; {when} |")
     return "\n".join(lines)
 
 
 def _cell(verdicts: Mapping[str, int]) -> str:
-    asked = verdicts.get("holds", 0) + verdicts.get("fails", 0)
-    if not asked:
-        return "not its own"
-    text = f"{verdicts.get('holds', 0)} of {asked}"
-    left = verdicts.get("elsewhere", 0)
-    return f"{text}, {left} not its own" if left else text
+    held, asked = verdicts.get("holds", 0), verdicts.get("holds", 0) + verdicts.get("fails", 0)
+    parts = [f"{held} of {asked}"] if asked else []
+    parts += [f"{verdicts['untried']} not tried"] if verdicts.get("untried") else []
+    parts += [f"{verdicts['elsewhere']} not its own"] if verdicts.get("elsewhere") else []
+    return ", ".join(parts) or "-"
 
 
 def with_table(page: str, made: str) -> str:

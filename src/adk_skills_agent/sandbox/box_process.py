@@ -25,6 +25,7 @@ _OUT_OF_THE_WAY = 60  # descriptors from here on
 _MOST_DESCRIPTORS = 4096
 _NOT_STARTED = 127
 _LOOK_SECONDS = 0.005
+_PAUSE_SECONDS = 0.001
 _END_SECONDS = 5.0
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
@@ -124,7 +125,7 @@ def start_command(
     argv: list[Any],
     environment: dict[str, str],
     cwd: str,
-    stdin: bytes | None,
+    stdin: bytearray | None,
     channel: list[int],
     limits: dict[str, int | None],
 ) -> Started:
@@ -154,7 +155,7 @@ def _exec(
     argv: list[Any],
     environment: dict[str, str],
     cwd: str,
-    stdin: bytes | None,
+    stdin: bytearray | None,
     channel: list[int],
     ends: tuple[int, int, int],
     limits: dict[str, int | None],
@@ -199,7 +200,7 @@ def _why_not(command: str, cwd: str, number: int) -> str:
     return f"its #! line names {name.strip()!r}, which does not exist{hint}"
 
 
-def _readable(data: bytes | None) -> int:
+def _readable(data: bytearray | None) -> int:
     if data is None:
         return os.open("/dev/null", os.O_RDONLY)
     descriptor = os.memfd_create("stdin")
@@ -246,6 +247,27 @@ def kill_all() -> None:
         os.kill(-1, _signal.SIGKILL)
     except OSError:
         pass
+
+
+def end_everything() -> list[tuple[int, int]]:
+    """Kill all others in a box of its own and wait until they have ended: nobody in it writes any more.
+
+    Returns:
+        Process id and status of each child of this process among them.
+    """
+    reaped = []  # type: list[tuple[int, int]]
+    until = time.monotonic() + _END_SECONDS  # what is still there then hangs in the kernel, and runs no more code
+    while time.monotonic() < until:
+        kill_all()
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid:
+            reaped.append((pid, status))
+        else:
+            time.sleep(_PAUSE_SECONDS)
+    return reaped
 
 
 def end_orphans(spared: int | None, gone_within: float) -> int:

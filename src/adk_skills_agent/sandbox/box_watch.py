@@ -63,12 +63,14 @@ class Watch:
         self._oom_kills, self._cpu = _Counter(_OOM_KILLS), _Counter(_CPU_MICROSECONDS)
         self._oom_before = 0
         self._cpu_before: int | None = None
+        self._reaped_before = 0.0
         self._next = self._next_memory = 0.0
 
     def begin(self) -> None:
         """An execution begins."""
         self._oom_before = self._oom_kills.read() or 0
         self._cpu_before = self._cpu.read()
+        self._reaped_before = _reaped()[0]
         self._next = self._next_memory = time.monotonic() + INTERVAL_SECONDS
 
     def has_lost_to_memory(self) -> bool:
@@ -87,6 +89,11 @@ class Watch:
         """What everything in the box has used since then, where it has a group of its own that tells."""
         now = self._cpu.read()
         return None if now is None or self._cpu_before is None else (now - self._cpu_before) / 1000
+
+    def reaped(self) -> dict[str, float]:
+        """What the processes that ended since then have used, where no group of the box's own tells: time and peak."""
+        seconds, most = _reaped()
+        return {"cpu_ms": round((seconds - self._reaped_before) * 1000, 3), "rss": most}
 
     def overfull(self, at_once: bool = False) -> str | None:
         """A file system with too many files, looked for now and then, or ``at_once``."""
@@ -138,3 +145,11 @@ def first_to_end() -> None:
             file.write("1000")
     except OSError:
         pass
+
+
+def _reaped() -> tuple[float, int]:
+    """Seconds of processor time of all children that have ended, and the largest peak of one in bytes."""
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss << 10

@@ -31,6 +31,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
+from adk_skills_agent.sandbox.local.turns import Turns
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.remote_launcher import AnswerError, Job, as_code, bundle, told
 
@@ -186,7 +187,7 @@ class RemoteSandbox(Sandbox):
         self._service = service
         self.wants_invocation = isinstance(service, RemotePython)
         self._patience = most_services_seconds
-        self._opening = asyncio.Lock()
+        self._opening = Turns(1)  # over all event loops
         self._probed: IsolationReport | None = None
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
@@ -227,7 +228,7 @@ class RemoteSandbox(Sandbox):
     async def _base(self) -> str:
         if isinstance(self._service, RemotePython):
             return _CODE_HOME
-        async with self._opening:
+        async with self._opening.place():
             with Trouble(self._service.name, "could not be made ready"):
                 async with asyncio.timeout(self._patience):
                     return await self._service.open()
@@ -331,6 +332,7 @@ def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:
     degraded = [
         f"files: the agent's machine is out of reach; what else {service} lets a script see is its own affair.",
         "memory: per process, not for the whole run.",
+        "output: comes when the run has ended, not while it lasts.",
         f"disk: {service} decides how much may be written; only what comes back is bounded.",
         "processes: a run that does not answer in time is given up here and may go on there.",
     ]

@@ -14,7 +14,7 @@ _INSTALL = (
     "https://docs.docker.com/engine/install/."
 )
 _START = (
-    "Start it: systemctl --user start podman.socket, or sudo systemctl start docker; elsewhere: podman system service "
+    "{}: systemctl --user start podman.socket, or sudo systemctl start docker; elsewhere: podman system service "
     "--time=0, or dockerd."
 )
 _MOST_CHARS = 300
@@ -29,8 +29,9 @@ def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> 
     """
     if not reasons:
         there = [name for name, program in (("Podman", "podman"), ("Docker", "dockerd")) if shutil.which(program)]
-        verb = "are" if len(there) > 1 else "is"
-        advice = f"{' and '.join(there)} {verb} installed but not running. {_START}" if there else _INSTALL
+        verb, start = ("are", "Start one") if len(there) > 1 else ("is", "Start it")
+        waiting = f"{' and '.join(there)} {verb} installed but not running. {_START.format(start)}"
+        advice = waiting if there else _INSTALL
         return EngineUnavailable(f"There is no container engine here: {why}. {advice}", (why,))
     said = tuple(f"{url}: {_clause(error)}" for url, error in reasons)
     return EngineUnavailable(f"No container engine can be used: {'; '.join(said)}. {_advice(reasons)}", said)
@@ -126,7 +127,7 @@ def _advice(reasons: Sequence[tuple[str, BaseException]]) -> str:
     if any(
         clause in {"nobody listens there", "there is no such socket", "the connection was closed"} for clause in clauses
     ):
-        return _START
+        return _START.format("Start it")
     if "it does not answer" in clauses:
         return "Look at the engine's log, or restart it."
     return "Look at base_url and DOCKER_HOST."

@@ -11,12 +11,13 @@ from pathlib import PurePosixPath
 from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.box_command import run_command
 from adk_skills_agent.sandbox.box_layout import BoxLayout
-from adk_skills_agent.sandbox.container.box import ContainerBox, Removals, start_box
+from adk_skills_agent.sandbox.container.box import ContainerBox, start_box
 from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, connect_now, engine_urls, submit
 from adk_skills_agent.sandbox.container.image import OnProgress, resolve
 from adk_skills_agent.sandbox.container.options import ContainerOptions, Plan
 from adk_skills_agent.sandbox.container.owner import labels, owner
 from adk_skills_agent.sandbox.container.pool import Pool
+from adk_skills_agent.sandbox.container.removals import Removals
 from adk_skills_agent.sandbox.container.sweep import sweep_orphans
 from adk_skills_agent.sandbox.container.volumes import Volumes
 from adk_skills_agent.sandbox.contract import (
@@ -328,6 +329,8 @@ class ContainerSandbox(Sandbox):
             degraded.append("preload: a container imports nothing before its command.")
         if policy.workspace_bytes is None or policy.tmp_bytes is None:
             degraded.append("Without workspace_bytes and tmp_bytes files are bounded by memory only.")
+        if info.is_podman or plan.options.user is None:
+            degraded.append("files: the working directory is root's there; a script cannot change its mode or owner.")
         return IsolationReport(IsolationLevel.CONTAINER, plan.report_of(info), tuple(degraded))
 
     async def _prepared(self) -> _Ready:
