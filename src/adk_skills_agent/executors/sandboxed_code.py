@@ -30,6 +30,7 @@ from adk_skills_agent.sandbox.choose import sandbox_of
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Sandbox, SandboxPolicy
 from adk_skills_agent.sandbox.env_names import check_env_name, looks_secret
 from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 from adk_skills_agent.sandbox.policy import check_env, check_policy
 from adk_skills_agent.sandbox.presets import policy_of
 from adk_skills_agent.sandbox.secrets import EnvValue
@@ -196,7 +197,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     ) -> CodeExecutionResult:
         policy = check_policy(self._policy_for(code_input, wrapper))
         folder = working_folder(code_input)
-        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
+        with tempfile.TemporaryDirectory(prefix=own_prefix("spill")) as spill:
             request = SessionRequest(
                 code=code_input.code,
                 policy=policy,
@@ -221,7 +222,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         wrapper = recognise(code)
         policy = check_policy(self._policy_for(code_input, wrapper))
         box = self.sandbox if self.sandbox is not None else _this_machine()
-        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
+        with tempfile.TemporaryDirectory(prefix=own_prefix("spill")) as spill:
             request = ExecutionRequest(
                 argv=self._argv(code_input, wrapper, policy),
                 policy=policy,

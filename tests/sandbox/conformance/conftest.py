@@ -32,6 +32,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
 )
 from adk_skills_agent.sandbox.local import zygote_control
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _service() -> Sandbox:
     return remote_sandbox(ElsewhereEnvironment(Path(tempfile.mkdtemp(prefix="elsewhere-", dir=_SERVICES.name))))
 
 
-_SERVICES = tempfile.TemporaryDirectory(prefix="adk-skills-services-")
+_SERVICES = tempfile.TemporaryDirectory(prefix=own_prefix("services"))
 
 
 def void(_value: object) -> None:
