@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -137,6 +138,22 @@ def test_other_folders_and_files_of_a_dead_agent_go_too_and_each_is_told(kind, p
     assert sorted(message.split()[1] for message in caplog.messages) == sorted(f"{name}," for name in names)
     assert list(private_tmp.iterdir()) == [Path(mine)]
     os.rmdir(mine)
+
+
+def test_an_agent_that_sees_the_processes_of_another_namespace_claims_and_sweeps_nothing(private_tmp):
+    new = ["unshare", "--pid", "--fork"]
+    if subprocess.run([*new, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to make a process id namespace")
+    left = of_a_dead_agent(private_tmp)
+    program = (
+        "import sys; from adk_skills_agent.sandbox.local.abandoned import folder_name, sweep_abandoned\n"
+        "sweep_abandoned(sys.argv[1]); print(folder_name(sys.argv[2]))"
+    )
+    line = [*new, sys.executable, "-c", program, str(private_tmp), RUN_ID]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{abandoned.PREFIX}{RUN_ID}\n"
+    assert os.listdir(private_tmp) == [left.name]
+    shutil.rmtree(left)
 
 
 def test_a_place_is_looked_at_once(private_tmp):

@@ -36,7 +36,7 @@ class GroupPool:
         hierarchy: Where.
 
     Raises:
-        SandboxError: The system does not say when this process started.
+        SandboxError: The system does not say which process this is and when it started.
     """
 
     def __init__(self, hierarchy: Hierarchy) -> None:
@@ -144,7 +144,9 @@ def remove_stale(hierarchy: Hierarchy) -> None:
 def _owner() -> str:
     owner = owner_name()
     if owner is None:
-        raise SandboxError("Control groups cannot be used: the system does not say when this process started.")
+        raise SandboxError(
+            "Control groups cannot be used: /proc does not say which process this is and when it started."
+        )
     return owner.replace("-", ".")
 
 

@@ -44,21 +44,23 @@ _ANSWER_BYTES = 4096
 _FIRST_STAGE = """\
 import marshal, posix, sys
 _data = int(sys.argv[1])
-_stub, _zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
+_stub, _root, _zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
 _names = {"__name__": "adk_skills_zygote"}
 exec(_stub, _names)
+exec(_root, _names)
 exec(_zygote, _names)
 _names["begin"](_spec)
 """
 _SECOND_STAGE = f"""\
 import marshal, posix, sys
 _data = int(sys.argv[1])
-_stub, _guest, _zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
+_stub, _guest, _root, _zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
 posix.close(_data)
 _names = {{"__name__": "adk_skills_guest"}}
 exec(_stub, _names)
 exec(_guest, _names)
 _names["guest_main"] = _names["main"]
+exec(_root, _names)
 exec(_zygote, _names)
 _code, _script, _ended = _names["serve"](_spec)
 {THEN_THE_SCRIPT}"""
@@ -220,7 +222,8 @@ def _first_program(mapped: bool, second: int) -> bytes:
     return marshal.dumps(
         (
             stub_code(),
-            _zygote_code(),
+            _code("zygote_root"),
+            _code("zygote"),
             {
                 "mapped_by_host": mapped,
                 "moved": [(encode(path), encode(where)) for path, where in moved],
@@ -236,10 +239,10 @@ def _first_program(mapped: bool, second: int) -> bytes:
 def _second_program() -> bytes:
     numbers = NUMBERS[platform.machine()]
     spec = {"clone": numbers["clone"], "pivot_root": numbers["pivot_root"]}
-    return marshal.dumps((stub_code(), guest_code(), _zygote_code(), spec))
+    return marshal.dumps((stub_code(), guest_code(), _code("zygote_root"), _code("zygote"), spec))
 
 
-@functools.lru_cache(maxsize=1)
-def _zygote_code() -> CodeType:
-    path = Path(__file__).with_name("zygote.py")
-    return compile(path.read_bytes(), "zygote", "exec", dont_inherit=True, optimize=2)
+@functools.lru_cache(maxsize=2)
+def _code(name: str) -> CodeType:
+    path = Path(__file__).with_name(f"{name}.py")
+    return compile(path.read_bytes(), name, "exec", dont_inherit=True, optimize=2)
