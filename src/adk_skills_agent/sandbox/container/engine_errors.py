@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import shutil
+import ssl
 from collections.abc import Iterator, Sequence
 
 from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError, SkillsError
@@ -18,6 +19,8 @@ _START = (
     "--time=0, or dockerd."
 )
 _MOST_CHARS = 300
+_WANTS_TLS = "it wants TLS"
+_NO_TLS = "TLS with it failed"
 
 
 def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> EngineUnavailable:
@@ -100,6 +103,12 @@ def _means_full(said: str) -> bool:
 def _clause(error: BaseException) -> str:
     """The innermost cause that means something to a person."""
     for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not one of DOCKER_CERT_PATH's authority ({cause.verify_message})"
+        if isinstance(cause, ssl.SSLError):
+            return f"{_NO_TLS} ({cause.reason or 'no reason given'})"
+        if "HTTP request to an HTTPS server" in str(cause):
+            return _WANTS_TLS
         if isinstance(cause, PermissionError):
             return "permission denied"
         if isinstance(cause, FileNotFoundError):
@@ -128,6 +137,8 @@ def _advice(reasons: Sequence[tuple[str, BaseException]]) -> str:
         clause in {"nobody listens there", "there is no such socket", "the connection was closed"} for clause in clauses
     ):
         return _START.format("Start it")
+    if any(clause == _WANTS_TLS or clause.startswith((_NO_TLS, "its certificate")) for clause in clauses):
+        return "Let DOCKER_CERT_PATH name the folder with ca.pem, cert.pem and key.pem for this engine."
     if "it does not answer" in clauses:
         return "Look at the engine's log, or restart it."
     return "Look at base_url and DOCKER_HOST."

@@ -153,6 +153,10 @@ class _PlainWire:
         self._waiting += 1
         try:
             return await self._loop.sock_recv(self._socket, _BUFFER_BYTES)
+        except OSError:
+            if self._is_closed:  # by us, whatever the other side thinks of it
+                return b""
+            raise
         finally:
             self._waiting -= 1
             self._close_when_unused()
