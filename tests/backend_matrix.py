@@ -9,7 +9,7 @@ about the suite as it is now, and that the page says what the record says.
 from __future__ import annotations
 
 import ast
-import datetime
+import datetime as dt
 import fcntl
 import json
 import os
@@ -29,6 +29,9 @@ RECORD = REPOSITORY / "tests" / "docs" / "backends.json"
 PAGE = REPOSITORY / "docs" / "backends.md"
 BEGIN, END = "<!-- matrix: begin (generated) -->", "<!-- matrix: end -->"
 PROPERTY = "conformance"
+_MOST_NAMED = 5
+_QUIET = 3
+"""Processes for each processor over five minutes, the suite's own among them."""
 
 GROUPS = {
     "in and out": ("invocation", "supported_profile", "bad_input", "streaming"),
@@ -139,7 +142,8 @@ class Recorder:
         if not os.environ.get("ADK_SKILLS_WRITE_DOCS") or hasattr(session.config, "workerinput") or not self.seen:
             return
         expected = cases()
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        setups = self.setups if _is_quiet() else {}
+        today = dt.datetime.now(dt.UTC).date().isoformat()
         with _record() as record:
             for backend, tests in self.seen.items():
                 whole = {
@@ -149,7 +153,7 @@ class Recorder:
                 }
                 if whole:
                     record[backend] = _merged(
-                        record.get(backend), self.versions[backend], today, whole, self.setups[backend]
+                        record.get(backend), self.versions[backend], today, whole, setups.get(backend, {})
                     )
 
 
@@ -160,14 +164,20 @@ def _merged(
     tests: Mapping[str, Counter[str]],
     setups: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
-    """A backend's record with what a part of the suite said; only where all of it was told elsewhere it has no versions."""
+    """A backend's record with what a part of the suite said; without versions when none of that part was its own."""
     if before is None or (versions and before["on"] and before["on"] != versions):
         before = {"on": versions, "from": today, "tests": {}}
     there = {f"{module}::{name}" for module, names in suite().items() for name in names}
     kept = {test: told for test, told in before["tests"].items() if test in there}
     for test, counts in tests.items():
-        kept[test] = [_verdict(counts), round(median(setups[test]), 1) if setups.get(test) else None]
+        start = round(median(setups[test]), 1) if setups.get(test) else kept.get(test, (None, None))[1]
+        kept[test] = [_verdict(counts), start]
     return {"on": before["on"] or versions, "from": before["from"], "to": today, "tests": dict(sorted(kept.items()))}
+
+
+def _is_quiet() -> bool:
+    """Whether what a start costs here and now means anything."""
+    return os.getloadavg()[1] < _QUIET * (os.cpu_count() or 1)
 
 
 def _verdict(counts: Mapping[str, int]) -> str:
@@ -210,35 +220,54 @@ def command(backend: str) -> str:
     )
 
 
-def problems(record: Mapping[str, Any]) -> list[str]:
-    """Why the record is not one of every backend and of the suite as it is: a sentence each, which says what to run."""
+def failures(record: Mapping[str, Any]) -> list[str]:
+    """What the record says that must not be in it: a sentence each, which says what to run."""
     there = {f"{module}::{name}" for module, names in suite().items() for name in names}
     found = [f"{name} is no backend of the suite: remove it from {RECORD.name}." for name in set(record) - set(NEEDS)]
-    for name in NEEDS:
-        tests = record.get(name, {}).get("tests", {})
-        fails = sorted(test for test, (verdict, _) in tests.items() if verdict == "fails")
-        missing = sorted(there - set(tests))
-        if not tests:
-            found.append(f"{name} is not recorded. Run: {command(name)}")
-        elif missing or set(tests) - there:
-            what = f"lacks {', '.join(missing)}" if missing else "has tests that are gone"
-            found.append(f"The record of {name} is stale: it {what}. Run: {command(name)}")
-        if fails:
-            found.append(f"{name} fails {', '.join(fails)}. Mend that, then run: {command(name)}")
+    for name in (name for name in NEEDS if name in record):
+        tests = record[name]["tests"]
+        if fails := sorted(test for test, (verdict, _) in tests.items() if verdict == "fails"):
+            found.append(f"{name} fails {_some(fails)}. Mend that, then run: {command(name)}")
+        if gone := sorted(set(tests) - there):
+            found.append(f"The record of {name} is stale: there is no {_some(gone)} any more. Run: {command(name)}")
     return found
 
 
+def gaps(record: Mapping[str, Any]) -> list[str]:
+    """Which backends, and which tests of them, are not recorded: a sentence each, which says what to run."""
+    there = {f"{module}::{name}" for module, names in suite().items() for name in names}
+    found = []
+    for name in NEEDS:
+        missing = sorted(there - set(record.get(name, {}).get("tests", {})))
+        if len(missing) == len(there):
+            found.append(f"{name} is not recorded. Run: {command(name)}")
+        elif missing:
+            found.append(f"The record of {name} lacks {_some(missing)}. Run: {command(name)}")
+    return found
+
+
+def _some(tests: Sequence[str]) -> str:
+    more = len(tests) - _MOST_NAMED
+    return ", ".join(tests[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
 def table(record: Mapping[str, Any]) -> str:
-    """Two tables with a row for each backend: what holds, and what a start costs, what it needs, where that was seen."""
+    """Two tables with a row for each backend: what holds; what a start costs, what it needs, where that was seen."""
     names = [name for name in NEEDS if name in record]
+    if not names:
+        return "Nothing is recorded yet (tests/docs/test_backend_matrix.py says how)."
+    asked: Counter[str] = Counter()
+    for module, tests in suite().items():
+        asked[group_of(module)] += len(tests)
     lines = [f"| | {' | '.join(GROUPS)} |", "|---" * (len(GROUPS) + 1) + "|"]
     for name in names:
-        tests = record[name]["tests"]
-        cells = [
-            _cell(Counter(told[0] for test, told in tests.items() if group_of(test.partition("::")[0]) == group))
-            for group in GROUPS
-        ]
+        verdicts: dict[str, Counter[str]] = {group: Counter() for group in GROUPS}
+        for test, told in record[name]["tests"].items():
+            verdicts[group_of(test.partition("::")[0])][told[0]] += 1
+        cells = [_cell(counts, asked[group] - counts.total()) for group, counts in verdicts.items()]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    missing = [f"`{name}`" for name in NEEDS if name not in record]
+    lines += ["", f"Not recorded yet: {', '.join(missing)}."] if missing else []
     lines += ["", "| | start | needs | recorded on |", "|---|---|---|---|"]
     for name in names:
         told = record[name]
@@ -249,12 +278,13 @@ def table(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _cell(verdicts: Mapping[str, int]) -> str:
+def _cell(verdicts: Mapping[str, int], left: int) -> str:
     held, asked = verdicts.get("holds", 0), verdicts.get("holds", 0) + verdicts.get("fails", 0)
     parts = [f"{held} of {asked}"] if asked else []
     parts += [f"{verdicts['untried']} not tried"] if verdicts.get("untried") else []
     parts += [f"{verdicts['elsewhere']} not its own"] if verdicts.get("elsewhere") else []
-    return ", ".join(parts) or "-"
+    parts += [f"{left} not recorded"] if left else []
+    return ", ".join(parts)
 
 
 def with_table(page: str, made: str) -> str:

@@ -38,6 +38,7 @@ _CHUNK = 1 << 18
 _DRAIN_SECONDS = 0.5
 _GONE_SECONDS = 0.05  # a process that has closed its pipes may take so long to be gone
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
+_CANNOT_START = "its supervisor could not start code any more"
 _WRONG = 2  # exit code: the host does not speak our protocol
 
 
@@ -73,8 +74,6 @@ class Supervisor:
         self._inputs = Inputs(self._workspace)
         self._file_bytes: int | None = None
         self._last_id = 0
-
-    # ---- the loop
 
     def serve(self) -> None:
         """Until the channel is closed; never returns."""
@@ -147,8 +146,6 @@ class Supervisor:
         signal_group(run.process.pid, _signal.SIGKILL)
         if self._alone:
             kill_all()
-
-    # ---- the host
 
     def _listen(self) -> None:
         try:
@@ -225,7 +222,10 @@ class Supervisor:
                 raise OSError(errno.EIO, problem)
             run = self._start_code(frame, parts) if is_code else self._start_command(frame, parts)
         except OSError as error:
-            self._send({"t": "done", "id": number, "started": False, "reason": error.strerror, "exit": None})
+            # Code may have lowered the limits of this process, which it cannot raise again: the state is of no use.
+            lost = _CANNOT_START if is_code and problem is None else None
+            told = {"started": False, "reason": error.strerror, "exit": None, "lost": lost}
+            self._send({"t": "done", "id": number, **told})
             if self._ending:
                 self._end(0)
             return
@@ -245,8 +245,6 @@ class Supervisor:
         argv, environment = frames.field(frame, "argv", list), frame.get("env") or {}
         process = start_command(argv, environment, cwd, parts.get("stdin"), self._own, limits)
         return Running(frame, process, False)
-
-    # ---- what runs
 
     def _read(self, descriptor: int) -> None:
         owner = self._pipes.owner(descriptor)

@@ -190,6 +190,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
         "backend": chosen.name,
         "test": f"{request.module.__name__}::{request.function.__name__}",
         "applies": False,
+        "is_local": chosen.is_local,
         "setup_ms": [],
     }
     request.node.user_properties.append((backend_matrix.PROPERTY, told))
@@ -205,7 +206,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
         pytest.skip(f"about this machine's own levels: {own.args[0]}")
     told["applies"] = True
     chosen.require()
-    if os.environ.get("ADK_SKILLS_WRITE_DOCS"):
+    if not chosen.is_local or os.environ.get("ADK_SKILLS_WRITE_DOCS"):
         told["ran_on"] = ran_on(chosen.name)
     return chosen
 

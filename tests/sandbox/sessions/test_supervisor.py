@@ -56,6 +56,15 @@ def test_a_host_that_speaks_something_else_is_told_so_and_left(box: DirectBox, s
     assert box.process.wait(HANG_SECONDS) == 2
 
 
+def test_who_closes_is_told_when_nothing_else_is_left(box: DirectBox) -> None:
+    box.hello()
+    box.run("1")
+    box.send("close")
+    assert box.next() == {"t": "bye"}
+    assert box.next() is None
+    assert box.process.wait(HANG_SECONDS) == 0
+
+
 def test_everything_ends_with_the_channel(box: DirectBox) -> None:
     box.hello()
     box.run("import os, subprocess\nchild = subprocess.Popen(['sleep', '100'])")

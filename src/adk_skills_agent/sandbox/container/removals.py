@@ -49,6 +49,11 @@ class Removals:
         with self._lock:
             self._there[container] = engine, loop
 
+    def known(self) -> set[str]:
+        """Containers that are there for a run, or are being removed."""
+        with self._lock:
+            return {*self._there, *(name for name in self._pending if isinstance(name, str))}
+
     def begin_of_closed_loops(self) -> None:
         """Begin with all whose loop was closed without their run having been told: it will never do it."""
         with self._lock:

@@ -50,8 +50,8 @@ async def open_wire(url: str) -> Wire:
     """Connect to an engine.
 
     Args:
-        url: ``unix://`` and a path, or ``tcp://`` with a host and perhaps a port; with TLS when ``DOCKER_TLS_VERIFY`` or
-            ``DOCKER_CERT_PATH`` is set, as the docker command does it.
+        url: ``unix://`` and a path, or ``tcp://`` with a host and perhaps a port; with TLS when ``DOCKER_TLS_VERIFY``
+            or ``DOCKER_CERT_PATH`` is set, as the docker command does it.
 
     Raises:
         OSError: Nobody is there, this user may not connect, or it is not the engine that the certificates are for.
@@ -154,7 +154,7 @@ class _PlainWire:
         try:
             return await self._loop.sock_recv(self._socket, _BUFFER_BYTES)
         except OSError:
-            if self._is_closed:  # by us, whatever the other side thinks of it
+            if bool(self._is_closed):  # by us meanwhile, whatever the other side thinks of it
                 return b""
             raise
         finally:
