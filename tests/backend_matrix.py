@@ -191,13 +191,16 @@ def _verdict(counts: Mapping[str, int]) -> str:
 @contextmanager
 def _record() -> Iterator[dict[str, Any]]:
     """The record, to be changed; other runs wait, and nobody sees half of it."""
-    with RECORD.with_name(".backends.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = os.open(RECORD.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
         record = read_record()
         yield record
         aside = RECORD.with_name(f".backends.{os.getpid()}")
         aside.write_text(_written(record), encoding="utf-8")
         aside.rename(RECORD)
+    finally:
+        os.close(folder)
 
 
 def read_record() -> dict[str, Any]:

@@ -174,9 +174,32 @@ def owned(engine: StartedEngine, owner: str | None = None) -> list[str]:
     found = client(engine)
     try:
         label = f"{_OWNER_LABEL}={own() if owner is None else owner}"
-        return [str(item["Id"]) for item in found.api.containers(all=True, filters={"label": label})]
+        listed = found.api.containers(all=True, filters={"label": label})
+        return [str(item["Id"]) for item in listed if item.get("State") != "dead" or _exists(found, item["Id"])]
     finally:
         found.close()
+
+
+def _exists(found: Any, name: str) -> bool:
+    """dockerd 20.10 goes on listing, as dead, what it was just removing when it was killed, and knows nothing of it."""
+    import docker
+
+    try:
+        found.api.inspect_container(name)
+    except docker.errors.NotFound:
+        return False
+    return True
+
+
+def programs(engine: StartedEngine) -> list[str]:
+    """What of ours runs in containers of a private engine, also in those that it has forgotten."""
+    there = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if process.name().startswith(("containerd-shim", "conmon")) and f"{engine.folder}/" in line:
+                there += [one.name() for one in process.children() if one.name().startswith("python")]
+    return there
 
 
 def _url(folder: Path) -> str:

@@ -25,7 +25,7 @@ from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy
 from adk_skills_agent.sandbox.session_request import SessionRequest
 from adk_skills_agent.sandbox.sessions import SessionLimits, Sessions
-from container_engines import StartedEngine, owned
+from container_engines import StartedEngine, owned, programs
 
 pytestmark = [
     pytest.mark.slow,
@@ -120,6 +120,11 @@ async def test_sessions_keep_apart_survive_the_engine_and_leave_nothing(own_engi
     print(soak.executions, dict(soak.counts))
     after = await settled(soak, box)
     assert owned(own_engine) == []
+    # An engine that is killed forgets what it was just starting: our program in it ends by itself, without a host.
+    deadline = time.monotonic() + 120
+    while (left := programs(own_engine)) and time.monotonic() < deadline:
+        await asyncio.sleep(1)
+    assert left == []
     assert after[0] <= before[0], (before, after)
     assert after[1] <= before[1], (before, after)
 

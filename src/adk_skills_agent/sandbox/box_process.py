@@ -24,6 +24,8 @@ _INSTRUCTION_BYTES = 8
 _OUT_OF_THE_WAY = 60  # descriptors from here on
 _MOST_DESCRIPTORS = 4096
 _NOT_STARTED = 127
+_NO_HOST = 3
+_GREETED_SECONDS = 60
 _LOOK_SECONDS = 0.005
 _PAUSE_SECONDS = 0.001
 _END_SECONDS = 5.0
@@ -47,6 +49,18 @@ def take_channel() -> tuple[int, int]:
         os.dup2(null, number)
     os.close(null)
     return reading, writing
+
+
+def end_unless_greeted() -> None:
+    """End this process when no host speaks to it for long: an engine that dies may forget what it was just starting."""
+    _signal.signal(_signal.SIGALRM, lambda *_: os._exit(_NO_HOST))
+    _signal.alarm(_GREETED_SECONDS)
+
+
+def stay() -> None:
+    """A host has spoken."""
+    _signal.alarm(0)
+    _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
 
 
 def guard() -> bool:

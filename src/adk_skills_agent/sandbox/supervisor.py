@@ -192,6 +192,7 @@ class Supervisor:
 
     def _greet(self, frame: frames.Frame) -> None:
         if not self._said_hello:
+            box_process.stay()
             self._workspace.remember()
         self._said_hello = True
         # A box that was made ahead was greeted then, and keeps what a later greeting leaves out.
@@ -223,9 +224,8 @@ class Supervisor:
             run = self._start_code(frame, parts) if is_code else self._start_command(frame, parts)
         except OSError as error:
             # Code may have lowered the limits of this process, which it cannot raise again: the state is of no use.
-            lost = _CANNOT_START if is_code and problem is None else None
-            told = {"started": False, "reason": error.strerror, "exit": None, "lost": lost}
-            self._send({"t": "done", "id": number, **told})
+            told = {"reason": error.strerror, "lost": _CANNOT_START if is_code and problem is None else None}
+            self._send({"t": "done", "id": number, "started": False, "exit": None, **told})
             if self._ending:
                 self._end(0)
             return
@@ -355,8 +355,8 @@ class Supervisor:
         if run.files is not None:
             run.done["unlisted"] = self._workspace.tell_changes(run.id, run.files, self._send)
             run.done["cut"] = self._workspace.cut_at
-        milliseconds = (time.monotonic() - run.began) * 1000
-        self._send({"t": "done", "id": run.id, "ms": round(milliseconds, 3), "lost": run.lost, **run.done})
+        took = round((time.monotonic() - run.began) * 1000, 3)
+        self._send({"t": "done", "id": run.id, "ms": took, "lost": run.lost, **run.done})
         if self._ending:
             self._end(0)
 
@@ -395,5 +395,6 @@ class Supervisor:
 
 def main() -> None:
     """Take the channel out of everybody's reach, then serve."""
+    box_process.end_unless_greeted()
     reading, writing = take_channel()
     Supervisor(reading, writing, guard()).serve()
