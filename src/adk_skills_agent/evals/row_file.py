@@ -7,11 +7,33 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from adk_skills_agent.errors import ConfigError
+
+_Key = TypeVar("_Key", bound=tuple[Any, ...])
+_Key_co = TypeVar("_Key_co", bound=tuple[Any, ...], covariant=True)
+
+
+class TrialRow(Protocol[_Key_co]):
+    """The result of one trial, read from its row."""
+
+    @property
+    def key(self) -> _Key_co:
+        """What identifies the trial, for a person first."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of everything the result depends on and the user may change."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it says anything about the agent."""
+
+
+_Row = TypeVar("_Row", bound=TrialRow[Any])
 
 
 class RowFile:
@@ -91,8 +113,48 @@ class RowFile:
                 f"The last row of {self.path} was not written to its end; it was cut off ({size - end:,} bytes)."
             )
 
-    def lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """Number, place in the file and bytes of each line."""
+    def latest(
+        self, read: Callable[[Any], _Row], fingerprints: Mapping[_Key, str], depends_on: str
+    ) -> dict[_Key, tuple[int, _Row]]:
+        """The last row of each trial asked for, and the place in the file where it begins.
+
+        A torn row at the end is cut off. What else is not taken is noted.
+
+        Args:
+            read: Makes a result of a row; a ``ValueError`` says that it is none.
+            fingerprints: Of the trials asked for.
+            depends_on: What a fingerprint is of, as ``it was measured with ...`` can have it.
+
+        Raises:
+            ConfigError: A row is no result, or was measured with another fingerprint.
+        """
+        self.cut_torn_row()
+        found: dict[_Key, tuple[int, _Row]] = {}
+        changed: dict[str, None] = {}
+        others = 0
+        for number, start, line in self._lines():
+            try:
+                result = read(json.loads(line))
+            except ValueError as error:
+                raise ConfigError(f"{self.path}:{number}: {error}. Repair the line, or give another --out.") from error
+            fingerprint = fingerprints.get(result.key)
+            if fingerprint is None:
+                others += 1
+            elif result.fingerprint == fingerprint:
+                found[result.key] = start, result
+            elif result.measured:
+                changed[str(result.key[0])] = None
+        if changed:
+            names = ", ".join(list(changed)[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+            raise ConfigError(
+                f"{self.path} was measured with {depends_on}: {names}. Results of both cannot be put together; give "
+                "another --out."
+            )
+        if others:
+            self.notes.append(f"{others} rows of {self.path} are of trials not asked for now: kept, and not counted.")
+        return found
+
+    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
         start = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
