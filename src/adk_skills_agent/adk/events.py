@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import logging
+import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -369,8 +370,8 @@ class Events:
     def _changes(self, record: SkillEvent | Origin) -> dict[str, Any]:
         """The texts of a record that must not be as they are."""
         changes: dict[str, Any] = {}
-        for name in _names_of(type(record)):  # type: ignore[arg-type]  # a class can be a key
-            value = getattr(record, name)
+        names, values_of = _fields_of(type(record))  # type: ignore[arg-type]  # a class can be a key
+        for name, value in zip(names, values_of(record), strict=True):
             if not value or not isinstance(value, (str, tuple)):
                 continue
             if isinstance(value, str) and len(value) < MIN_SECRET_CHARS:
@@ -394,8 +395,10 @@ class Events:
 
 
 @functools.cache
-def _names_of(kind: type[SkillEvent | Origin]) -> tuple[str, ...]:
-    return tuple(own.name for own in fields(kind))
+def _fields_of(kind: type[SkillEvent | Origin]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    """The names of a record's fields, and what gets all values at once."""
+    names = tuple(own.name for own in fields(kind))
+    return names, operator.attrgetter(*names)
 
 
 def _text(value: object) -> str:

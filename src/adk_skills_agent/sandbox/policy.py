@@ -63,9 +63,9 @@ _COUNTS: Mapping[str, tuple[int, int, bool]] = {
 }
 _SHOWN_BITS = 256
 _MOST_KNOWN = 64
-# Policies that were checked, which the runs of a toolset share. Held, so that no other gets its id; besides ``env``
-# nothing of them can change.
-_known: dict[int, tuple[SandboxPolicy, dict[str, EnvValue]]] = {}
+# Policies that were checked, which the runs of a toolset share, held so that no other gets their ids. None with what
+# may be different the next time (modules to preload, a list of hosts) or must not be held (secrets).
+_known: dict[int, SandboxPolicy] = {}
 _FIELDS = tuple(field.name for field in fields(SandboxPolicy))
 
 Layer = Mapping[str, object]
@@ -118,8 +118,7 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     Raises:
         ConfigError: The first value that is not, in a sentence.
     """
-    known = _known.get(id(policy))
-    if known is not None and known[0] is policy and known[1] == policy.env:
+    if _known.get(id(policy)) is policy and not policy.env:
         return policy
     for name, optional in _SECONDS.items():
         value = getattr(policy, name)
@@ -170,8 +169,8 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
         raise ConfigError(f"allow_secrets must be true or false, not {policy.allow_secrets!r}.")
     if policy.python is not None and (not isinstance(policy.python, str) or not policy.python or "\0" in policy.python):
         raise ConfigError(f"python must be the path of an interpreter or None, not {policy.python!r}.")
-    if not policy.preload and policy.network.mode != "allow":  # a module may be uninstalled, a list of hosts be changed
-        _known[id(policy)] = policy, dict(policy.env)
+    if not policy.preload and not policy.env and policy.network.mode != "allow":
+        _known[id(policy)] = policy
         for oldest in list(_known)[:-_MOST_KNOWN]:
             _known.pop(oldest, None)
     return policy

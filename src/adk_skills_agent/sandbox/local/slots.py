@@ -86,8 +86,9 @@ class SlotKey:
 
     def make(self) -> Newborn:
         """Start one. Blocking."""
-        ahead = self.bash is None
-        made = self.birth(lambda: start_guest(self.spec, self.python, self.flags, self.preload, ahead=ahead))
+        is_python = self.bash is None
+        preload = self.preload if is_python else ()
+        made = self.birth(lambda: start_guest(self.spec, self.python, self.flags, preload, ahead=is_python))
         try:
             folders = made.started.folders
             workspace = Workspace("", folders.work, folders.tmp)
