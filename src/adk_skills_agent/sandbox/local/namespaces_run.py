@@ -211,7 +211,11 @@ class NamespacesRun(LocalRun):
                 box.first, _DYING_SECONDS if newborn.was_idle else 0
             )
             self._ordered = True
-            self._end_processes(Aftermath())
+            try:
+                self._end_processes(Aftermath())
+            finally:
+                if newborn.feed is not None:
+                    newborn.feed.close()
             self._close()
             if not died or not newborn.was_idle:
                 raise
