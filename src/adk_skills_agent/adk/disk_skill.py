@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,10 @@ from adk_skills_agent.errors import ResourceNotFound
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
+
+_FOUND = 256
+_Way = tuple[tuple[int, int, int], ...]
+"""Device, inode and ctime of a skill's folder, of the folders on the way to one of its files, and of that."""
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 
@@ -29,6 +35,8 @@ class DiskSkill(KnownSkill):
         self._skill = skill
         self._scope = scope
         self._listing = ListingStamp(str(skill.skill_dir))
+        self._folder = str(skill.skill_dir)
+        self._found: dict[str, _Way] = {}
         self._version = FolderVersion(str(skill.skill_dir), skill.name, skill.without)
 
     def __repr__(self) -> str:
@@ -112,13 +120,19 @@ class DiskSkill(KnownSkill):
 
     def find(self, path: str, prefixes: Sequence[str] = RESOURCE_FOLDERS) -> str:
         """As the contract says; links inside the skill are followed."""
+        known = self._found.get(path) if not prefixes else None
+        if known is not None and known == self._way_to(path):
+            return path
         try:
-            return self._skill.find(path, prefixes)
+            found = self._skill.find(path, prefixes)
         except ResourceNotFound as error:
             files = self.files()
             if any(suggestion.startswith(f"{path.rstrip('/')}/") for suggestion in error.suggestions):
                 raise  # a folder: the catalog's sentence says so
             raise not_found(self.name, path, files, prefixes) from None
+        if found == path and not prefixes:
+            self._remember(path)
+        return found
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Read now."""
@@ -131,6 +145,28 @@ class DiskSkill(KnownSkill):
     def local(self) -> Skill:
         """The folder itself."""
         return self._skill
+
+    def _remember(self, path: str) -> None:
+        self._found.pop(path, None)
+        way = self._way_to(path)
+        if way is not None:
+            self._found[path] = way
+            for oldest in list(self._found)[:-_FOUND]:
+                self._found.pop(oldest, None)
+
+    def _way_to(self, path: str) -> _Way | None:
+        """Which folders a path leads through and which file it leads to; None when there is a link among them."""
+        try:
+            here = self._folder
+            way = [os.stat(here)]  # noqa: PTH116
+            for part in path.split("/"):
+                here = f"{here}/{part}"
+                way.append(os.lstat(here))
+        except OSError:
+            return None
+        if stat.S_ISLNK(way[-1].st_mode) or any(not stat.S_ISDIR(info.st_mode) for info in way[:-1]):
+            return None
+        return tuple((info.st_dev, info.st_ino, info.st_ctime_ns) for info in way)
 
     def _own_name(self, path: str) -> str:
         return self._skill.location.name if path == SKILL_FILE else path

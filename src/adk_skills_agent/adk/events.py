@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import logging
+import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -300,6 +301,7 @@ class Events:
         # the names of sessions, skills and agents come again with every event
         self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(redact) if redact is not None else None
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._last_origin = (Origin(), Origin())
 
     @property
     def heard(self) -> bool:
@@ -318,7 +320,7 @@ class Events:
         for listener in self._listeners:
             try:
                 answer = listener(event)
-                if inspect.isawaitable(answer):
+                if answer is not None and inspect.isawaitable(answer):
                     self._start(answer)
             except Exception:  # the agent's work is worth more than its log
                 logger.exception("a listener failed on %s", type(event).__name__)
@@ -351,23 +353,38 @@ class Events:
             logger.error("a listener failed", exc_info=error)
 
     def _cleaned(self, event: SkillEvent) -> SkillEvent:
-        changes: dict[str, Any] = {}
-        for own in fields(event):
-            value = getattr(event, own.name)
-            clean = self._clean_origin(value) if isinstance(value, Origin) else self._clean(value)
-            if clean is not value:
-                changes[own.name] = clean
+        changes = self._changes(event)
+        origin = self._clean_origin(event.origin)
+        if origin is not event.origin:
+            changes["origin"] = origin
         return replace(event, **changes) if changes else event
 
     def _clean_origin(self, origin: Origin) -> Origin:
-        changes = {own.name: self._clean(getattr(origin, own.name)) for own in fields(origin)}
-        return replace(origin, **changes)
+        known, clean = self._last_origin
+        if known is not origin:  # a call's events come from one place
+            changes = self._changes(origin)
+            clean = replace(origin, **changes) if changes else origin
+            self._last_origin = origin, clean
+        return clean
+
+    def _changes(self, record: SkillEvent | Origin) -> dict[str, Any]:
+        """The texts of a record that must not be as they are."""
+        changes: dict[str, Any] = {}
+        names, values_of = _fields_of(type(record))  # type: ignore[arg-type]  # a class can be a key
+        for name, value in zip(names, values_of(record), strict=True):
+            if not value or not isinstance(value, (str, tuple)):
+                continue
+            if isinstance(value, str) and len(value) < MIN_SECRET_CHARS:
+                continue
+            if (clean := self._clean(value)) is not value:
+                changes[name] = clean
+        return changes
 
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str):
             text = self._without_secrets(value)  # before the cut: half a secret is one
             return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and value:
             return tuple(self._clean(item) for item in value)
         return value
 
@@ -375,6 +392,13 @@ class Events:
         if self._redact is None or self._redact_name is None or len(text) < MIN_SECRET_CHARS:
             return text
         return self._redact_name(text) if len(text) <= _NAME_CHARS else self._redact(text)
+
+
+@functools.cache
+def _fields_of(kind: type[SkillEvent | Origin]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    """The names of a record's fields, and what gets all values at once."""
+    names = tuple(own.name for own in fields(kind))
+    return names, operator.attrgetter(*names)
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,7 @@ To read a skill's SKILL.md is to load it. A tool that is denied for one active s
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -280,6 +281,7 @@ class Permissions:
         return max(matching, key=lambda rule: rule.rank, default=None)
 
 
+@functools.lru_cache(maxsize=1024)
 def folded(name: str) -> str:
     """A name as it is compared: a "deny" must not miss what it is for by a capital letter or a normal form."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())

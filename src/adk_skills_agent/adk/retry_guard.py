@@ -48,6 +48,7 @@ _FATAL = "temp:_adk_skill_fatal_"
 _CALLS = "temp:_adk_skill_calls_"
 _OWN = "temp:_adk_skill_own_count_"
 _SAME = "temp:_adk_skill_same_answer_"
+_SPENT = " spent"
 _REPEATED = {"error": "You have the answer to this call already.", "error_code": "REPEATED_CALL"}
 _WHAT: Mapping[str, str] = {
     "script": "script lookup failure #{count} this invocation. Do not retry any script path",
@@ -198,7 +199,7 @@ class RetryGuard:
             key: Which call it is.
         """
         known = tool_context.state.get(f"{_SAME}{turn_of(tool_context)}_{key}")
-        if not isinstance(known, Mapping) or known.get("spent") is not True:
+        if not isinstance(known, str) or not known.endswith(_SPENT):
             return None
         return self.refused(tool_context, "repeat")
 
@@ -218,10 +219,10 @@ class RetryGuard:
             return answer
         slot = f"{_SAME}{turn_of(tool_context)}_{key}"
         digest = call_key(answer)
-        known = tool_context.state.get(slot)
-        same = isinstance(known, Mapping) and known.get("answer") == digest
-        count = int(known["count"]) + 1 if same else 1
-        tool_context.state[slot] = {"answer": digest, "count": count, "spent": count > free}
+        before, _, counted_before = str(tool_context.state.get(slot)).partition(" ")
+        count = int(counted_before.removesuffix(_SPENT)) + 1 if before == digest else 1
+        # A text, because google-adk copies what is read from the state, and a mapping piece by piece.
+        tool_context.state[slot] = f"{digest} {count}{_SPENT if count > free else ''}"
         if count <= free:
             return answer
         counted = self.miss(tool_context, "repeat", _REPEATED, key, skill)

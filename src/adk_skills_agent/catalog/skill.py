@@ -47,6 +47,7 @@ class Skill:
         self._metadata = metadata
         self._location = metadata.file
         self._folder, self._skill_file = os.path.split(self._location)
+        self._path: Path | None = None  # made when it is asked for: of most skills it never is
         self._diagnostics = tuple(diagnostics)
         self._permits = permits
         self._without = tuple(without)
@@ -91,7 +92,9 @@ class Skill:
     @property
     def skill_dir(self) -> Path:
         """Absolute path of the skill's folder."""
-        return Path(self._folder)
+        if self._path is None:
+            self._path = Path(self._folder)
+        return self._path
 
     @property
     def instructions(self) -> str:

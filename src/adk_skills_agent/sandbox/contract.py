@@ -46,7 +46,10 @@ class IsolationLevel(StrEnum):
     @property
     def strength(self) -> int:
         """How strong it is among the others: 0 for process."""
-        return len(IsolationLevel) - 1 - list(IsolationLevel).index(self)
+        return _STRENGTHS[self]
+
+
+_STRENGTHS = {level: number for number, level in enumerate(reversed(IsolationLevel))}
 
 
 class Status(StrEnum):

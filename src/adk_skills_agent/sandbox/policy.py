@@ -62,6 +62,10 @@ _COUNTS: Mapping[str, tuple[int, int, bool]] = {
     "warm_slots": (0, 1024, False),
 }
 _SHOWN_BITS = 256
+_MOST_KNOWN = 64
+# Policies that were checked, which the runs of a toolset share, held so that no other gets their ids. None with what
+# may be different the next time (modules to preload, a list of hosts) or must not be held (secrets).
+_known: dict[int, SandboxPolicy] = {}
 _FIELDS = tuple(field.name for field in fields(SandboxPolicy))
 
 Layer = Mapping[str, object]
@@ -114,6 +118,8 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     Raises:
         ConfigError: The first value that is not, in a sentence.
     """
+    if _known.get(id(policy)) is policy and not policy.env:
+        return policy
     for name, optional in _SECONDS.items():
         value = getattr(policy, name)
         if value is None and optional:
@@ -163,6 +169,10 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
         raise ConfigError(f"allow_secrets must be true or false, not {policy.allow_secrets!r}.")
     if policy.python is not None and (not isinstance(policy.python, str) or not policy.python or "\0" in policy.python):
         raise ConfigError(f"python must be the path of an interpreter or None, not {policy.python!r}.")
+    if not policy.preload and not policy.env and policy.network.mode != "allow":
+        _known[id(policy)] = policy
+        for oldest in list(_known)[:-_MOST_KNOWN]:
+            _known.pop(oldest, None)
     return policy
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.sandbox.contract import SKILL_DIR, ExecutionRequest, InputFile, ReadOnlyMount, SandboxPolicy
@@ -48,6 +49,11 @@ class RunSettings:
     interpreters: Interpreters = field(default_factory=Interpreters)
 
 
+@functools.lru_cache(maxsize=512)
+def _seen_at(path: str) -> PurePosixPath:
+    return SKILL_DIR / path
+
+
 def plan_script(
     skill: Skill,
     script_path: object,
@@ -89,7 +95,7 @@ def plan_script(
     grants = grants or Grants()
     script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
-    command, notes = settings.interpreters.command(SKILL_DIR / script.path, script.file, python=settings.policy.python)
+    command, notes = settings.interpreters.command(_seen_at(script.path), script.file, python=settings.policy.python)
     request = ExecutionRequest(
         argv=(*command, *argv),
         policy=settings.policy,

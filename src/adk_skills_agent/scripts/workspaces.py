@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import shutil
 import tempfile
 import threading
@@ -83,6 +82,27 @@ class WorkspaceClaim:
         return self._workspace.turn.place()
 
 
+class _Claiming(contextlib.AbstractAsyncContextManager[WorkspaceClaim]):
+    """The length of one call; a class, because a generator costs each call several times as much."""
+
+    __slots__ = ("_claim", "_key", "_owner", "_workspaces")
+
+    def __init__(self, workspaces: SessionWorkspaces, key: str, owner: int) -> None:
+        self._workspaces = workspaces
+        self._key = key
+        self._owner = owner
+        self._claim: WorkspaceClaim
+
+    async def __aenter__(self) -> WorkspaceClaim:
+        self._claim = WorkspaceClaim(self._workspaces, self._workspaces._claimed(self._key, self._owner))
+        return self._claim
+
+    async def __aexit__(self, *error: object) -> None:
+        over = self._workspaces._put_back(self._claim)
+        if over:
+            await asyncio.to_thread(_delete, *over)
+
+
 class SessionWorkspaces:
     """The workspaces of all sessions in this process.
 
@@ -96,21 +116,14 @@ class SessionWorkspaces:
         self._idle = idle_seconds
         self._reset()
 
-    @contextlib.asynccontextmanager
-    async def claim(self, key: str, owner: object = None) -> AsyncIterator[WorkspaceClaim]:
+    def claim(self, key: str, owner: object = None) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
         """The right to the folder of ``key``, for the length of one call; nothing blocks but deleting what was made.
 
         Args:
             key: See :func:`~adk_skills_agent.scripts.execution_id.workspace_key`.
             owner: Who must be closed before the folder is deleted.
         """
-        claim = WorkspaceClaim(self, self._claimed(key, id(owner)))
-        try:
-            yield claim
-        finally:
-            over = self._put_back(claim)
-            if over:
-                await asyncio.to_thread(_delete, *over)
+        return _Claiming(self, key, id(owner))
 
     @contextlib.asynccontextmanager
     async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
@@ -172,10 +185,11 @@ class SessionWorkspaces:
                 path, doomed = self._found_or_made(workspace)
         except OSError as error:
             raise SandboxError(f"The workspace of the session cannot be made: {error.strerror or error}.") from error
-        _delete(*doomed)
+        if doomed:
+            _delete(*doomed)
         note = "The files that earlier scripts of this session left are gone; the working directory started empty."
         # Beside the workspaces, in a folder that only the owner may enter: nobody else can be there first.
-        spill = path.parent / f"spill-{secrets.token_hex(8)}"
+        spill = Path(f"{os.path.dirname(path)}/spill-{os.urandom(8).hex()}")  # noqa: PTH120
         with self._mutex:
             lost = self._lost.pop(workspace.key, self) is None
             opened = SessionWorkspace(path, spill, note if lost else None)
@@ -187,7 +201,7 @@ class SessionWorkspaces:
     def _found_or_made(self, workspace: _Workspace) -> tuple[Path, list[Path]]:
         """The folder, and folders that are to be deleted. One thread at a time for each workspace."""
         path = workspace.path
-        if path is not None and (workspace.openers or path.is_dir()):
+        if path is not None and (workspace.openers or os.path.isdir(path)):  # noqa: PTH112
             return path, []
         made = Path(tempfile.mkdtemp(dir=self._root_folder()))
         with self._mutex:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import time
-import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -161,11 +161,12 @@ class RunSkillScriptTool(ToolsetTool):
         arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
         way = way_of(runtime, tool_context, self._environments)
         _check_types(arguments, takes_text=way is None or way.takes_text)
-        if runtime.source.local(name) is None:
+        skill = runtime.source.local(name)
+        if skill is None:
             refused = runtime.guard.refused_name(tool_context)
             if refused is not None:
                 return refused
-        skill = await runtime.skill(tool_context, name)
+            skill = await runtime.skill(tool_context, name)
         if way is None:
             path = await asyncio.to_thread(_find, skill, asked)
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
@@ -183,7 +184,7 @@ class RunSkillScriptTool(ToolsetTool):
                 return weighed.refusal
             self._tell_of_executor(way)
             call = replace(call, path=found.path, inputs=inputs, version=weighed.version, prepared=found.prepared)
-            started.append(uuid.uuid4().hex)
+            started.append(os.urandom(16).hex())
             run = await self._run(call, way, tool_context, started[0], found.version)
         if run.status == "error":
             return self._failed(tool_context, run, key, skill.name)

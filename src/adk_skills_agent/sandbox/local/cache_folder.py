@@ -140,21 +140,24 @@ def _throw_away(root: str, digest: str) -> bool:
     return True
 
 
-def _candidates(chosen: Path | None) -> list[str]:
+def _candidates(chosen: Path | None) -> Iterator[str]:
     named = str(chosen) if chosen is not None else os.environ.get(CACHE_VARIABLE, "")
     if named:
-        return [os.path.abspath(named)]  # noqa: PTH100
-    import tempfile
-
+        yield os.path.abspath(named)  # noqa: PTH100
+        return
     user = os.geteuid()
-    fallback = f"{tempfile.gettempdir()}/adk-skills-cache-{user}"
     if user == 0:
         # Not under root's home, which a run that has dropped its user id cannot enter.
-        return ["/var/cache/adk-skills/skills", fallback]
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # noqa: PTH117
-        base = os.path.expanduser("~/.cache")  # noqa: PTH111
-    return [f"{base}/adk-skills/skills", fallback] if os.path.isabs(base) else [fallback]  # noqa: PTH117
+        yield "/var/cache/adk-skills/skills"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # noqa: PTH117
+            base = os.path.expanduser("~/.cache")  # noqa: PTH111
+        if os.path.isabs(base):  # noqa: PTH117
+            yield f"{base}/adk-skills/skills"
+    import tempfile
+
+    yield f"{tempfile.gettempdir()}/adk-skills-cache-{user}"
 
 
 def _checked(root: str) -> str:

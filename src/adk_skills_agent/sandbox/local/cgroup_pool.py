@@ -84,7 +84,10 @@ class GroupPool:
             groups = [*self._ready, *self._used]
             self._ready, self._used = [], []
             self._changed.notify()
+            keeper = self._keeper
         _remove_all(groups)
+        if keeper is not None and keeper is not threading.current_thread():
+            keeper.join(_EXIT_SECONDS)  # it may have one in its hands, and is not waited for at the end of the agent
 
     def _make(self) -> Group:
         return make_group(self._hierarchy, f"{PREFIX}.{self._owner}.{next(self._numbers)}")

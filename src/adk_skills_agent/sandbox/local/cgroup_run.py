@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
@@ -14,6 +16,7 @@ from adk_skills_agent.sandbox.local.cgroup_group import Group
 from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
 from adk_skills_agent.sandbox.local.cgroup_pool import group_pool
 from adk_skills_agent.sandbox.local.exact_end import children_of
+from adk_skills_agent.sandbox.local.late_close import when_idle
 from adk_skills_agent.sandbox.local.namespaces_run import NamespacesRun
 from adk_skills_agent.sandbox.local.newborn import Newborn
 from adk_skills_agent.sandbox.local.sandbox_start import Started
@@ -31,14 +34,14 @@ class CgroupRun(NamespacesRun):
     """
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
-        super().__init__(request, policy, self._confine)
-        self.birth = born_in_a_group
+        super().__init__(request, policy)
+        self.birth = BornInAGroup(policy.memory_bytes, policy.pids)
         self._group: Group | None = None
         self._cpu_before = 0.0
 
     def adopt(self, newborn: Newborn) -> None:
         """Take over the group the sandbox was born in."""
-        self._group = newborn.group
+        self._group, self._cpu_before = newborn.group, newborn.cpu_before
 
     def beyond(self) -> tuple[Status, str] | None:
         """Memory ran out, and the kernel ended one process: the run is to end as a whole."""
@@ -50,33 +53,15 @@ class CgroupRun(NamespacesRun):
         except OSError:  # the run is over, and its group is gone
             return None
 
-    def _confine(self, first: int) -> None:
-        """Put the limits on, before anything of the command has run.
-
-        What is there already, the sandbox's own processes and their memory, does not count against the policy.
-        """
-        group = self._group
-        assert group is not None  # noqa: S101  # taken before the sandbox was started
-        group.take_in(first)
-        memory, pids = self._policy.memory_bytes, self._policy.pids
-        group.limit(
-            None if memory is None else memory + group.used_memory(),
-            None if pids is None else pids + group.tasks() - len(children_of(first)),
-        )
-        # When memory runs out the kernel ends one process, and a run is to end as a whole: if it is process 1, all
-        # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
-        with contextlib.suppress(OSError):  # an agent without the right to
-            cgroup_files.put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
-        self._cpu_before = group.cpu_seconds() or 0.0
-
     def _end_processes(self, result: Aftermath) -> None:
         group = self._group
         try:
-            if group is not None and group.ended():
+            alone = self._is_alone()
+            if group is not None and not alone and group.ended():
                 self._ordered = True  # the kernel did it, for the limit we set; it is no accident of the sandbox
             super()._end_processes(result)
             if group is not None:
-                if not self._is_alone():
+                if not alone:
                     group.end_all()
                 self._account(group, result)
         except OSError as error:
@@ -109,27 +94,60 @@ class CgroupRun(NamespacesRun):
     def _give_back(self) -> None:
         group, self._group = self._group, None
         if group is not None:
-            group_pool().give_back(group)
+            when_idle(functools.partial(group_pool().give_back, group))
 
 
-def born_in_a_group(start: Callable[[], Started]) -> Newborn:
-    """Make a group, and start a sandbox in it.
+@dataclass(frozen=True, slots=True)
+class BornInAGroup:
+    """Makes a group, starts a sandbox in it, and puts the limits on before anything of a command is there.
 
-    Raises:
-        SandboxError: There is no group to be had, or the sandbox did not start.
+    What is there then, the sandbox's own processes and their memory, does not count against the policy.
+
+    Attributes:
+        memory_bytes: What the command and all it starts may use together; None for no limit.
+        pids: Processes and threads of them; None for no limit.
     """
-    try:
-        pool = group_pool()
-        group = pool.take()
-    except (NoControlGroups, OSError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SandboxError(f"No control group could be made for the run: {reason}.") from error
-    birthplace, doors = BIRTHPLACE.set(group.birthplace), DOORS.set(group.doors())
-    try:
-        return Newborn(start(), group, pool.give_back)
-    except BaseException:
-        pool.give_back(group)
-        raise
-    finally:
-        BIRTHPLACE.reset(birthplace)
-        DOORS.reset(doors)
+
+    memory_bytes: int | None
+    pids: int | None
+
+    def __call__(self, start: Callable[[], Started]) -> Newborn:
+        """See the class.
+
+        Raises:
+            SandboxError: There is no group to be had, the sandbox did not start, or cannot be limited.
+        """
+        try:
+            pool = group_pool()
+            group = pool.take()
+        except (NoControlGroups, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SandboxError(f"No control group could be made for the run: {reason}.") from error
+        birthplace, doors = BIRTHPLACE.set(group.birthplace), DOORS.set(group.doors())
+        try:
+            made = Newborn(start(), group, pool.give_back)
+        except BaseException:
+            pool.give_back(group)
+            raise
+        finally:
+            BIRTHPLACE.reset(birthplace)
+            DOORS.reset(doors)
+        try:
+            return replace(made, cpu_before=self._confine(group, made.started.first_pid))
+        except BaseException:
+            made.discard()
+            raise
+
+    def _confine(self, group: Group, first: int) -> float:
+        """Put the limits on; the processor time that was used until then."""
+        group.take_in(first)
+        memory, pids = self.memory_bytes, self.pids
+        group.limit(
+            None if memory is None else memory + group.used_memory(),
+            None if pids is None else pids + group.tasks() - len(children_of(first)),
+        )
+        # When memory runs out the kernel ends one process, and a run is to end as a whole: if it is process 1, all
+        # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
+        with contextlib.suppress(OSError):  # an agent without the right to
+            cgroup_files.put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
+        return group.cpu_seconds() or 0.0

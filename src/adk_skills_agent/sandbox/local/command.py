@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.local.workspace import about
@@ -78,6 +79,17 @@ def encode(text: str) -> bytes:
         raise ValueError(f"{shown!r} is no valid text: it contains a lone surrogate.") from None
 
 
+def encoded(pairs: Mapping[str, str]) -> dict[bytes, bytes]:
+    """:func:`encode` for the names and values of an environment."""
+    try:
+        return {
+            name.encode("utf-8", "surrogateescape"): value.encode("utf-8", "surrogateescape")
+            for name, value in pairs.items()
+        }
+    except UnicodeEncodeError:
+        return {encode(name): encode(value) for name, value in pairs.items()}  # for its sentence
+
+
 def check_argv(argv: tuple[str, ...]) -> None:
     """Refuse what no process can be given as its arguments.
 
@@ -89,7 +101,8 @@ def check_argv(argv: tuple[str, ...]) -> None:
     for position, part in enumerate(argv):
         if "\0" in part:
             raise ValueError(f"Argument {position} contains a NUL byte; no command can receive one.")
-        encode(part)
+        if not part.isascii():
+            encode(part)
 
 
 def _is_hosts(requested: str, on_host: str) -> bool:

@@ -79,11 +79,11 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         library.prctl(_PR_SET_DUMPABLE, 1)  # a run may look at itself
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         posix.umask(_UMASK)
-        _tell("ready")
         if spec["ahead"]:
             step = "warm up"
             _warm_up()
             spec["end"].rehearse()
+        _tell("ready")
         step = "receive"
         job = _receive()
         step = "begin"
@@ -302,6 +302,11 @@ class _QuickEnd:
 
     def ended(self, error: "BaseException | None") -> None:
         """The script's last line is done."""
+        # Held, or they would be taken apart piece by piece, which takes longer than all of this; but nothing of the
+        # script's, which must go.
+        self._kept = names = sys._getframe(1).f_globals
+        for name in ("_code", "_script"):
+            names.pop(name, None)
         if error is None:
             self._code = 0
         elif isinstance(error, SystemExit):

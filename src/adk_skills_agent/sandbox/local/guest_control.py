@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.local.command import encode
+from adk_skills_agent.sandbox.local.command import encode, encoded
 from adk_skills_agent.sandbox.local.confined_run import not_started, stub_code
 from adk_skills_agent.sandbox.local.first_process import Control
 
@@ -135,16 +135,20 @@ class GuestControl(Control):
         data = marshal.dumps(
             {
                 "argv": [encode(part) for part in job.argv],
-                "env": {encode(name): encode(value) for name, value in job.env.items()},
+                "env": encoded(job.env),
                 "cwd": encode(job.cwd),
                 "script": job.script,
                 "limits": list(job.limits),
                 "stdin": job.stdin is not None,
             }
         )
+        message = len(data).to_bytes(8, sys.byteorder) + data
         try:
+            sent = self._send_at_once(message)
+            if sent == len(message) and job.stdin is None:
+                return
             self._connection.settimeout(_SEND_SECONDS)
-            self._connection.sendall(len(data).to_bytes(8, sys.byteorder) + data)
+            self._connection.sendall(message[sent:])
             if job.stdin is not None:
                 socket.send_fds(self._connection, [b"x"], [job.stdin])
             self._connection.setblocking(False)
@@ -152,8 +156,17 @@ class GuestControl(Control):
             reason = error.strerror or error
             raise SandboxError(f"The sandbox ended before its command began: {reason}.") from error
 
+    def _send_at_once(self, message: bytes) -> int:
+        """How much of it went without waiting."""
+        try:
+            return self._connection.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return 0
+
     def listen(self) -> None:
         """Take what was said until now; never blocks."""
+        if self.alone:
+            return  # its last word
         try:
             while data := self._connection.recv(_NEWS_BYTES):
                 self._take(data)

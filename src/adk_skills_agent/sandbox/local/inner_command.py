@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import stat
@@ -10,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local.command import check_argv, encode, find_command, spelling
 from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.run import TMP_DIR
 from adk_skills_agent.sandbox.local.view import PathView
 from adk_skills_agent.sandbox.local.workspace import Workspace, about
+
+_OWN_PLACES = ((WORK_DIR, "/"), (TMP_DIR, "/"))
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,16 @@ def check_sources(request: ExecutionRequest, policy: SandboxPolicy, uid: int | N
     Raises:
         SandboxError: A folder is not there or cannot be read.
     """
-    for mount in request.mounts:
-        if not mount.source.is_dir():
-            raise about(SandboxError(f"The folder for {mount.target} is not there."), mount.source)
-    shown = [(str(mount.target), os.fspath(mount.source)) for mount in request.mounts]
-    for name, path in (*shown, *((path, path) for path in policy.extra_ro)):
+    shown = [(str(mount.target), os.fspath(mount.source), True) for mount in request.mounts]
+    for name, path, is_mount in (*shown, *((path, path, False) for path in policy.extra_ro)):
         try:
             mode = os.stat(path).st_mode  # noqa: PTH116
         except OSError as error:
+            if is_mount and error.errno in _NOT_THERE:
+                raise about(SandboxError(f"The folder for {name} is not there."), path) from error
             raise about(SandboxError(f"{name!r} cannot be shown to the script: {error.strerror}."), path) from error
+        if is_mount and not stat.S_ISDIR(mode):
+            raise about(SandboxError(f"The folder for {name} is not there."), path)
         needed = 0o005 if stat.S_ISDIR(mode) else 0o004
         if uid is not None and mode & needed != needed:
             raise about(
@@ -64,9 +69,16 @@ def check_sources(request: ExecutionRequest, policy: SandboxPolicy, uid: int | N
             )
 
 
-def mounted(request: ExecutionRequest) -> list[tuple[PurePosixPath, str]]:
+def mounted(request: ExecutionRequest) -> tuple[tuple[PurePosixPath, str], ...]:
     """Where each mount is inside, and on the host."""
-    return [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
+    mounts = request.mounts
+    here = "/" if all(os.fspath(mount.source)[:1] == "/" for mount in mounts) else os.getcwd()  # noqa: PTH109
+    return _mounted(mounts, here)
+
+
+@functools.lru_cache(maxsize=64)
+def _mounted(mounts: tuple[ReadOnlyMount, ...], here: str) -> tuple[tuple[PurePosixPath, str], ...]:
+    return tuple((mount.target, os.path.normpath(os.path.join(here, mount.source))) for mount in mounts)  # noqa: PTH118
 
 
 @functools.lru_cache(maxsize=64)
@@ -91,7 +103,7 @@ def inner_command(request: ExecutionRequest, policy: SandboxPolicy, path: str) -
     check_argv(argv)
     if "\0" in str(request.cwd):
         raise ValueError(f"cwd {str(request.cwd)!r} contains a NUL byte; no folder can be called so.")
-    places = view_of((*mounted(request), (WORK_DIR, "/"), (TMP_DIR, "/")))
+    places = view_of((*mounted(request), *_OWN_PLACES))
     shown = spelling(argv[0], places.argument(argv[0]))
     if argv[0] in {policy.python, sys.executable}:
         return InnerCommand((shown_at(argv[0]), *argv[1:]), argv[0], shown)

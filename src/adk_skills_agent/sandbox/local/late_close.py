@@ -24,8 +24,13 @@ _working = False
 
 def close_late(descriptors: Iterable[int]) -> None:
     """Close them soon; never blocks."""
+    do_late(functools.partial(_close_all, tuple(descriptors)))
+
+
+def _close_all(descriptors: tuple[int, ...]) -> None:
     for descriptor in descriptors:
-        do_late(functools.partial(os.close, descriptor))
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 def do_late(work: Callable[[], object]) -> None:

@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.at_once import TakesTimeError, is_empty
+from adk_skills_agent.sandbox.local.bash_ahead import Bash, bash_of, is_called_again
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confined_run import not_started
 from adk_skills_agent.sandbox.local.confinement import process_limits, run_uid
@@ -46,9 +47,9 @@ from adk_skills_agent.sandbox.local.sandbox_start import (
     sandbox_spec,
     shown_folders,
 )
-from adk_skills_agent.sandbox.local.slots import slot_pool
+from adk_skills_agent.sandbox.local.slots import SlotKey, slot_pool
 from adk_skills_agent.sandbox.local.watchdog import DiskLimit
-from adk_skills_agent.sandbox.local.workspace import Workspace, fill_workspace, stamp
+from adk_skills_agent.sandbox.local.workspace import Stamp, Workspace, fill_workspace, stamp
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.network import RunNetwork
@@ -57,9 +58,6 @@ _KILL_SECONDS = 5.0
 _DYING_SECONDS = 0.5  # a killed process is not dead at once
 _FEW_FILES, _FEW_BYTES = 32, 64 << 10  # what is collected in the time that changing over to a thread takes
 
-BeforeStart = Callable[[int], None]
-"""Called with the host's id of process 1 when all limits hold and nothing of the command has run."""
-
 
 class NamespacesRun(LocalRun):
     """A run in a sandbox made by bubblewrap.
@@ -67,15 +65,11 @@ class NamespacesRun(LocalRun):
     Args:
         request: What to run.
         policy: Its checked policy.
-        before_start: Puts process 1 under further control (a cgroup).
     """
 
-    def __init__(
-        self, request: ExecutionRequest, policy: SandboxPolicy, before_start: BeforeStart | None = None
-    ) -> None:
+    def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
         super().__init__(request, policy)
         self.birth: Birth = born_plainly
-        self._before_start = before_start
         self._network = _network(request, policy)
         self._uid = run_uid(policy)
         self._started_sandbox: Started | None = None
@@ -90,7 +84,10 @@ class NamespacesRun(LocalRun):
         self._inner: InnerCommand
         self._script: int | None = None  # where in it a script is that the guest runs itself
         self._marker = ""
+        self._limits: tuple[tuple[int, int, int], ...] = ()
+        self._bash: Bash | None = None
         self._at_once = False
+        self._left_alone: Stamp | None = None  # the workspace before the command, when a change of it would show
 
     @property
     def disk(self) -> tuple[DiskLimit, ...]:
@@ -117,6 +114,8 @@ class NamespacesRun(LocalRun):
         folders, workspace = self._folders, self._workspace
         if folders is None or workspace is None or workspace.persistent or not self._is_alone():
             return False
+        if self._is_untouched():
+            return True
         if self._request.workspace is None:
             return folders.holds_little(_FEW_FILES, _FEW_BYTES)
         return folders.holds_little(len(workspace.links) + len(self._on_the_way), 0)
@@ -170,7 +169,7 @@ class NamespacesRun(LocalRun):
         check_sources(request, policy, self._uid)
         if self._network is not None:
             environment.update(self._network.environment())
-        self.view = view_of(tuple(mounted(request)))
+        self.view = view_of(mounted(request))
         self._inner = command = inner_command(request, policy, environment["PATH"])
         self.shown = command.shown
         environment["PATH"] = ":".join(shown_at(folder) for folder in environment["PATH"].split(":"))
@@ -179,8 +178,9 @@ class NamespacesRun(LocalRun):
             self._script = script_position([command.on_host, *command.argv[1:]], environment)
         spec = sandbox_spec(request, policy, self._uid)
         made_of = (request, policy, spec, command.argv, self._script)
+        self._limits = process_limits(policy, None if policy.pids is None else policy.pids + 1)  # process 1 counts, too
         key = slot_key(*made_of, self.birth)
-        slot = None if key is None else slot_pool().take(key, policy.warm_slots, patient=not self._at_once)
+        slot = None if key is None else self._slot(key)
         if slot is not None and self._begin_in(slot):
             self.warm = True
             return
@@ -188,6 +188,16 @@ class NamespacesRun(LocalRun):
             raise TakesTimeError
         with slot_pool().cold_start() if policy.warm_slots else contextlib.nullcontext():
             self._begin_in(self.birth(lambda: new_sandbox(*made_of, environment)))
+
+    def _slot(self, key: SlotKey) -> Newborn | None:
+        """A warm sandbox for the run: with a bash that waits for it, where it can have one, or with a guest."""
+        policy, pool, patient = self._policy, slot_pool(), not self._at_once
+        bash = bash_of(self._request, policy, self._inner.argv, self._environment, self._limits)
+        own = key if bash is None else replace(key, bash=bash)
+        if bash is None or not is_called_again(own, self.run_id):
+            return pool.take(key, policy.warm_slots, patient=patient)
+        self._bash = bash
+        return pool.take(own, policy.warm_slots, patient=patient) or pool.spare(key)
 
     def _begin_in(self, newborn: Newborn) -> bool:
         """Fill a sandbox and let the command begin; False when the sandbox had died while it was idle (row 71)."""
@@ -201,7 +211,11 @@ class NamespacesRun(LocalRun):
                 box.first, _DYING_SECONDS if newborn.was_idle else 0
             )
             self._ordered = True
-            self._end_processes(Aftermath())
+            try:
+                self._end_processes(Aftermath())
+            finally:
+                if newborn.feed is not None:
+                    newborn.feed.close()
             self._close()
             if not died or not newborn.was_idle:
                 raise
@@ -217,27 +231,31 @@ class NamespacesRun(LocalRun):
         request, policy, box = self._request, self._policy, newborn.started
         self._folders = folders = box.folders
         self._workspace = workspace = newborn.workspace or Workspace("", folders.work, folders.tmp)
-        if workspace.links and not (request.input_files == () and is_empty(request.workspace)):
+        if workspace.links and not (self._at_once or (request.input_files == () and is_empty(request.workspace))):
             workspace.unlink()  # files of these names come first
         self._on_the_way = _on_the_way(tuple(target for _, target in shown_folders(request, policy)))
         workspace.given_folders.update(self._on_the_way)
-        fill_workspace(
-            workspace,
-            policy,
-            persistent=request.workspace,
-            input_files=request.input_files,
-            mounts=() if workspace.links else request.mounts,
-            inside=True,
-        )
-        self._own(workspace)
+        if not self._at_once:  # else there is nothing
+            fill_workspace(
+                workspace,
+                policy,
+                persistent=request.workspace,
+                input_files=request.input_files,
+                mounts=() if workspace.links else request.mounts,
+                inside=True,
+            )
+            self._own(workspace)
         check_inside(request, policy, workspace, path)
-        if self._before_start is not None:
-            self._before_start(box.first_pid)
+        if not (workspace.given or workspace.given_folders):
+            self._left_alone = folders.settled()
         if self._network is not None:
             self._network.start(box.first_pid)
         if isinstance(box.control, GuestControl):
             self._own_cpu = cpu_seconds(box.command)
-            self._give_job(box.control)
+            if newborn.feed is not None and self._bash is not None:
+                newborn.feed.give(self._bash, self._inner.argv, self._environment)
+            else:
+                self._give_job(box.control)
         else:
             self._own_cpu = cpu_seconds(self.child.pid) + cpu_seconds(box.first_pid)
             if box.command:
@@ -249,13 +267,12 @@ class NamespacesRun(LocalRun):
         self.marks = RunMarks(self.child.pid, self.run_id, "", frozenset(), self.child.started)
 
     def _give_job(self, control: GuestControl) -> None:
-        request, policy = self._request, self._policy
-        limits = process_limits(policy, None if policy.pids is None else policy.pids + 1)  # process 1 counts, too
+        request = self._request
         stdin = None if request.stdin is None else stdin_file(request.stdin, "")
         try:
             command = self._inner.argv
             environment = {**self._environment, "PWD": str(request.cwd)}  # as a shell would set it
-            control.give(Job(command, environment, str(request.cwd), self._script, limits, stdin))
+            control.give(Job(command, environment, str(request.cwd), self._script, self._limits, stdin))
         finally:
             if stdin is not None:
                 os.close(stdin)
@@ -355,6 +372,9 @@ class NamespacesRun(LocalRun):
     def _collect(self, result: Aftermath) -> None:
         assert self._workspace is not None  # noqa: S101  # checked by the caller
         assert self._folders is not None  # noqa: S101  # made together
+        if self._is_untouched():
+            result.notes.extend(self._workspace.notes)
+            return
         self._folders.open_again()
         for name in reversed(self._on_the_way):
             place = encode(f"{self._workspace.work}/{name}")
@@ -364,6 +384,11 @@ class NamespacesRun(LocalRun):
                 except NotADirectoryError:  # a file was shown there
                     os.unlink(place)  # noqa: PTH108
         super()._collect(result)
+
+    def _is_untouched(self) -> bool:
+        """Whether the workspace holds what it held before the command: nothing was made, removed or renamed in it."""
+        assert self._folders is not None  # noqa: S101  # checked by the caller
+        return self._left_alone is not None and self._left_alone == self._folders.settled()
 
     def _close(self) -> None:
         if self._is_alone() and self._started_sandbox is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from adk_skills_agent.sandbox.local.sandbox_start import Started
 
 if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.local.bash_ahead import Feed
     from adk_skills_agent.sandbox.local.cgroup_group import Group
     from adk_skills_agent.sandbox.local.workspace import Workspace
 
@@ -26,6 +27,8 @@ class Newborn:
         give_back: Called with the group when nothing is in it any more.
         was_idle: Whether it waited for a run, and may have died meanwhile.
         workspace: What is in its workspace already; None for nothing.
+        cpu_before: Processor time its group had used when it was made, in seconds.
+        feed: The other end of what a bash in it reads that was started ahead; None where a guest waits.
     """
 
     started: Started
@@ -33,11 +36,15 @@ class Newborn:
     give_back: Callable[[Group], None] | None = None
     was_idle: bool = False
     workspace: Workspace | None = None
+    cpu_before: float = 0.0
+    feed: Feed | None = None
 
     def discard(self) -> None:
         """End it unused, and wait for that; everything of it is gone or, after seconds, no longer waited for."""
         self.started.end()
         self.started.reap()
+        if self.feed is not None:
+            self.feed.close()
         self.started.folders.close()
         if self.group is not None and self.give_back is not None:
             self.give_back(self.group)

@@ -28,8 +28,11 @@ def outcome(
     aftermath: Aftermath,
     watched: Watched | None,
     times: Times,
+    *,
+    noted: tuple[str, ...] = (),
+    warm: bool = False,
 ) -> ExecutionResult:
-    """The result of a run that is over; ends the streams' captures."""
+    """The result of a run that is over; ends the streams' captures. ``noted`` was noted before it."""
     exit_code = number = None
     if aftermath.status is not None:
         code = os.waitstatus_to_exitcode(aftermath.status)
@@ -72,6 +75,7 @@ def outcome(
         skipped_files=tuple(collected.skipped) if collected else (),
         stdout_cut_at=out.cut_at,
         stderr_cut_at=err.cut_at,
-        notes=tuple(dict.fromkeys(notes)),  # the watchdog and the level may say the same
+        notes=(*noted, *dict.fromkeys(notes)),  # the watchdog and the level may say the same
         network=aftermath.network,
+        warm=warm,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,17 @@ class SpillFile:
     """
 
     def __init__(self, folder: Path, name: str, limit: int | None) -> None:
-        self.path = folder / name
+        self._place = folder, name
         self._limit = limit
         self._written = 0
         self._descriptor: int | None = None
         self.problem: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where it is, or would be."""
+        folder, name = self._place
+        return folder / name
 
     @property
     def created(self) -> bool:
@@ -144,7 +151,11 @@ def check_spill_folder(folder: Path) -> None:
     Raises:
         SandboxError: ``folder`` exists and is no directory.
     """
-    if folder.exists() and not folder.is_dir():
+    try:
+        mode = os.stat(folder).st_mode  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISDIR(mode):
         raise SandboxError("spill_dir is not a folder.")
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local.late_close import close_late
 from adk_skills_agent.sandbox.local.watchdog import DiskLimit
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else 0
+_SETTLED_NS = 50_000_000  # a tick has 10 ms at most
 _NAMES = ("work", "tmp", "dev/shm")
 
 
@@ -58,6 +60,16 @@ class PrivateFolders:
         told = os.fstatvfs(self._descriptors[0])
         used = (told.f_blocks - told.f_bfree) * told.f_frsize
         return told.f_files - told.f_ffree - 1 <= entries and used <= size and told.f_files > 0
+
+    def settled(self) -> tuple[int, int, int, int] | None:
+        """What changes when something is made, removed or renamed in the workspace itself, or its mode is set.
+
+        None while a change would not show, because the last one was within a tick of the file system's clock.
+        """
+        info = os.fstat(self._descriptors[0])
+        if time.time_ns() - info.st_ctime_ns < _SETTLED_NS:
+            return None
+        return (info.st_ino, info.st_mode, info.st_mtime_ns, info.st_ctime_ns)
 
     def open_again(self) -> None:
         """Give the workspace back the permissions the script may have taken from it; everything inside is dead."""

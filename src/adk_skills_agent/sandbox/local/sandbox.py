@@ -32,7 +32,6 @@ from adk_skills_agent.sandbox.local.levels import Enforcement, LevelRun
 from adk_skills_agent.sandbox.local.loop_life import keeps_slots
 from adk_skills_agent.sandbox.local.loop_watch import Dependent, loop_watch
 from adk_skills_agent.sandbox.local.outcome import Times, outcome
-from adk_skills_agent.sandbox.local.output import Capture
 from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
 from adk_skills_agent.sandbox.local.preparation import Preparation
 from adk_skills_agent.sandbox.local.slots import close_slots
@@ -78,14 +77,14 @@ class LocalSandbox(Sandbox):
         check_interpreter(policy)
         waited_since = time.monotonic()
         with Step("choose an isolation level", ValueError):
-            if is_known(policy):
-                choose(request, policy)  # a refusal need not wait for its turn
+            # A refusal need not wait for its turn.
+            known = choose(request, policy) if is_known(policy) else None
             secrets = secrets_of_run(request, policy)
         try:
             # The turn comes first: whoever asked before the levels were tried out would else be overtaken by all later.
             async with RUNNING.place():
                 with Step("choose an isolation level"):
-                    choice = await choose_level(request, policy)
+                    choice = known or await choose_level(request, policy)
                 warn_of_level(choice.level.level)
                 return redacted(await _run(request, policy, choice, waited_since), secrets)
         except SkillsError as error:
@@ -175,9 +174,7 @@ async def _run(
             raise
         try:
             with Step("watch the command", ValueError):
-                result = await _supervise(
-                    prepared.request, policy, choice, prepared.run, prepared.captures, waited_since, dependent
-                )
+                result = await _supervise(prepared, policy, choice, waited_since, dependent)
             if isinstance(result, Exception):  # what the caller's on_output or on_sample raised
                 raise result
         except BaseException:
@@ -189,19 +186,14 @@ async def _run(
     finally:
         loop_watch().remove(dependent)
         prepared.release()
-    return replace(result, notes=(*prepared.notes, *result.notes), warm=prepared.run.warm)
+    return result
 
 
 async def _supervise(
-    request: ExecutionRequest,
-    policy: SandboxPolicy,
-    choice: Choice,
-    run: LevelRun,
-    captures: tuple[Capture, Capture],
-    waited_since: float,
-    dependent: Dependent,
+    prepared: Preparation, policy: SandboxPolicy, choice: Choice, waited_since: float, dependent: Dependent
 ) -> ExecutionResult | Exception:
     loop = asyncio.get_running_loop()
+    request, run, captures = prepared.request, prepared.run, prepared.captures
     child = run.child
     secrets = secrets_of_run(request, policy)
     filters = (OutputFilter(run.view, secrets), OutputFilter(run.view, secrets))
@@ -268,7 +260,10 @@ async def _supervise(
     report = IsolationReport(choice.level.level, enforcement.enforced, enforcement.degraded, choice.reasons)
     if "memory" in enforcement.hard:
         watched = None  # its sums count what processes share more than once; the level knows exactly
-    return outcome(report, supervision, streams, aftermath, watched, Times(waited_since, child.started, ended))
+    times = Times(waited_since, child.started, ended)
+    return outcome(
+        report, supervision, streams, aftermath, watched, times, noted=prepared.notes, warm=prepared.run.warm
+    )
 
 
 async def _finish(loop: asyncio.AbstractEventLoop, run: LevelRun, *, wanted: bool) -> Aftermath:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping
 
@@ -41,7 +42,7 @@ def slot_key(
     """
     if policy.warm_slots == 0 or policy.network.mode == "allow" or policy.python not in {None, sys.executable}:
         return None
-    return SlotKey(
+    return _one_key(
         spec,
         identities([*(str(mount.source) for mount in request.mounts), *policy.extra_ro]),
         shown_at(sys.executable) if script is None else command[0],
@@ -50,6 +51,9 @@ def slot_key(
         birth,
         request.mounts,
     )
+
+
+_one_key = functools.lru_cache(maxsize=64)(SlotKey)  # the same object is found sooner
 
 
 def new_sandbox(

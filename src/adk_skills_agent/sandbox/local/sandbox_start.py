@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import select
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.exact_end import children_of
@@ -112,15 +113,18 @@ def sandbox_spec(request: ExecutionRequest, policy: SandboxPolicy, uid: int | No
         policy: Sizes, network and more folders.
         uid: See :class:`SandboxSpec`.
     """
-    return SandboxSpec(
+    return _one_spec(
         uid,
         policy.network.mode,
         policy.shm_bytes,
         policy.tmp_bytes,
         policy.workspace_bytes,
         policy.memory_bytes is None,
-        tuple(shown_folders(request, policy)),
+        shown_folders(request, policy),
     )
+
+
+_one_spec = functools.lru_cache(maxsize=64)(SandboxSpec)  # the same object is found sooner
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +208,20 @@ def is_readable(descriptor: int, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def shown_folders(request: ExecutionRequest, policy: SandboxPolicy) -> list[tuple[str, str]]:
+def shown_folders(request: ExecutionRequest, policy: SandboxPolicy) -> tuple[tuple[str, str], ...]:
     """What a run sees of the host besides the system: host path and path inside."""
-    pairs = [(path, shown_at(path)) for path in python_folders_of(policy.python)]
-    pairs += [(path, path) for path in policy.extra_ro]
-    return pairs + [(str(Path(mount.source).absolute()), str(mount.target)) for mount in request.mounts]
+    mounts = request.mounts
+    here = "/" if all(os.fspath(mount.source)[:1] == "/" for mount in mounts) else os.getcwd()  # noqa: PTH109
+    return _shown_folders(policy.python, policy.extra_ro, mounts, here)
+
+
+@functools.lru_cache(maxsize=64)
+def _shown_folders(
+    python: str | None, extra: tuple[str, ...], mounts: tuple[ReadOnlyMount, ...], here: str
+) -> tuple[tuple[str, str], ...]:
+    pairs = [(path, shown_at(path)) for path in python_folders_of(python)]
+    pairs += [(path, path) for path in extra]
+    return (*pairs, *((str(Path(here, mount.source)), str(mount.target)) for mount in mounts))
 
 
 def folders_on_the_way(targets: Iterable[str]) -> list[str]:

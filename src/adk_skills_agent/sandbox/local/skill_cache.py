@@ -52,10 +52,12 @@ class _Entry:
     lock: int
     seen: Snapshot = ()
     users: int = 0
+    path: str = ""
+    folder: Path = Path()
 
-    @property
-    def path(self) -> str:
-        return f"{self.root}/{self.digest}"
+    def __post_init__(self) -> None:
+        self.path = f"{self.root}/{self.digest}"
+        self.folder = Path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def _attempt(root: str, folder: str, without: tuple[str, ...]) -> Materialised |
         _release(entry)
         raise
     copied = source.copied
-    return Materialised(Path(entry.path), copied.digest, copied.bytes, copied.files, tuple(copied.notes), entry)
+    return Materialised(entry.folder, copied.digest, copied.bytes, copied.files, tuple(copied.notes), entry)
 
 
 def _as_made(entry: _Entry) -> bool:

@@ -52,16 +52,21 @@ def snapshot(folder: str) -> Snapshot:
         OSError: The folder cannot be read.
         SandboxError: It holds too many files.
     """
-    found = [_stamp(folder, os.stat(folder))]  # noqa: PTH116
+    info = os.stat(folder)  # noqa: PTH116
+    found = [(folder, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev)]
     pending = [folder]
     while pending:
         here = pending.pop()
         try:
             with os.scandir(here) as scan:
                 for item in scan:
-                    found.append(_stamp(item.path, item.stat(follow_symlinks=False)))
-                    if item.is_dir(follow_symlinks=False):
-                        pending.append(item.path)
+                    path, info = item.path, item.stat(follow_symlinks=False)
+                    mode = info.st_mode
+                    found.append(
+                        (path, mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev)
+                    )
+                    if stat.S_ISDIR(mode):
+                        pending.append(path)
         except PermissionError:
             if here == folder:
                 raise
@@ -226,10 +231,6 @@ class _Copy:
         self._left_out += 1
         if self._left_out <= _MAX_NOTES:
             self._result.notes.append(f"{readable(path)!r} of the skill was left out: {reason}.")
-
-
-def _stamp(path: str, info: os.stat_result) -> tuple[str, int, int, int, int, int, int]:
-    return (path, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev)
 
 
 def _too_many() -> SandboxError:

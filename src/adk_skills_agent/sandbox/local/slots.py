@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ReadOnlyMount
+from adk_skills_agent.sandbox.local.bash_ahead import Bash, Feed, start_bash
 from adk_skills_agent.sandbox.local.guest_start import start_guest
 from adk_skills_agent.sandbox.local.late_close import do_late
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn
@@ -61,6 +62,7 @@ class SlotKey:
         preload: Modules imported.
         birth: How such a sandbox is born.
         mounts: What is shown in it, and whether linked into its workspace.
+        bash: The bash that waits in it; None for a guest that may become anything.
     """
 
     spec: SandboxSpec
@@ -70,14 +72,31 @@ class SlotKey:
     preload: tuple[str, ...]
     birth: Birth
     mounts: tuple[ReadOnlyMount, ...] = ()
+    bash: Bash | None = None
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        made_of = (self.spec, self.identities, self.python, self.flags, self.preload)
+        values = (made_of, self.birth, self.mounts, self.bash)
+        object.__setattr__(self, "_hash", hash(values))
+
+    def __hash__(self) -> int:
+        """Counted once: each look into the pool asks for it."""
+        return self._hash
 
     def make(self) -> Newborn:
         """Start one. Blocking."""
-        made = self.birth(lambda: start_guest(self.spec, self.python, self.flags, self.preload, ahead=True))
+        is_python = self.bash is None
+        preload = self.preload if is_python else ()
+        made = self.birth(lambda: start_guest(self.spec, self.python, self.flags, preload, ahead=is_python))
         try:
             folders = made.started.folders
             workspace = Workspace("", folders.work, folders.tmp)
             link_mounts(workspace, self.mounts, inside=True)
+            if self.bash is not None:
+                feed = Feed(self.spec.uid)
+                made = replace(made, feed=feed)
+                start_bash(self.bash, made.started, feed)
         except BaseException:
             made.discard()
             raise
@@ -145,7 +164,9 @@ class SlotPool:
         with self._changed:
             if not self._holders:
                 return None
-            kind = self._kinds.setdefault(key, _Kind(wanted))
+            kind = self._kinds.get(key)
+            if kind is None:
+                kind = self._kinds[key] = _Kind(wanted)
             kind.wanted, kind.used = wanted, time.monotonic()
             self._kinds.move_to_end(key)
             self._start_makers()
@@ -161,6 +182,19 @@ class SlotPool:
                 found = _alive_one(kind, dead)
                 if time.monotonic() > deadline:
                     break
+        if dead:
+            do_late(functools.partial(_end, dead))
+        return found
+
+    def spare(self, key: SlotKey) -> Newborn | None:
+        """A slot nobody has used that is ready for others, too, or None; as many are kept ready as before."""
+        dead: list[Newborn] = []
+        with self._changed:
+            kind = self._kinds.get(key) if self._holders else None
+            if kind is None:
+                return None
+            kind.used = self._taken = time.monotonic()
+            found = _alive_one(kind, dead)
         if dead:
             do_late(functools.partial(_end, dead))
         return found
@@ -212,7 +246,7 @@ class SlotPool:
         """In a forked child: what is the parent's is let go of, and left alone."""
         for kind in list(self._kinds.values()):
             for slot in list(kind.ready):
-                slot.started.close()
+                slot.started.close()  # what feeds a bash is closed in all forked children
                 slot.started.folders.let_go()
 
     def _start_makers(self) -> None:

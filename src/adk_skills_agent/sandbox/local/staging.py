@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from adk_skills_agent.errors import CHANGED, SkillChanged
-from adk_skills_agent.sandbox.contract import ExecutionRequest
+from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount
 from adk_skills_agent.sandbox.local.skill_cache import Materialised, materialise
 
 
@@ -28,6 +30,12 @@ class Staged:
             copy.release()
 
 
+@functools.lru_cache(maxsize=256)
+def _with_source(mount: ReadOnlyMount, source: Path) -> ReadOnlyMount:
+    """One object for all runs of a skill: what is remembered about a mount is then found sooner."""
+    return replace(mount, source=source)
+
+
 def stage(request: ExecutionRequest) -> Staged:
     """Put the copies of a request's mounts in their place. Blocking: call it in a worker thread.
 
@@ -43,7 +51,7 @@ def stage(request: ExecutionRequest) -> Staged:
                 copies.append(materialise(mount.source, without=mount.without))
                 if mount.digest and copies[-1].digest != mount.digest:
                     raise SkillChanged(CHANGED)
-                mounts.append(replace(mount, source=copies[-1].path))
+                mounts.append(_with_source(mount, copies[-1].path))
             else:
                 mounts.append(mount)
     except BaseException:

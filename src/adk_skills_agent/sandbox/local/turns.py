@@ -7,7 +7,6 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
 
 MAX_RUNNING = 64
 """Runs at the same time in one agent process: each holds three descriptors and at least one process."""
@@ -44,14 +43,9 @@ class Turns:
         """Places somebody has, or waits for; never more than there are."""
         return min(self._places, self._places - self._free + len(self._waiting))
 
-    @contextlib.asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    def place(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Hold one place."""
-        await self._take()
-        try:
-            yield
-        finally:
-            self._give_back()
+        return _Place(self)
 
     async def _take(self) -> None:
         with self._lock:
@@ -82,6 +76,21 @@ class Turns:
                     waiter.loop.call_soon_threadsafe(_wake, waiter.future)
                 except RuntimeError:  # its loop is closed; nobody waits any more
                     self._free += 1
+
+
+class _Place(contextlib.AbstractAsyncContextManager[None]):
+    """One use of a place; a class, because a generator costs each run several times as much."""
+
+    __slots__ = ("_turns",)
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    async def __aenter__(self) -> None:
+        await self._turns._take()
+
+    async def __aexit__(self, *error: object) -> None:
+        self._turns._give_back()
 
 
 def _wake(future: asyncio.Future[None]) -> None:
