@@ -18,6 +18,7 @@ from dataclasses import asdict
 from functools import partial
 
 from catalog_rows import command_rows, corpus_rows, listing_rows
+from container_rows import container_rows
 from eval_rows import trial_rows
 from load_rows import flood_rows, parallel_rows
 from opponents import machine
@@ -46,6 +47,7 @@ def groups(options: argparse.Namespace) -> dict[str, Measure]:
         "script-parallel": partial(parallel_rows, runs),
         "script-flood": partial(flood_rows, runs),
         "python-session": partial(python_session_rows, runs),
+        "container": partial(container_rows, runs),
         "toolset-tokens": partial(token_rows, runs),
         "toolset-sessions": partial(session_rows, runs),
         "eval-trials": partial(trial_rows, runs),

@@ -63,6 +63,7 @@ class StartedEngine:
         url: Where it listens.
         image: An image with Python on it.
         folder: What it keeps; None when it ran before.
+        more: Arguments it was started with besides the usual.
     """
 
     name: str
@@ -70,6 +71,7 @@ class StartedEngine:
     image: str
     folder: Path | None = None
     process: subprocess.Popen[bytes] | None = None
+    more: tuple[str, ...] = ()
 
     def kill(self) -> None:
         """As if the machine's engine had crashed."""
@@ -84,7 +86,7 @@ class StartedEngine:
         assert self.folder is not None
         if self.process is not None and self.process.poll() is None:
             self.kill()
-        self.process = _launch(self.name, self.folder)
+        self.process = _launch(self.name, self.folder, self.more)
         _wait(self.name, self.url, self.process, self.folder)
 
 
@@ -139,15 +141,15 @@ def shared(name: str) -> StartedEngine:
 
 
 @contextlib.contextmanager
-def private(name: str) -> Iterator[StartedEngine]:
-    """An engine of the caller's own, to break."""
+def private(name: str, *more: str) -> Iterator[StartedEngine]:
+    """An engine of the caller's own, to break; ``more`` are arguments of dockerd."""
     problem = missing(name)
     if problem is None and os.geteuid() != 0:
         problem = "an engine of its own needs root"
     if problem is not None:
         pytest.skip(problem)
     folder = Path(tempfile.mkdtemp(prefix=f"adk-{name}-", dir="/tmp"))
-    engine = StartedEngine(name, _url(folder), "", folder)
+    engine = StartedEngine(name, _url(folder), "", folder, more=more)
     try:
         engine.restart()
         engine.image = _image(engine.url)
@@ -172,9 +174,32 @@ def owned(engine: StartedEngine, owner: str | None = None) -> list[str]:
     found = client(engine)
     try:
         label = f"{_OWNER_LABEL}={own() if owner is None else owner}"
-        return [str(item["Id"]) for item in found.api.containers(all=True, filters={"label": label})]
+        listed = found.api.containers(all=True, filters={"label": label})
+        return [str(item["Id"]) for item in listed if item.get("State") != "dead" or _exists(found, item["Id"])]
     finally:
         found.close()
+
+
+def _exists(found: Any, name: str) -> bool:
+    """dockerd 20.10 goes on listing, as dead, what it was just removing when it was killed, and knows nothing of it."""
+    import docker
+
+    try:
+        found.api.inspect_container(name)
+    except docker.errors.NotFound:
+        return False
+    return True
+
+
+def programs(engine: StartedEngine) -> list[str]:
+    """What of ours runs in containers of a private engine, also in those that it has forgotten."""
+    there = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if process.name().startswith(("containerd-shim", "conmon")) and f"{engine.folder}/" in line:
+                there += [one.name() for one in process.children() if one.name().startswith("python")]
+    return there
 
 
 def _url(folder: Path) -> str:
@@ -203,7 +228,7 @@ def _answers(url: str) -> bool:
     return True
 
 
-def _launch(name: str, folder: Path) -> subprocess.Popen[bytes]:
+def _launch(name: str, folder: Path, more: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
     socket = folder / "engine.sock"
     socket.unlink(missing_ok=True)
     environment = dict(os.environ)
@@ -219,6 +244,7 @@ def _launch(name: str, folder: Path) -> subprocess.Popen[bytes]:
             *("--exec-opt", "native.cgroupdriver=cgroupfs", "--default-ulimit", "nofile=1024:1024"),
             *("-H", f"unix://{socket}", "--data-root", str(folder / "data"), "--exec-root", str(folder / "exec")),
             *("--pidfile", str(folder / "docker.pid"), "--config-file", str(folder / "none.json")),
+            *more,
         ]
         (folder / "none.json").write_text("{}")
     with (folder / "log").open("ab") as log:

@@ -1,4 +1,5 @@
-"""Which isolation levels a test session had, printed at its end: green says nothing about a level that was skipped."""
+"""Which isolation levels and which other places a test session had, printed at its end: green says nothing about what
+was skipped."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from typing import Any
 
 import pytest
 
+import backend_matrix
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, local_sandbox
 from adk_skills_agent.sandbox.local.levels import Level, levels
 
-_LEVEL_OF_TEST = re.compile(rf"[\[-]({'|'.join(level.value for level in IsolationLevel)})(?=[\]-])")
+LOCAL = tuple(level for level in IsolationLevel if level not in {IsolationLevel.CONTAINER, IsolationLevel.REMOTE})
+_LEVEL_OF_TEST = re.compile(rf"[\[-]({'|'.join(level.value for level in LOCAL)})(?=[\]-])")
 _COUNTED = ("passed", "failed", "error", "skipped")
 
 
@@ -40,21 +43,51 @@ def level_named(name: str) -> Level | None:
 
 
 def table(stats: Mapping[str, Iterable[Any]]) -> list[str]:
-    """One line a level: whether it works, as which users, and how many tests were run at it.
+    """One line for each level of this machine: whether it works, as which users, and how many tests were run at it.
 
     Args:
         stats: Reports by outcome, as pytest's terminal reporter has them.
     """
-    tests: dict[str, Counter[str]] = {level.value: Counter() for level in IsolationLevel}
+    tests: dict[str, Counter[str]] = {level.value: Counter() for level in LOCAL}
     for outcome in _COUNTED:
         for report in stats.get(outcome, ()):
             if found := _LEVEL_OF_TEST.search(getattr(report, "nodeid", "")):
                 tests[found[1]][outcome] += 1
-    lines = []
-    for level in IsolationLevel:
-        counts = ", ".join(f"{number} {outcome}" for outcome, number in tests[level.value].items()) or "none run"
-        lines.append(f"{level.value:<11} {_state(level_named(level.value))}; tests: {counts}")
-    return lines
+    return [f"{name:<11} {_state(level_named(name))}; tests: {_counted(counts)}" for name, counts in tests.items()]
+
+
+def other_places(stats: Mapping[str, Iterable[Any]]) -> list[str]:
+    """One line for each backend that is no level of this machine and had tests: on what they ran, or why they did not.
+
+    Args:
+        stats: Reports by outcome, as pytest's terminal reporter has them.
+    """
+    tests: dict[str, Counter[str]] = {}
+    ran: dict[str, str] = {}
+    why: dict[str, str] = {}
+    for outcome in _COUNTED:
+        for report in stats.get(outcome, ()):
+            told = dict(getattr(report, "user_properties", ())).get(backend_matrix.PROPERTY)
+            if told is None or told["is_local"]:
+                continue
+            tests.setdefault(told["backend"], Counter())[outcome] += 1
+            if told.get("ran_on"):
+                ran[told["backend"]] = told["ran_on"]
+            elif told["applies"] and outcome == "skipped":
+                why[told["backend"]] = str(report.longrepr[2]).removeprefix("Skipped: ")
+    if not tests:
+        return ["elsewhere   no test of a container, a pod or a service was run (they are marked slow)"]
+    return [f"{name}: {_where(name, ran, why)}; tests: {_counted(tests[name])}" for name in sorted(tests)]
+
+
+def _where(name: str, ran: Mapping[str, str], why: Mapping[str, str]) -> str:
+    if name in ran:
+        return f"ran on {ran[name]}"
+    return f"NOT RUN: {why[name]}" if name in why else "nothing that is asked of it was run"
+
+
+def _counted(tests: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {outcome}" for outcome, number in tests.items()) or "none run"
 
 
 def _state(level: Level | None) -> str:
@@ -75,7 +108,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     reports = [report for outcome in _COUNTED for report in terminalreporter.stats.get(outcome, ())]
     if any("tests/sandbox/" in getattr(report, "nodeid", "") for report in reports):
         terminalreporter.section("isolation levels tested")
-        for line in table(terminalreporter.stats):
+        for line in (*table(terminalreporter.stats), *other_places(terminalreporter.stats)):
             terminalreporter.write_line(line)
 
 

@@ -63,7 +63,7 @@ class Cluster:
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _Api)
+        self.server = _Server(("127.0.0.1", 0), _Api)
         self.server.daemon_threads = True
         self.server.cluster = self  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -126,6 +126,10 @@ def start_pod(name: str) -> Pod:
     with process.stdout:
         assert json.loads(process.stdout.readline())["port"] == 8888
     return Pod(name, address, process)
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256  # as any API server's; five is for one client at a time
 
 
 class _Api(BaseHTTPRequestHandler):

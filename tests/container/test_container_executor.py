@@ -112,9 +112,13 @@ def test_libraries_of_the_image_are_there(ours: ContainerCodeExecutor) -> None:
 
 def test_running_out_of_memory_is_told_from_a_kill(engine: StartedEngine) -> None:
     with ContainerCodeExecutor(base_url=engine.url, image=engine.image, max_memory_mb=64) as executor:
-        full = run(executor, "x = bytearray(400 << 20); print(len(x))")
+        shared = "import mmap\nm = mmap.mmap(-1, 400 << 20)\nfor at in range(0, len(m), 4096): m[at] = 1"
+        full = run(executor, shared)
         assert full.execution.oom_killed, full
         assert "out of memory" in full.stderr
+        refused = run(executor, "x = bytearray(400 << 20)")  # one process for itself is told when it asks
+        assert "MemoryError" in refused.stderr
+        assert not refused.execution.oom_killed
         killed = run(executor, "import os; os.kill(os.getpid(), 9)")
         assert not killed.execution.oom_killed
         assert killed.execution.signal == 9

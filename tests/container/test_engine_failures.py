@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import subprocess
 import time
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ HELLO = ExecutionRequest(("echo", "hello"), SandboxPolicy(warm_slots=0))
 def own_engine(request: pytest.FixtureRequest) -> Iterator[StartedEngine]:
     with container_engines.private(request.param) as engine:
         yield engine
+    gc.collect()  # those sockets, here and not in another test
 
 
 async def test_an_engine_that_is_killed_is_a_typed_error_and_then_forgotten(own_engine: StartedEngine) -> None:

@@ -54,7 +54,10 @@ def test_without_an_engine_the_error_says_what_to_install_or_to_start(monkeypatc
     with pytest.raises(EngineUnavailable, match="apt-get install podman"):
         connect_now(())
     monkeypatch.setattr(engine_errors.shutil, "which", lambda name: name if name == "podman" else None)
-    with pytest.raises(EngineUnavailable, match=r"podman is installed but not running\. Start it"):
+    with pytest.raises(EngineUnavailable, match=r"Podman is installed but not running\. Start it"):
+        connect_now(())
+    monkeypatch.setattr(engine_errors.shutil, "which", lambda name: name)
+    with pytest.raises(EngineUnavailable, match=r"Podman and Docker are installed but not running\. Start one"):
         connect_now(())
 
 

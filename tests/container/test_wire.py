@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.container.attach import attach
@@ -19,23 +22,39 @@ from adk_skills_agent.sandbox.container.wire import open_wire
 Serve = Callable[[Callable[[socket.socket], None]], str]
 
 
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
+@pytest.fixture(params=["plain", "tls"])
+def serve(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """An engine of one connection, which a function of the test plays."""
     threads = []
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(str(tmp_path / "s"))
+    context = None
+    if request.param == "tls":
+        Authority(tmp_path).give_to_both("127.0.0.1")
+        monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path / "client"))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "server" / "ca.pem"))
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(tmp_path / "server" / "cert.pem", tmp_path / "server" / "key.pem")
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.bind(("127.0.0.1", 0))
+        url = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+    else:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(tmp_path / "s"))
+        url = f"unix://{tmp_path / 's'}"
     listening.listen()
 
     def start(play: Callable[[socket.socket], None]) -> str:
         def once() -> None:
             connection, _ = listening.accept()
-            with connection:
-                play(connection)
+            with contextlib.suppress(OSError), connection:  # a client that goes away breaks it off
+                if context is None:
+                    play(connection)
+                else:
+                    with context.wrap_socket(connection, server_side=True) as secured:
+                        play(secured)
 
         threads.append(threading.Thread(target=once))
         threads[-1].start()
-        return f"unix://{tmp_path / 's'}"
+        return url
 
     yield start
     for thread in threads:
@@ -126,3 +145,36 @@ async def test_what_comes_right_behind_the_consent_is_the_first_of_the_stream(se
     assert got == {1: b"hello", 2: b"no"}
     assert stream.ended
     stream.close()
+
+
+async def test_the_end_of_the_other_side_is_known_without_a_read_and_what_came_before_is_not_lost(serve: Serve) -> None:
+    closed = threading.Event()
+
+    def say(connection: socket.socket) -> None:
+        connection.sendall(b"last words")
+        connection.shutdown(socket.SHUT_WR)
+        closed.set()
+        connection.recv(1)
+
+    wire = await open_wire(serve(say))
+    await asyncio.to_thread(closed.wait, 20)
+    assert not wire.ended
+    got = b""
+    while data := await wire.receive():
+        assert not got.endswith(b"words")
+        got += data
+    assert got == b"last words"
+    assert wire.ended
+    wire.close()
+
+
+async def test_an_engine_with_a_certificate_of_somebody_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve
+) -> None:
+    if "DOCKER_CERT_PATH" not in os.environ:
+        pytest.skip("a socket of this machine has no certificate")
+    (tmp_path / "others").mkdir()
+    Authority(tmp_path / "others").give_to_both("127.0.0.1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path / "others" / "client"))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await open_wire(serve(echo))

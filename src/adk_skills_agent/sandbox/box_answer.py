@@ -72,6 +72,8 @@ class BoxAnswer:
                 elif kind == "done":
                     self.done = frame
                     self._files.leave_out(frame.get("unlisted"))
+                    if (note := cut_note(frame)) is not None:
+                        self.notes.append(note)
                 if self.over:
                     break
         except frames.FrameError as error:
@@ -144,3 +146,14 @@ class BoxAnswer:
                 stream.close()
             except Exception as error:  # noqa: BLE001  # as above
                 self.failure = self.failure or error
+
+
+def cut_note(done: frames.Frame) -> str | None:
+    """A sentence when a box has not looked at all of its files, by what its ``done`` frame says."""
+    cut = done.get("cut")
+    if not isinstance(cut, int) or isinstance(cut, bool):
+        return None
+    return (
+        f"Only {cut:,} files and folders of the working directory were looked at; what else of it changed was not "
+        "collected."
+    )

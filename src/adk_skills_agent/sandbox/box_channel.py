@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from typing import Callable, Iterator
 
 from adk_skills_agent.sandbox import frames
@@ -16,6 +17,8 @@ _MOST_QUEUED = 1 << 20  # then what runs waits with its output until the host ha
 _LOOK_MILLISECONDS = 50
 _MOST_OLD = 16
 _MOST_DRAINED = 1 << 20
+_SOON_SECONDS = 0.002
+"""What may wait a moment for what follows waits so long: each piece wakes several processes on its way to the host."""
 
 
 class Outgoing:
@@ -25,16 +28,29 @@ class Outgoing:
         descriptor: Where they go; does not block.
         poll: Told when there is something left to write.
         meanwhile: Called now and then while nothing can be done but wait for the host.
+
+    Attributes:
+        due: ``time.monotonic()`` when :meth:`flush` is to be called; None when nothing waits for what follows.
     """
 
     def __init__(self, descriptor: int, poll: select.poll, meanwhile: Callable[[], None]) -> None:
         self._descriptor, self._poll, self._meanwhile = descriptor, poll, meanwhile
         self._queue = bytearray()
         self._waiting = False
+        self.due: float | None = None
 
-    def send(self, frame: frames.Frame) -> bool:
-        """Write a frame, or keep it for later; waits only when very much is kept. False when the host is gone."""
+    def send(self, frame: frames.Frame, soon: bool = False) -> bool:
+        """Write a frame, or keep it for later; waits only when very much is kept. False when the host is gone.
+
+        Args:
+            frame: What to send.
+            soon: It may wait a moment, and goes with what follows.
+        """
         self._queue += frames.encode(frame)
+        if soon and len(self._queue) < _CHUNK:
+            if self.due is None and not self._waiting:
+                self.due = time.monotonic() + _SOON_SECONDS
+            return True
         there = self.flush()
         while there and len(self._queue) > _MOST_QUEUED:
             poll = select.poll()
@@ -53,6 +69,7 @@ class Outgoing:
 
     def flush(self) -> bool:
         """Write what can be written now; False when the host is gone."""
+        self.due = None
         try:
             while self._queue:
                 del self._queue[: os.write(self._descriptor, self._queue[:_CHUNK])]

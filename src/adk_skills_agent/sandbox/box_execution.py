@@ -5,10 +5,12 @@ Part of the program in a box (:mod:`.box_program`).
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 from adk_skills_agent.sandbox import frames
+from adk_skills_agent.sandbox.box_inputs import Parts
 from adk_skills_agent.sandbox.box_process import Started
 
 
@@ -32,3 +34,25 @@ class Running:
         self.done: dict[str, Any] = {}
         self.lost: str | None = None
         self.link_lost = False
+
+
+def code_job(frame: frames.Frame, parts: Parts, root: str) -> dict[str, Any]:
+    """What the kernel gets of an ``exec`` of code.
+
+    Args:
+        frame: The ``exec``.
+        parts: What came ahead of it.
+        root: The working directory of the box.
+
+    Raises:
+        FrameError: Its fields are no good.
+    """
+    cwd = frame.get("cwd")
+    return {
+        "id": frames.number(frame, "id"),
+        "code": parts["code"].decode("utf-8", "surrogatepass") if "code" in parts else frames.text(frame, "code"),
+        "env": frame.get("env") or {},
+        "cwd": None if cwd is None else os.path.join(root, cwd),
+        "restrict": frames.flag(frame, "restrict"),
+        "cpu_seconds": frame.get("cpu_seconds"),
+    }

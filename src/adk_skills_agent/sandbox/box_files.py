@@ -27,6 +27,9 @@ class Workspace:
 
     Args:
         root: Its path.
+
+    Attributes:
+        cut_at: How many entries the last look took in when there were more; None when it has seen everything.
     """
 
     def __init__(self, root: str) -> None:
@@ -34,7 +37,8 @@ class Workspace:
         self._known: dict[str, Stamp] = {}
         self._open: tuple[str, str, int] | None = None  # path, name while it is written, fd
         self._number = 0
-        self._is_cut = False  # the last look ended before it had seen everything
+        self.cut_at: int | None = None
+        self._opened: list[tuple[str, int]] = []  # what was closed to its own owner, and how
 
     def put(self, frame: frames.Frame) -> None:
         """Carry out a ``put`` frame.
@@ -98,6 +102,7 @@ class Workspace:
     def remember(self) -> None:
         """From here on only what changes now counts."""
         self._known = {path: _stamp(info) for path, info, _ in self._walk()}
+        self._close_again()
 
     def tell_changes(self, number: int, limits: dict[str, int], send: Send) -> int:
         """Send ``file``, ``skip`` and ``gone`` frames for what is different since the last time.
@@ -147,16 +152,21 @@ class Workspace:
             if reason is not None:
                 skipped += 1
                 if skipped <= _MOST_SKIPPED:
-                    send({"t": "skip", "id": number, "path": _shown(path), "reason": reason})
-        if not self._is_cut:  # else what was not seen may be there
+                    send({"t": "skip", "id": number, "path": _shown(path) or ".", "reason": reason})
+        if self.cut_at is None:  # else what was not seen may be there
+            unseen_below = tuple(path + "/" if path else "" for path, info, _ in found if stat.S_ISDIR(info.st_mode))
             for path in before:
-                send({"t": "gone", "id": number, "path": _shown(path)})
+                if not path.startswith(unseen_below):
+                    send({"t": "gone", "id": number, "path": _shown(path)})
+        else:
+            self._known.update(before)
+        self._close_again()
         return max(0, skipped - _MOST_SKIPPED)
 
     def _send(self, number: int, path: str, mode: int, most: int, send: Send) -> tuple[int, str | None]:
         """The bytes sent, and why the file was not."""
         try:
-            descriptor = os.open(os.path.join(self.root, path), _READ)
+            descriptor = self._open_for_reading(path)
         except OSError as error:
             return 0, f"cannot be read: {error.strerror}"
         try:
@@ -177,15 +187,53 @@ class Workspace:
         finally:
             os.close(descriptor)
 
+    def _open_for_reading(self, path: str) -> int:
+        place = os.path.join(self.root, path)
+        try:
+            return os.open(place, _READ)
+        except PermissionError:
+            mode = stat.S_IMODE(os.lstat(place).st_mode)
+            os.chmod(place, mode | 0o400)
+        descriptor = os.open(place, _READ)
+        os.fchmod(descriptor, mode)
+        self._known[path] = _stamp(os.fstat(descriptor))
+        return descriptor
+
+    def _entries(self, folder: str, mode: int) -> Any:
+        """What is in a folder, also in one that its owner, who is the owner of this process, has closed."""
+        place = os.path.join(self.root, folder) if folder else self.root
+        if mode & 0o500 != 0o500:
+            try:
+                os.chmod(place, stat.S_IMODE(mode) | 0o500)
+                self._opened.append((place, stat.S_IMODE(mode)))
+            except OSError:
+                pass  # somebody else's: scandir says whether it can be read
+        return os.scandir(place)
+
+    def _close_again(self) -> None:
+        while self._opened:
+            place, mode = self._opened.pop()
+            try:
+                os.chmod(place, mode)
+            except OSError:
+                pass  # gone meanwhile
+
     def _walk(self) -> Iterator[tuple[str, os.stat_result, str | None]]:
         """Everything but folders, with paths relative to the root; bounded. Folders only with why they are closed."""
         left = _MOST_ENTRIES
-        self._is_cut = False
-        waiting = [("", 0, os.stat(self.root))]
+        self.cut_at = None
+        try:
+            top = os.lstat(self.root)
+        except OSError:
+            return  # the script removed it where it is no mount
+        if not stat.S_ISDIR(top.st_mode):
+            yield "", top, None
+            return
+        waiting = [("", 0, top)]
         while waiting:
             folder, depth, own = waiting.pop()
             try:
-                entries = os.scandir(os.path.join(self.root, folder) if folder else self.root)
+                entries = self._entries(folder, own.st_mode)
             except OSError as error:
                 yield folder, own, "cannot be opened: " + str(error.strerror)
                 continue
@@ -198,8 +246,7 @@ class Workspace:
                         continue  # gone meanwhile
                     left -= 1
                     if left < 0:
-                        self._is_cut = True
-                        yield path, info, f"more than {_MOST_ENTRIES:,} files"
+                        self.cut_at = _MOST_ENTRIES
                         return
                     if not stat.S_ISDIR(info.st_mode):
                         yield path, info, None

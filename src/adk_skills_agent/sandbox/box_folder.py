@@ -168,6 +168,10 @@ class BoxFolder:
         data = frames.content(frame) if kind == "file" else b""
         mode = frames.number(frame, "mode", 0o600)
         parts = path.split("/")
+        if reason is not None and path == ".":
+            self._skip(path, reason)
+            self.notes.append(f"Nothing of the working directory was kept: {readable(reason)}.")
+            return
         if any(part in {"", ".", ".."} for part in parts) or "\0" in path or len(parts) > _MOST_DEEP:
             self._skip(path, "the sandbox gave it an impossible path")
             return

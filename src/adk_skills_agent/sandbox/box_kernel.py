@@ -11,9 +11,11 @@ import sys
 from typing import Any
 
 from adk_skills_agent.sandbox.box_process import Started, fork_kernel
-from adk_skills_agent.sandbox.kernel import ANSWER_BYTES, INTERRUPTED, LENGTH_BYTES, OUT_OF_CPU
+from adk_skills_agent.sandbox.kernel import ANSWER_BYTES, INTERRUPTED, LENGTH_BYTES, LINK_LOST, OUT_OF_CPU
 
 _SOL_SOCKET, _SCM_RIGHTS = 1, 1
+LINK_CLOSED = "the code closed descriptors of its own process, put another program in it, or broke its Python"
+"""Why a state is lost whose kernel cannot be reached any more."""
 
 
 class KernelLink:
@@ -93,3 +95,12 @@ class KernelLink:
     def close(self) -> None:
         """It has ended."""
         self._socket.close()
+
+
+def why_ended(code: int | None, number: int | None) -> str:
+    """Why a state is lost, as a clause, from the exit code or the signal of its kernel."""
+    if code == LINK_LOST:
+        return LINK_CLOSED
+    if code is not None:
+        return f"the code ended its process (exit code {code})"
+    return f"its process was ended by signal {number}"

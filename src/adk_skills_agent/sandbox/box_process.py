@@ -8,6 +8,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import errno
 import os
+import time
 from typing import Any, NoReturn
 
 from adk_skills_agent.sandbox.box_watch import first_to_end
@@ -23,6 +24,11 @@ _INSTRUCTION_BYTES = 8
 _OUT_OF_THE_WAY = 60  # descriptors from here on
 _MOST_DESCRIPTORS = 4096
 _NOT_STARTED = 127
+_NO_HOST = 3
+_GREETED_SECONDS = 60
+_LOOK_SECONDS = 0.005
+_PAUSE_SECONDS = 0.001
+_END_SECONDS = 5.0
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
 
@@ -43,6 +49,18 @@ def take_channel() -> tuple[int, int]:
         os.dup2(null, number)
     os.close(null)
     return reading, writing
+
+
+def end_unless_greeted() -> None:
+    """End this process when no host speaks to it for long: an engine that dies may forget what it was just starting."""
+    _signal.signal(_signal.SIGALRM, lambda *_: os._exit(_NO_HOST))
+    _signal.alarm(_GREETED_SECONDS)
+
+
+def stay() -> None:
+    """A host has spoken."""
+    _signal.alarm(0)
+    _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
 
 
 def guard() -> bool:
@@ -121,7 +139,7 @@ def start_command(
     argv: list[Any],
     environment: dict[str, str],
     cwd: str,
-    stdin: bytes | None,
+    stdin: bytearray | None,
     channel: list[int],
     limits: dict[str, int | None],
 ) -> Started:
@@ -151,7 +169,7 @@ def _exec(
     argv: list[Any],
     environment: dict[str, str],
     cwd: str,
-    stdin: bytes | None,
+    stdin: bytearray | None,
     channel: list[int],
     ends: tuple[int, int, int],
     limits: dict[str, int | None],
@@ -196,7 +214,7 @@ def _why_not(command: str, cwd: str, number: int) -> str:
     return f"its #! line names {name.strip()!r}, which does not exist{hint}"
 
 
-def _readable(data: bytes | None) -> int:
+def _readable(data: bytearray | None) -> int:
     if data is None:
         return os.open("/dev/null", os.O_RDONLY)
     descriptor = os.memfd_create("stdin")
@@ -243,6 +261,76 @@ def kill_all() -> None:
         os.kill(-1, _signal.SIGKILL)
     except OSError:
         pass
+
+
+def end_everything() -> list[tuple[int, int]]:
+    """Kill all others in a box of its own and wait until they have ended: nobody in it writes any more.
+
+    Returns:
+        Process id and status of each child of this process among them.
+    """
+    reaped = []  # type: list[tuple[int, int]]
+    until = time.monotonic() + _END_SECONDS  # what is still there then hangs in the kernel, and runs no more code
+    while time.monotonic() < until:
+        kill_all()
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid:
+            reaped.append((pid, status))
+        else:
+            time.sleep(_PAUSE_SECONDS)
+    return reaped
+
+
+def end_orphans(spared: int | None, gone_within: float) -> int:
+    """End what commands left running and this process has inherited, where other processes have to be left alone.
+
+    Args:
+        spared: The kernel's process id, if there is one.
+        gone_within: Seconds; what ends in them by itself is not counted.
+
+    Returns:
+        How many had to be killed.
+    """
+    until = time.monotonic() + gone_within
+    while (found := _children(spared)) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    killed = set()  # type: set[int]
+    until = time.monotonic() + _END_SECONDS
+    while found and time.monotonic() < until:
+        killed.update(found)
+        for pid in found:
+            try:
+                os.kill(pid, _signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except OSError:
+                pass
+        found = _children(spared)  # theirs are ours now
+    return len(killed)
+
+
+def _children(spared: int | None) -> list[int]:
+    """Children of this process; those that have ended are reaped."""
+    found, own = [], os.getpid()
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b") ")[2].split()[:2]
+            if int(parent) != own or int(name) == spared:
+                continue
+            if state in b"ZX":
+                os.waitpid(int(name), os.WNOHANG)
+            else:
+                found.append(int(name))
+        except (OSError, ValueError):
+            continue  # ended meanwhile
+    return found
 
 
 def limit(limits: dict[str, int]) -> None:

@@ -14,6 +14,7 @@ _PARTS = (
     "frames",
     "python_program",
     "box_files",
+    "box_inputs",
     "kernel",
     "box_watch",
     "box_process",

@@ -10,10 +10,45 @@ import time
 
 INTERVAL_SECONDS = 0.1
 _LOOK_SECONDS = 0.005
-_EVENTS = (
-    ("/sys/fs/cgroup/memory.events", "oom_kill "),
-    ("/sys/fs/cgroup/memory/memory.oom_control", "oom_kill "),
+_READ_BYTES = 4096
+_OOM_KILLS = (
+    ("/sys/fs/cgroup/memory.events", b"oom_kill ", 1),
+    ("/sys/fs/cgroup/memory/memory.oom_control", b"oom_kill ", 1),
 )
+_CPU_MICROSECONDS = (
+    ("/sys/fs/cgroup/cpuacct/cpuacct.usage", b"", 1000),
+    ("/sys/fs/cgroup/cpu.stat", b"usage_usec ", 1),
+)
+
+
+class _Counter:
+    """A number the box's group counts, asked for at each execution: its file stays open.
+
+    Args:
+        places: Where it may be: path, what its line begins with, and by what to divide.
+    """
+
+    def __init__(self, places: tuple[tuple[str, bytes, int], ...]) -> None:
+        self._places = places
+        self._descriptor = -1
+
+    def read(self) -> int | None:
+        """It, now; None where nothing counts."""
+        for path, name, unit in self._places:
+            try:
+                if self._descriptor < 0:
+                    self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                for line in os.pread(self._descriptor, _READ_BYTES, 0).splitlines():
+                    if line.startswith(name):
+                        self._places = ((path, name, unit),)
+                        return int(line[len(name) :]) // unit
+            except (OSError, ValueError):
+                pass
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+        self._places = ()
+        return None
 
 
 class Watch:
@@ -25,14 +60,17 @@ class Watch:
 
     def __init__(self) -> None:
         self.inodes: dict[str, int] = {}
+        self._oom_kills, self._cpu = _Counter(_OOM_KILLS), _Counter(_CPU_MICROSECONDS)
         self._oom_before = 0
-        self._cpu_before: float | None = None
+        self._cpu_before: int | None = None
+        self._reaped_before = 0.0
         self._next = self._next_memory = 0.0
 
     def begin(self) -> None:
         """An execution begins."""
-        self._oom_before = _oom_kills()
-        self._cpu_before = _cpu_seconds()
+        self._oom_before = self._oom_kills.read() or 0
+        self._cpu_before = self._cpu.read()
+        self._reaped_before = _reaped()[0]
         self._next = self._next_memory = time.monotonic() + INTERVAL_SECONDS
 
     def has_lost_to_memory(self) -> bool:
@@ -45,17 +83,22 @@ class Watch:
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel ended a process of this box since then because its memory ran out."""
-        return _oom_kills() > self._oom_before
+        return (self._oom_kills.read() or 0) > self._oom_before
 
     def cpu_ms(self) -> float | None:
         """What everything in the box has used since then, where it has a group of its own that tells."""
-        now = _cpu_seconds()
-        return None if now is None or self._cpu_before is None else round((now - self._cpu_before) * 1000, 3)
+        now = self._cpu.read()
+        return None if now is None or self._cpu_before is None else (now - self._cpu_before) / 1000
 
-    def overfull(self) -> str | None:
-        """A file system with too many files, looked for now and then."""
+    def reaped(self) -> dict[str, float]:
+        """What the processes that ended since then have used, where no group of the box's own tells: time and peak."""
+        seconds, most = _reaped()
+        return {"cpu_ms": round((seconds - self._reaped_before) * 1000, 3), "rss": most}
+
+    def overfull(self, at_once: bool = False) -> str | None:
+        """A file system with too many files, looked for now and then, or ``at_once``."""
         now = time.monotonic()
-        if not self.inodes or now < self._next:
+        if not self.inodes or (now < self._next and not at_once):
             return None
         self._next = now + INTERVAL_SECONDS
         for path, most in self.inodes.items():
@@ -104,30 +147,9 @@ def first_to_end() -> None:
         pass
 
 
-def _cpu_seconds() -> float | None:
-    try:
-        with open("/sys/fs/cgroup/cpuacct/cpuacct.usage") as file:
-            return int(file.read()) / 1e9
-    except (OSError, ValueError):
-        pass
-    try:
-        with open("/sys/fs/cgroup/cpu.stat") as file:
-            for line in file:
-                if line.startswith("usage_usec "):
-                    return int(line.split()[1]) / 1e6
-    except (OSError, ValueError):
-        pass
-    return None
+def _reaped() -> tuple[float, int]:
+    """Seconds of processor time of all children that have ended, and the largest peak of one in bytes."""
+    import resource
 
-
-def _oom_kills() -> int:
-    for path, name in _EVENTS:
-        try:
-            with open(path) as file:
-                lines = file.readlines()
-        except OSError:
-            continue
-        for line in lines:
-            if line.startswith(name):
-                return int(line[len(name) :])
-    return 0
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss << 10

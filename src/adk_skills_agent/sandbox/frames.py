@@ -37,9 +37,11 @@ Box to host:
                       (1 or 2: that stream was too much), ``lost`` (a clause: why the Python state is gone; null: it is
                       there), ``started`` (false: the command could not be started, ``reason`` says why), ``cpu_ms``,
                       ``out_of_cpu``, ``oom`` (the kernel ended a process of the box for its memory), ``disk`` (where
-                      too many files were), ``killed`` (processes left by a command). The last frame of its id.
+                      too many files were), ``killed`` (processes left by a command), ``unlisted`` (files neither sent
+                      nor named), ``cut`` (only so many entries were looked at). The last frame of its id.
 ``failed``            ``of`` (a kind), ``reason``: a ``put`` or a frame could not be carried out.
 ``pong``              ``n``
+``bye``               answers ``close``: nothing is left in the box but the supervisor, which ends. Not in a batch.
 ====================  ==================================================================================================
 """
 

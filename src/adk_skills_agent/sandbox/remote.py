@@ -31,6 +31,8 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
+from adk_skills_agent.sandbox.local import workers
+from adk_skills_agent.sandbox.local.turns import Turns
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.remote_launcher import AnswerError, Job, as_code, bundle, told
 
@@ -43,7 +45,7 @@ MAY_GO_ON = (
 """The warning of a run that was given up here."""
 
 _INLINE_BYTES = 256 << 10
-_CHUNK = 4 << 20
+_CHUNK = 256 << 10  # as a pipe gives it: what is made of it in one go stays small
 _CLEANUP_SECONDS = 10.0
 _CODE_HOME = "/tmp"  # noqa: S108  # of the service's machine
 _SERVICE_SECONDS = 60.0
@@ -186,7 +188,7 @@ class RemoteSandbox(Sandbox):
         self._service = service
         self.wants_invocation = isinstance(service, RemotePython)
         self._patience = most_services_seconds
-        self._opening = asyncio.Lock()
+        self._opening = Turns(1)  # over all event loops
         self._probed: IsolationReport | None = None
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
@@ -227,7 +229,7 @@ class RemoteSandbox(Sandbox):
     async def _base(self) -> str:
         if isinstance(self._service, RemotePython):
             return _CODE_HOME
-        async with self._opening:
+        async with self._opening.place():
             with Trouble(self._service.name, "could not be made ready"):
                 async with asyncio.timeout(self._patience):
                     return await self._service.open()
@@ -254,7 +256,7 @@ async def ask_shell(
     Raises:
         SandboxError: The service did not do it, or what it gave is no answer.
     """
-    packed = await asyncio.to_thread(bundle, job, request)
+    packed = await workers.submit(asyncio.get_running_loop(), lambda: bundle(job, request))
     with Trouble(service.name, "did not run the command"):
         await service.write(job.bundle, packed)
         answer = await service.run(f"python3 -I {shlex.quote(job.bundle)}", seconds)
@@ -273,7 +275,7 @@ async def ask_shell(
 
 
 async def _ask_python(service: RemotePython, job: Job, request: bytes, seconds: float | None) -> bytes:
-    code = as_code(job, await asyncio.to_thread(bundle, job, request))
+    code = await workers.submit(asyncio.get_running_loop(), lambda: as_code(job, bundle(job, request)))
     if service.most_code_bytes is not None and len(code) > service.most_code_bytes:
         raise SandboxError(
             f"{service.name} takes programs of at most {service.most_code_bytes:,} bytes; the skill, the inputs and "
@@ -331,6 +333,7 @@ def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:
     degraded = [
         f"files: the agent's machine is out of reach; what else {service} lets a script see is its own affair.",
         "memory: per process, not for the whole run.",
+        "output: comes when the run has ended, not while it lasts.",
         f"disk: {service} decides how much may be written; only what comes back is bounded.",
         "processes: a run that does not answer in time is given up here and may go on there.",
     ]

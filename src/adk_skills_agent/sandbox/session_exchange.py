@@ -7,6 +7,7 @@ import signal
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import frames
+from adk_skills_agent.sandbox.box_answer import cut_note
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, IsolationReport, OutputFile, Status
 from adk_skills_agent.sandbox.local.mime_types import mime_type
 from adk_skills_agent.sandbox.local.output import open_captures
@@ -213,6 +214,8 @@ class Exchange:
             notes.append(KEPT)
         if unlisted := _number(done.get("unlisted")):
             notes.append(f"{int(unlisted):,} more files were not collected.")
+        if (cut := cut_note(done)) is not None:
+            notes.append(cut)
         if self._late:
             text = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in self._late)
             text = self._view.text(text.encode("utf-8", "replace")).decode("utf-8", "replace")

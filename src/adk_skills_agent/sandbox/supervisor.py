@@ -17,10 +17,13 @@ import time
 
 from adk_skills_agent.sandbox import box_process, frames
 from adk_skills_agent.sandbox.box_channel import Outgoing, Pipes, ignore, take
-from adk_skills_agent.sandbox.box_execution import Running
+from adk_skills_agent.sandbox.box_execution import Running, code_job
 from adk_skills_agent.sandbox.box_files import Workspace
-from adk_skills_agent.sandbox.box_kernel import KernelLink
+from adk_skills_agent.sandbox.box_inputs import Inputs, Parts
+from adk_skills_agent.sandbox.box_kernel import LINK_CLOSED, KernelLink, why_ended
 from adk_skills_agent.sandbox.box_process import (
+    end_everything,
+    end_orphans,
     ending,
     guard,
     kill_all,
@@ -30,13 +33,12 @@ from adk_skills_agent.sandbox.box_process import (
     take_channel,
 )
 from adk_skills_agent.sandbox.box_watch import INTERVAL_SECONDS, Watch, others
-from adk_skills_agent.sandbox.kernel import LINK_LOST
 
 _CHUNK = 1 << 18
 _DRAIN_SECONDS = 0.5
 _GONE_SECONDS = 0.05  # a process that has closed its pipes may take so long to be gone
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
-_LINK_CLOSED = "the code closed descriptors of its own process, put another program in it, or broke its Python"
+_CANNOT_START = "its supervisor could not start code any more"
 _WRONG = 2  # exit code: the host does not speak our protocol
 
 
@@ -69,11 +71,9 @@ class Supervisor:
         self._kernel: KernelLink | None = None
         self._running: Running | None = None
         self._pipes = Pipes(self._poll)
-        self._parts: dict[str, bytearray] = {}
-        self._problem: str | None = None
+        self._inputs = Inputs(self._workspace)
+        self._file_bytes: int | None = None
         self._last_id = 0
-
-    # ---- the loop
 
     def serve(self) -> None:
         """Until the channel is closed; never returns."""
@@ -94,18 +94,20 @@ class Supervisor:
 
     def _timeout(self) -> float | None:
         run = self._running
-        if run is None:
-            return None
-        times = [when for when in (run.deadline, run.kill_at, run.drain_until) if when is not None]
-        if self._watch.inodes or self._alone:
-            times.append(time.monotonic() + INTERVAL_SECONDS)
+        times = [when for when in (self._outgoing.due,) if when is not None]
+        if run is not None:
+            times += [when for when in (run.deadline, run.kill_at, run.drain_until) if when is not None]
+            if self._watch.inodes or self._alone:
+                times.append(time.monotonic() + INTERVAL_SECONDS)
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
 
     def _look_at_clock(self) -> None:
         run = self._running
+        now = time.monotonic()
+        if self._outgoing.due is not None and now >= self._outgoing.due and not self._outgoing.flush():
+            self._end(0)
         if run is None:
             return
-        now = time.monotonic()
         full = self._watch.overfull()
         if full is not None and "disk" not in run.done:
             run.done["disk"] = full
@@ -118,7 +120,7 @@ class Supervisor:
                 self._finish(run)
         elif run.kill_at is not None and now >= run.kill_at:
             run.kill_at = None
-            self._kill(run, _LINK_CLOSED if run.link_lost else "it did not stop at its deadline and was killed")
+            self._kill(run, LINK_CLOSED if run.link_lost else "it did not stop at its deadline and was killed")
         elif run.deadline is not None and now >= run.deadline:
             run.deadline = None
             run.done["timed_out"] = True
@@ -145,8 +147,6 @@ class Supervisor:
         if self._alone:
             kill_all()
 
-    # ---- the host
-
     def _listen(self) -> None:
         try:
             data = os.read(self._reading, _CHUNK)
@@ -171,9 +171,11 @@ class Supervisor:
                 raise frames.FrameError(f"The box speaks protocol {frames.PROTOCOL}, the host {theirs}.")
             self._greet(frame)
         elif kind == "put":
-            self._put(frame)
+            problem = self._inputs.put(frame)
+            if problem is not None:
+                self._send({"t": "failed", "of": "put", "reason": problem})
         elif kind == "part":
-            self._parts.setdefault(frames.text(frame, "of"), bytearray()).extend(frames.content(frame))
+            self._inputs.keep(frame)
         elif kind == "exec":
             self._start(frame)
         elif kind == "interrupt":
@@ -182,19 +184,25 @@ class Supervisor:
         elif kind == "ping":
             self._send({"t": "pong", "n": frames.number(frame, "n")})
         elif kind == "close":
+            if not self._batch:
+                self._say_goodbye()
             self._leave()
         else:
             raise frames.FrameError(f"There is no frame of kind {kind!r}.")
 
     def _greet(self, frame: frames.Frame) -> None:
         if not self._said_hello:
+            box_process.stay()
             self._workspace.remember()
         self._said_hello = True
         # A box that was made ahead was greeted then, and keeps what a later greeting leaves out.
         self._alone = self._alone or frames.flag(frame, "alone")
         self._batch = frames.flag(frame, "batch")
         self._watch.inodes = frame.get("inodes") or self._watch.inodes
-        limit(frame.get("limits") or {})
+        limits = dict(frame.get("limits") or {})
+        if self._batch:  # the answer is a file, which may be larger than any that a command may write
+            self._file_bytes = limits.pop("FSIZE", None)
+        limit(limits)
         filters = frame.get("filters") or {}
         if filters:
             box_process.call_filter = frames.content({**filters, "t": "hello"}, os.uname().machine)
@@ -202,23 +210,12 @@ class Supervisor:
         told = {"pid": os.getpid(), "proto": frames.PROTOCOL, "python": version, "guarded": self._guarded}
         self._send({"t": "ready", **told, "writable": os.access(".", os.W_OK)})
 
-    def _put(self, frame: frames.Frame) -> None:
-        try:
-            self._workspace.put(frame)
-        except OSError as error:
-            if self._problem is None:
-                name = frames.text(frame, "path")
-                self._problem = f"{name!r} could not be put into the box: {error.strerror}"
-                self._send({"t": "failed", "of": "put", "reason": self._problem})
-
     def _start(self, frame: frames.Frame) -> None:
         number = frames.number(frame, "id")
         if self._running is not None or number <= self._last_id:
             raise frames.FrameError(f"Execution {number} cannot begin now.")
         self._last_id = number
-        problem, self._problem = self._problem, None
-        parts, self._parts = self._parts, {}
-        self._workspace.drop_unfinished()
+        parts, problem = self._inputs.take()
         is_code = frames.text(frame, "kind") == "code"
         self._watch.begin()
         try:
@@ -226,37 +223,28 @@ class Supervisor:
                 raise OSError(errno.EIO, problem)
             run = self._start_code(frame, parts) if is_code else self._start_command(frame, parts)
         except OSError as error:
-            self._send({"t": "done", "id": number, "started": False, "reason": error.strerror, "exit": None})
-            self._leave_when_told()
+            # Code may have lowered the limits of this process, which it cannot raise again: the state is of no use.
+            told = {"reason": error.strerror, "lost": _CANNOT_START if is_code and problem is None else None}
+            self._send({"t": "done", "id": number, "started": False, "exit": None, **told})
+            if self._ending:
+                self._end(0)
             return
         self._running = run
         self._pipes.add(run.id, run.process.stdout, run.process.stderr)
 
-    def _start_code(self, frame: frames.Frame, parts: dict[str, bytearray]) -> Running:
-        code = bytes(parts["code"]).decode("utf-8", "surrogatepass") if "code" in parts else frames.text(frame, "code")
-        cwd = frame.get("cwd")
-        job = {
-            "id": frames.number(frame, "id"),
-            "code": code,
-            "env": frame.get("env") or {},
-            "cwd": None if cwd is None else os.path.join(self._workspace.root, cwd),
-            "restrict": frames.flag(frame, "restrict"),
-            "cpu_seconds": frame.get("cpu_seconds"),
-        }
+    def _start_code(self, frame: frames.Frame, parts: Parts) -> Running:
         if self._kernel is None:
             self._kernel = KernelLink(self._workspace.root, self._own)
             self._poll.register(self._kernel.descriptor, select.POLLIN)
-        return Running(frame, self._kernel.give(job), True)
+        return Running(frame, self._kernel.give(code_job(frame, parts, self._workspace.root)), True)
 
-    def _start_command(self, frame: frames.Frame, parts: dict[str, bytearray]) -> Running:
+    def _start_command(self, frame: frames.Frame, parts: Parts) -> Running:
         cwd = os.path.join(self._workspace.root, frame.get("cwd") or "")
-        stdin = bytes(parts["stdin"]) if "stdin" in parts else None
-        limits = {"CPU": frame.get("cpu_seconds"), "NPROC": frame.get("pids") if os.getuid() else None}
+        pids = frame.get("pids") if os.getuid() else None
+        limits = {"FSIZE": self._file_bytes, "CPU": frame.get("cpu_seconds"), "NPROC": pids}
         argv, environment = frames.field(frame, "argv", list), frame.get("env") or {}
-        process = start_command(argv, environment, cwd, stdin, self._own, limits)
+        process = start_command(argv, environment, cwd, parts.get("stdin"), self._own, limits)
         return Running(frame, process, False)
-
-    # ---- what runs
 
     def _read(self, descriptor: int) -> None:
         owner = self._pipes.owner(descriptor)
@@ -279,7 +267,8 @@ class Supervisor:
 
     def _pass_on(self, number: int, stream: int, data: bytes, late: bool) -> None:
         frame = {"t": "out", "id": number, "s": stream, "b64": frames.base64(data)}
-        self._send({**frame, "late": True} if late else frame)
+        if not self._outgoing.send({**frame, "late": True} if late else frame, soon=True):
+            self._end(0)
 
     def _hear_kernel(self) -> None:
         kernel, run = self._kernel, self._running
@@ -331,13 +320,7 @@ class Supervisor:
             return
         code, number = ending(status)
         run.done.update(exit=code, signal=number)
-        if code == LINK_LOST:
-            why = _LINK_CLOSED
-        elif code is not None:
-            why = f"the code ended its process (exit code {code})"
-        else:
-            why = f"its process was ended by signal {number}"
-        run.lost = run.lost or why
+        run.lost = run.lost or why_ended(code, number)
         self._finish(run)
 
     def _command_ended(self, run: Running, status: int) -> None:
@@ -357,17 +340,25 @@ class Supervisor:
         self._pipes.forget_oldest()
         if not run.is_code and self._alone:
             run.done["killed"] = others(_GONE_SECONDS if run.lost is None else 0) - (self._kernel is not None)
-            kill_all()
+            self._end_others()
+        elif not run.is_code and self._batch:
+            spared = None if self._kernel is None else self._kernel.pid
+            run.done["killed"] = end_orphans(spared, _GONE_SECONDS if run.lost is None else 0)
+            run.done.update(self._watch.reaped())
         if self._watch.ran_out_of_memory():
             run.done["oom"] = True
-        used = self._watch.cpu_ms() if self._alone and not run.is_code else None
-        if used is not None:
+        # Files come fast: a command may have run into the file system's own bound between two looks.
+        if run.done.get("exit") != 0 and (full := self._watch.overfull(at_once=True)) is not None:
+            run.done.setdefault("disk", full)
+        if self._alone and not run.is_code and (used := self._watch.cpu_ms()) is not None:
             run.done["cpu_ms"] = used
         if run.files is not None:
             run.done["unlisted"] = self._workspace.tell_changes(run.id, run.files, self._send)
-        milliseconds = (time.monotonic() - run.began) * 1000
-        self._send({"t": "done", "id": run.id, "ms": round(milliseconds, 3), "lost": run.lost, **run.done})
-        self._leave_when_told()
+            run.done["cut"] = self._workspace.cut_at
+        took = round((time.monotonic() - run.began) * 1000, 3)
+        self._send({"t": "done", "id": run.id, "ms": took, "lost": run.lost, **run.done})
+        if self._ending:
+            self._end(0)
 
     def _send(self, frame: frames.Frame) -> None:
         if not self._outgoing.send(frame):
@@ -380,9 +371,17 @@ class Supervisor:
             self._end(0)
         ignore(self._poll, self._reading)
 
-    def _leave_when_told(self) -> None:
-        if self._ending:
-            self._end(0)
+    def _say_goodbye(self) -> None:
+        """The host may let go of this box at once: there is nobody left in it but this process."""
+        if self._alone:
+            self._end_others()
+        self._outgoing.send({"t": "bye"})
+        self._outgoing.flush_all()
+
+    def _end_others(self) -> None:
+        for pid, status in end_everything():
+            if self._kernel is not None and pid == self._kernel.pid:
+                self._kernel_ended(status)
 
     def _end(self, code: int) -> None:
         for pid in [run.process.pid for run in [self._running] if run] + [k.pid for k in [self._kernel] if k]:
@@ -396,5 +395,6 @@ class Supervisor:
 
 def main() -> None:
     """Take the channel out of everybody's reach, then serve."""
+    box_process.end_unless_greeted()
     reading, writing = take_channel()
     Supervisor(reading, writing, guard()).serve()

@@ -33,6 +33,7 @@ from adk_skills_agent.sandbox.contract import (
 )
 from adk_skills_agent.sandbox.local import zygote_control
 from adk_skills_agent.sandbox.local.own_folder import own_folder
+from backend_versions import ran_on
 
 
 @dataclass(frozen=True)
@@ -135,18 +136,36 @@ BACKENDS = (
 )
 
 
-OURS_ELSEWHERE = frozenset(
-    {"test_conformance_bad_input", "test_conformance_files", "test_conformance_invocation", "test_supported_profile"}
-)
-"""What this package does on other machines; memory, disk and what ends with a cancelled run are theirs."""
+_AT_THE_END = "output comes when the run has ended, which the report says"
+_TOGETHER = "the memory of all processes is limited by the place, which the report says"
+_WRITTEN = "what may be written is limited by the place, which the report says"
 NOT_ELSEWHERE = {
-    "test_row_42_output_is_read_only_after_every_writer_is_dead": "left-over processes are not counted",
+    "test_output_is_there_while_the_script_still_runs": _AT_THE_END,
+    "test_output_streams_while_the_script_runs": _AT_THE_END,
+    "test_row_33_whoever_stops_listening_ends_the_run": _AT_THE_END,
+    "test_row_33_cancelling_the_task_kills_the_script_and_removes_its_files": _AT_THE_END,
+    "test_row_33_a_loop_that_is_thrown_away_ends_its_runs": _AT_THE_END,
+    "test_row_33_cancelling_at_any_moment_leaves_nothing": "a run that is given up may go on, which the report says",
+    "test_row_33_a_timeout_of_the_caller_ends_the_run": "a run that is given up may go on, which the report says",
+    "test_row_7_shared_memory_is_limited": _TOGETHER,
+    "test_row_7_memory_that_is_in_no_process_is_counted_too": _TOGETHER,
+    "test_row_8_many_children_inside_their_own_limits_are_stopped_together": _TOGETHER,
+    "test_row_11_very_many_files_are_stopped_or_collection_is_bounded": _WRITTEN,
+    "test_row_11_deleted_files_that_are_open_count_on_disk": _WRITTEN,
+    "test_the_workspace_cannot_grow_beyond_its_limit": _WRITTEN,
+    "test_deep_folders_do_not_hide_what_they_hold_from_the_limit": _WRITTEN,
+    "test_a_persistent_workspace_is_kept_after_a_timeout_and_never_outgrows_its_limit": _WRITTEN,
     "test_a_hard_link_to_elsewhere_keeps_the_earlier_version_and_says_so": "hard links are the place's",
-    "test_row_50_a_script_whose_interpreter_is_missing_cannot_be_started": "the reason is the place's",
-    "test_a_persistent_workspace_is_kept_after_a_timeout_and_never_outgrows_its_limit": "the place's disk",
-    "test_a_script_inside_the_profile_behaves_the_same_at_every_level": "packages are the place's",
     "test_a_policy_is_met_exactly_or_refused_with_reasons": "there are no levels to choose from",
 }
+"""Rows that other machines decide on; those that hold from a level up are theirs, too, but for these."""
+SUPERVISED_ELSEWHERE = frozenset(
+    {
+        "test_row_16_cpu_of_strays_that_are_killed_is_reported",
+        "test_row_20_a_daemon_that_gave_up_everything_dies_with_the_run",
+        "test_row_21_children_in_sessions_of_their_own_die_at_the_deadline",
+    }
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -171,22 +190,24 @@ def backend(request: pytest.FixtureRequest) -> Backend:
         "backend": chosen.name,
         "test": f"{request.module.__name__}::{request.function.__name__}",
         "applies": False,
+        "is_local": chosen.is_local,
         "setup_ms": [],
     }
     request.node.user_properties.append((backend_matrix.PROPERTY, told))
     mark = request.node.get_closest_marker("level")
     if mark is not None and chosen.level.strength < IsolationLevel(mark.args[0]).strength:
         pytest.skip(f"holds from level {mark.args[0]} up; {chosen.name} is {chosen.level.value}")
-    if chosen.is_elsewhere and (
-        mark is not None or request.module.__name__ not in OURS_ELSEWHERE or request.function.__name__ in NOT_ELSEWHERE
-    ):
-        why = NOT_ELSEWHERE.get(request.function.__name__, "the place's own")
+    row = request.function.__name__
+    if chosen.is_elsewhere and row not in SUPERVISED_ELSEWHERE and (mark is not None or row in NOT_ELSEWHERE):
+        why = NOT_ELSEWHERE.get(row, "what keeps scripts apart is the place's own")
         pytest.skip(f"{chosen.name}: {why}")
     own = request.node.get_closest_marker("local")
     if own is not None and not chosen.is_local:
         pytest.skip(f"about this machine's own levels: {own.args[0]}")
     told["applies"] = True
     chosen.require()
+    if not chosen.is_local or os.environ.get("ADK_SKILLS_WRITE_DOCS"):
+        told["ran_on"] = ran_on(chosen.name)
     return chosen
 
 

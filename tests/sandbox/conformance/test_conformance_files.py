@@ -371,7 +371,24 @@ async def test_a_script_that_removes_its_own_workspace_still_has_a_result(box):
 
 async def test_folders_without_permission_are_removed_all_the_same(box):
     result = await box.bash("mkdir -p a/b; echo x > a/b/c; chmod 000 a/b a; chmod 000 .")
-    assert result.exit_code == 0
+    said = [sentence for sentence in result.isolation.degraded if "cannot change its mode" in sentence]
+    assert result.exit_code == len(said)
+
+
+async def test_what_a_script_closed_is_collected_and_a_session_keeps_what_is_in_it(box, tmp_path):
+    session = tmp_path / "session"
+    (session / "a").mkdir(parents=True)
+    (session / "a" / "kept").write_text("before")
+    (session / "top").write_text("before")
+    code = "echo new > a/new; mkdir b; echo deep > b/deep; echo shut > shut; chmod 000 shut b; chmod 300 a; chmod 000 ."
+    result = await box.bash(code, workspace=session)
+    assert {file.path: file.content for file in result.files} == {
+        "a/new": b"new\n",
+        "b/deep": b"deep\n",
+        "shut": b"shut\n",
+    }
+    found = {str(path.relative_to(session)): path.read_text() for path in session.rglob("*") if path.is_file()}
+    assert found == {"a/kept": "before", "a/new": "new\n", "b/deep": "deep\n", "shut": "shut\n", "top": "before"}
 
 
 async def test_the_spill_file_has_everything_and_is_private(box, tmp_path):

@@ -31,6 +31,13 @@ async def test_the_events_are_the_output_as_it_arrived_and_the_result_at_last(bo
     assert (result.exit_code, result.stdout, result.stderr) == (3, b"one\nthree\n", b"two\n")
 
 
+async def test_output_that_comes_at_the_end_only_and_what_the_place_decides_is_in_the_report(box, backend):
+    told = [sentence.partition(":")[0] for sentence in (await box.bash("echo x")).isolation.degraded]
+    assert ("output" in told) == backend.is_elsewhere
+    if backend.is_elsewhere:
+        assert {"memory", "disk", "processes", "output"} <= set(told)
+
+
 async def test_output_is_there_while_the_script_still_runs(box):
     script = box.script("echo one; sleep 60", ".sh")
     async with asyncio.timeout(20), contextlib.aclosing(box.sandbox.stream(box.request("bash", script))) as events:

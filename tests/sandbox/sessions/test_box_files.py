@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import direct_box
 import pytest
 from direct_box import DirectBox
+
+from adk_skills_agent.sandbox.box_answer import cut_note
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -49,6 +53,21 @@ def test_every_file_that_is_gone_is_told(box: DirectBox) -> None:
     assert gone == [f"f{i:03d}" for i in range(250)]
 
 
+def test_what_was_closed_is_told_and_is_closed_again(box: DirectBox, tmp_path: Path) -> None:
+    box.run("import os; os.mkdir('d'); open('d/kept', 'w').close()", files=bounds(10))
+    code = "import os; open('d/new', 'w').close(); open('shut', 'w').close(); os.chmod('shut', 0); os.chmod('d', 0o300)"
+    assert sorted(box.run(code, files=bounds(10))["files"]) == ["d/new", "shut"]
+    modes = {name: stat.S_IMODE((tmp_path / "box" / name).stat().st_mode) for name in ("d", "shut")}
+    assert modes == {"d": 0o300, "shut": 0}
+    assert box.run("1", files=bounds(10))["files"] == {}
+
+
+def test_a_working_directory_that_is_gone_is_no_end_of_the_box(box: DirectBox) -> None:
+    box.run("open('one', 'w').close()", files=bounds(10))
+    done = box.run("import os, shutil; shutil.rmtree(os.getcwd()); os.chdir('/')", files=bounds(10))
+    assert (done["files"], done["exit"]) == ({}, 0)
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -75,3 +94,24 @@ def test_a_file_that_cannot_be_started_says_what_its_first_line_has_to_do_with_i
 def test_a_folder_that_is_not_there_is_said_and_not_taken_for_the_command(box: DirectBox) -> None:
     done = box.run(kind="argv", argv=["true"], env=ENVIRONMENT, cwd="nowhere")
     assert (done["started"], done["reason"]) == (False, "there is no such folder to start it in")
+
+
+def test_where_there_are_more_entries_than_are_looked_at_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = direct_box.program_text()
+    fewer = text.replace("_MOST_ENTRIES = 100_000", "_MOST_ENTRIES = 50")
+    assert fewer != text
+    monkeypatch.setattr(direct_box, "program_text", lambda: fewer)
+    box = DirectBox(tmp_path)
+    box.hello()
+    make = "for i in range({}): open('f%03d' % i, 'w').close()"
+    assert box.run(make.format(40), files=bounds(100))["cut"] is None
+    done = box.run(make.format(80), files=bounds(100))
+    assert done["cut"] == 50
+    assert done["gone"] == []  # what was not seen may be there
+    assert cut_note(done) == (
+        "Only 50 files and folders of the working directory were looked at; what else of it changed was not collected."
+    )
+    assert cut_note(box.run("1")) is None
+    box.close()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import direct_box
 import psutil
 import pytest
 from direct_box import HANG_SECONDS, DirectBox
@@ -54,6 +55,29 @@ def test_a_host_that_speaks_something_else_is_told_so_and_left(box: DirectBox, s
         said.append(frame)
     assert (said[-1]["t"], said[-1]["of"]) == ("failed", "frame")
     assert box.process.wait(HANG_SECONDS) == 2
+
+
+def test_a_program_nobody_speaks_to_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = direct_box.program_text()
+    sooner = text.replace("_GREETED_SECONDS = 60", "_GREETED_SECONDS = 1")
+    assert sooner != text
+    monkeypatch.setattr(direct_box, "program_text", lambda: sooner)
+    alone, greeted = DirectBox(tmp_path), DirectBox(tmp_path)
+    greeted.hello()
+    assert alone.process.wait(HANG_SECONDS) == 3
+    time.sleep(1)
+    assert greeted.run("'still here'")["stdout"] == "'still here'\n"
+    alone.close()
+    greeted.close()
+
+
+def test_who_closes_is_told_when_nothing_else_is_left(box: DirectBox) -> None:
+    box.hello()
+    box.run("1")
+    box.send("close")
+    assert box.next() == {"t": "bye"}
+    assert box.next() is None
+    assert box.process.wait(HANG_SECONDS) == 0
 
 
 def test_everything_ends_with_the_channel(box: DirectBox) -> None:

@@ -9,130 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError
 from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.box_program import program_text
 from adk_skills_agent.sandbox.container.attach import STDERR, AttachStream, attach
-from adk_skills_agent.sandbox.container.engine import Engine, submit, submit_and_forget
-from adk_skills_agent.sandbox.container.engine_errors import is_gone
+from adk_skills_agent.sandbox.container.engine import Engine, submit
 from adk_skills_agent.sandbox.container.options import Plan
+from adk_skills_agent.sandbox.container.removals import REMOVE_SECONDS, Removals
 from adk_skills_agent.sandbox.contract import IsolationReport, Status
 from adk_skills_agent.sandbox.session_channel import BoxEnd
-
-logger = logging.getLogger(__name__)
 
 READY_SECONDS = 30.0
 """How long a container that was started may take until our program in it answers."""
 _LEAVE_SECONDS = 1.0
+_BYE = frames.encode({"t": "bye"})
 _END_SECONDS = 5
-_LOOK_SECONDS = 0.01
-_REMOVE_SECONDS = 30.0
 _STDERR_BYTES = 4000
-_REMOVE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_EVENT_SECONDS = 1
 _NO_PYTHON = ("executable file not found", "no such file or directory", "executable file `", "not found in $path")
 _OLD_PYTHON = ("SyntaxError", "ImportError", "ModuleNotFoundError", "unknown option", "AttributeError")
-
-
-@dataclass(slots=True)
-class Removals:
-    """What becomes of the containers of one sandbox: removed in the background, and counted when that fails.
-
-    Attributes:
-        failed: Names and reasons of containers that are, or may be, still there.
-    """
-
-    failed: dict[str, str] = field(default_factory=dict)
-    _pending: set[object] = field(default_factory=set)
-    _there: dict[str, tuple[Engine, asyncio.AbstractEventLoop]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def expect(self, creation: object) -> None:
-        """Something is being made that may have to be removed."""
-        with self._lock:
-            self._pending.add(creation)
-
-    def settle(self, creation: object) -> None:
-        """It is made, or will not be."""
-        with self._lock:
-            self._pending.discard(creation)
-
-    def made(self, engine: Engine, container: str, loop: asyncio.AbstractEventLoop) -> None:
-        """A container is there, for a run in a loop."""
-        with self._lock:
-            self._there[container] = engine, loop
-
-    def begin_of_closed_loops(self) -> None:
-        """Begin with all whose loop was closed without their run having been told: it will never do it."""
-        with self._lock:
-            left = [(name, engine) for name, (engine, loop) in self._there.items() if loop.is_closed()]
-        for name, engine in left:
-            self.begin(engine, name)
-
-    def begin(self, engine: Engine, container: str) -> None:
-        """Kill and remove a container in a thread; nobody waits. Safe from any thread, also without a loop."""
-        with self._lock:
-            self._there.pop(container, None)
-            if container in self._pending:
-                return
-            self._pending.add(container)
-        try:
-            submit_and_forget(lambda: self._remove(engine, container))
-        except RuntimeError as error:  # the interpreter ends: the container does with the stream
-            self._end(container, str(error))
-
-    def _remove(self, engine: Engine, container: str) -> None:
-        problem: str | None = None
-        for pause in (*_REMOVE_PAUSES, None):
-            try:
-                engine.ask_now(
-                    lambda client: client.api.remove_container(container, force=True, v=True), "remove a container"
-                )
-                problem = None
-                break
-            except EngineUnavailable as error:
-                problem = error.message
-                break
-            except SandboxError as error:
-                if is_gone(error):
-                    problem = None
-                    break
-                problem = error.message  # Podman refuses while the container is just ending
-            except Exception as error:  # noqa: BLE001  # in a thread nobody looks at
-                problem = f"an unexpected {type(error).__name__}"
-            if pause is not None:
-                time.sleep(pause)
-        self._end(container, problem)
-
-    def _end(self, container: str, problem: str | None) -> None:
-        with self._lock:
-            self._pending.discard(container)
-            if problem is None:
-                self.failed.pop(container, None)
-            else:
-                self.failed[container] = problem
-                logger.warning("Container %s could not be removed: %s", container[:12], problem)
-
-    async def wait(self, seconds: float, container: str | None = None) -> bool:
-        """Wait until all that was begun, or that one, has ended; whether it has.
-
-        Not in a thread of the engine's: those are what it waits for.
-        """
-        deadline = time.monotonic() + seconds
-        while self._is_pending(container):
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(_LOOK_SECONDS)
-        return True
-
-    def _is_pending(self, container: str | None) -> bool:
-        with self._lock:
-            return bool(self._pending) if container is None else container in self._pending
 
 
 class ContainerBox:
@@ -184,12 +83,20 @@ class ContainerBox:
                 self._stderr += piece
                 del self._stderr[:-_STDERR_BYTES]
         except OSError as error:
-            if not self._killed:
+            if not (self._killed or await self._engine_answers()):
                 raise EngineUnavailable(
                     f"The connection to {self._engine.info.title} broke: {error.strerror or type(error).__name__}."
                 ) from error
         self._ended = True
         return b""
+
+    async def _engine_answers(self) -> bool:
+        """Whether it is there: it breaks off a stream when the container ends while something is sent to it."""
+        try:
+            await self._engine.ask(lambda client: client.ping(), "answer", seconds=_END_SECONDS)
+        except SandboxError:
+            return False
+        return True
 
     def kill(self) -> None:
         """End everything in it at once; never blocks, from any thread, safe to call twice."""
@@ -218,39 +125,50 @@ class ContainerBox:
         self.kill()
 
     async def _leaves(self) -> bool:
-        """Ask the program to end; whether it has."""
+        """Ask the program to end everything and itself; whether nothing else is left in the box."""
+        said = b""
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self.send(frames.encode({"t": "close"}))
-                while await self.receive():
-                    pass
+                # The engine tells the end of a container some time after it; the program tells it at once. No other
+                # frame can end like that, whatever came before it and however little of it was read.
+                while not said.endswith(_BYE) and (data := await self.receive()):
+                    said = (said + data)[-len(_BYE) :]
         except (TimeoutError, EngineUnavailable):
             return False
         return True
 
     async def _gone(self) -> tuple[str, ...]:
         """Wait until the engine has killed it; a sentence when that cannot be known."""
-        if await self._removals.wait(_REMOVE_SECONDS, self.name):
+        if await self._removals.wait(REMOVE_SECONDS, self.name):
             problem = self._removals.failed.get(self.name)
         else:
-            problem = f"the engine did not answer within {_REMOVE_SECONDS:g} s"
+            problem = f"the engine did not answer within {REMOVE_SECONDS:g} s"
             self._removals.failed[self.name] = problem
         if problem is None:
             return ()
         return (f"Cleanup failed: container {self.name[:12]} may still be running ({problem}).",)
 
     async def _how_it_ended(self) -> Status | None:
+        look = self._memory_in_state if self._engine.info.is_podman else self._memory_in_events
         try:
-            state = await self._engine.ask(self._state_at_its_end, "look at a container", seconds=2 * _END_SECONDS)
+            lost = await self._engine.ask(look, "look at a container", seconds=2 * _END_SECONDS)
         except SandboxError:
             return None  # the engine is gone, and says nothing about it
-        return Status.OUT_OF_MEMORY if state.get("OOMKilled") else None
+        return Status.OUT_OF_MEMORY if lost else None
 
-    def _state_at_its_end(self, client: Any) -> dict[str, Any]:
+    def _memory_in_state(self, client: Any) -> bool:
         # Its stream ends a moment before the engine notes how.
         client.api.wait(self.name, timeout=_END_SECONDS)
-        state: dict[str, Any] = client.api.inspect_container(self.name)["State"]
-        return state
+        return bool(client.api.inspect_container(self.name)["State"].get("OOMKilled"))
+
+    def _memory_in_events(self, client: Any) -> bool:
+        # It removes itself, so there may be no state any more. What is just happening comes within a second.
+        until = int(time.time()) + 1 + _EVENT_SECONDS
+        wanted = {"container": [self.name], "event": ["oom"]}
+        events = client.api.events(since=1, until=until, filters=wanted, decode=True)
+        with contextlib.closing(events):
+            return any(True for _ in events)
 
     async def hello(self, plan: Plan) -> None:
         """Wait until the program in it answers.
@@ -314,10 +232,17 @@ async def start_box(
         SandboxError: The engine refuses, or nothing in the container answers.
     """
     creation = _Creation(engine, plan.settings(engine.info, program_text(), labels), removals)
+    stream = None
     try:
         name = await asyncio.shield(submit(creation.make))
-        stream = await attach(engine.url, name, engine.info.title)
+        if not engine.info.is_podman:  # which lets nobody attach before; elsewhere nothing that it says is lost
+            stream = await attach(engine.url, name, engine.info.title)
+        await asyncio.shield(submit(creation.start))
+        if stream is None:
+            stream = await attach(engine.url, name, engine.info.title)
     except BaseException as error:
+        if stream is not None:
+            stream.close()
         creation.abandon()
         if isinstance(error, SandboxError) and any(word in error.message.lower() for word in _NO_PYTHON):
             raise _no_python(plan, error) from error
@@ -345,13 +270,13 @@ class _Creation:
         removals.expect(self)
 
     def make(self) -> str:
-        """Create and start it. Blocking.
+        """Create it; its name. Blocking.
 
         Raises:
             SandboxError: See :meth:`Engine.ask`.
         """
         try:
-            return self._engine.ask_now(self._make, "start a container")
+            return self._engine.ask_now(self._make, "make a container")
         finally:
             self._removals.settle(self)
 
@@ -367,9 +292,18 @@ class _Creation:
             abandoned = self._abandoned
         if abandoned:
             self._removals.begin(self._engine, name)
-        else:
-            client.api.start(name)
         return name
+
+    def start(self) -> None:
+        """Let its program begin. Blocking.
+
+        Raises:
+            SandboxError: See :meth:`Engine.ask`.
+        """
+        with self._lock:
+            name, abandoned = self._name, self._abandoned
+        if name is not None and not abandoned:
+            self._engine.ask_now(lambda client: client.api.start(name), "start a container")
 
     def abandon(self) -> None:
         """Remove it, now or when it is there; from any thread, also without a loop."""

@@ -192,8 +192,7 @@ def connect_now(urls: tuple[str, ...]) -> Engine:
     for url in urls:
         try:
             _knock(url)
-            client = docker.DockerClient(base_url=url, version=_api_version(docker, url), **_tls(docker, url))
-            client.api.timeout = CONNECT_SECONDS
+            client = _client(docker, url, _api_version(docker, url))
             try:
                 info = _info(client)
             except BaseException:
@@ -221,12 +220,22 @@ def _knock(url: str) -> None:
 def _api_version(docker: Any, url: str) -> str:
     """What the engine speaks. The SDK asks by itself, and then nobody can close the client when there is no answer."""
     oldest = docker.constants.MINIMUM_DOCKER_API_VERSION
-    asking = docker.DockerClient(base_url=url, version=oldest, timeout=CONNECT_SECONDS, **_tls(docker, url))
+    asking = _client(docker, url, oldest)
     try:
         told = str(asking.api.version(api_version=False)["ApiVersion"])
     finally:
         asking.close()
     return min(told, str(docker.constants.DEFAULT_DOCKER_API_VERSION), key=_numbers)
+
+
+def _client(docker: Any, url: str, version: str) -> DockerClient:
+    made: DockerClient = docker.DockerClient(
+        base_url=url, version=version, timeout=CONNECT_SECONDS, **_tls(docker, url)
+    )
+    # The environment's certificates (REQUESTS_CA_BUNDLE) would take the place of the engine's own; its proxies and
+    # .netrc are for the web, and attaching does not go through them either.
+    made.api.trust_env = False
+    return made
 
 
 def _numbers(version: str) -> tuple[int, ...]:

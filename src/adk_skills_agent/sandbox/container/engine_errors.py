@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import shutil
+import ssl
 from collections.abc import Iterator, Sequence
 
 from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError, SkillsError
@@ -14,10 +15,12 @@ _INSTALL = (
     "https://docs.docker.com/engine/install/."
 )
 _START = (
-    "Start it: systemctl --user start podman.socket, or sudo systemctl start docker; elsewhere: podman system service "
+    "{}: systemctl --user start podman.socket, or sudo systemctl start docker; elsewhere: podman system service "
     "--time=0, or dockerd."
 )
 _MOST_CHARS = 300
+_WANTS_TLS = "it wants TLS"
+_NO_TLS = "TLS with it failed"
 
 
 def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> EngineUnavailable:
@@ -28,8 +31,10 @@ def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> 
         why: What to say when no place was tried.
     """
     if not reasons:
-        there = [name for name in ("podman", "docker", "dockerd") if shutil.which(name)]
-        advice = f"{' and '.join(there)} is installed but not running. {_START}" if there else _INSTALL
+        there = [name for name, program in (("Podman", "podman"), ("Docker", "dockerd")) if shutil.which(program)]
+        verb, start = ("are", "Start one") if len(there) > 1 else ("is", "Start it")
+        waiting = f"{' and '.join(there)} {verb} installed but not running. {_START.format(start)}"
+        advice = waiting if there else _INSTALL
         return EngineUnavailable(f"There is no container engine here: {why}. {advice}", (why,))
     said = tuple(f"{url}: {_clause(error)}" for url, error in reasons)
     return EngineUnavailable(f"No container engine can be used: {'; '.join(said)}. {_advice(reasons)}", said)
@@ -66,16 +71,23 @@ def translated(error: BaseException, engine: str, doing: str, url: str) -> Skill
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the engine says that there is no such container, or that it ends already: what is to be removed is."""
+    """Whether the engine says that what is to be removed is not there."""
     from docker import errors
 
-    for cause in _causes(error):
-        if isinstance(cause, errors.NotFound):
-            return True
-        if isinstance(cause, errors.APIError):
-            said = _said(cause).lower()
-            return any(text in said for text in ("already in progress", "no such container"))
-    return False
+    return any(
+        isinstance(cause, errors.NotFound)
+        or (isinstance(cause, errors.APIError) and "no such container" in _said(cause).lower())
+        for cause in _causes(error)
+    )
+
+
+def is_going(error: BaseException) -> bool:
+    """Whether the engine says that it is just removing it."""
+    from docker import errors
+
+    return any(
+        isinstance(cause, errors.APIError) and "already in progress" in _said(cause).lower() for cause in _causes(error)
+    )
 
 
 def _said(error: BaseException) -> str:
@@ -91,6 +103,12 @@ def _means_full(said: str) -> bool:
 def _clause(error: BaseException) -> str:
     """The innermost cause that means something to a person."""
     for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not one of DOCKER_CERT_PATH's authority ({cause.verify_message})"
+        if isinstance(cause, ssl.SSLError):
+            return f"{_NO_TLS} ({cause.reason or 'no reason given'})"
+        if "HTTP request to an HTTPS server" in str(cause):
+            return _WANTS_TLS
         if isinstance(cause, PermissionError):
             return "permission denied"
         if isinstance(cause, FileNotFoundError):
@@ -118,7 +136,9 @@ def _advice(reasons: Sequence[tuple[str, BaseException]]) -> str:
     if any(
         clause in {"nobody listens there", "there is no such socket", "the connection was closed"} for clause in clauses
     ):
-        return _START
+        return _START.format("Start it")
+    if any(clause == _WANTS_TLS or clause.startswith((_NO_TLS, "its certificate")) for clause in clauses):
+        return "Let DOCKER_CERT_PATH name the folder with ca.pem, cert.pem and key.pem for this engine."
     if "it does not answer" in clauses:
         return "Look at the engine's log, or restart it."
     return "Look at base_url and DOCKER_HOST."

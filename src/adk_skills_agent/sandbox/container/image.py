@@ -79,17 +79,18 @@ def _build(client: DockerClient, engine: str, url: str, docker_path: str, name: 
     last: list[str] = []
 
     def lines(events: Iterable[Any]) -> str | None:
-        for event in events:
+        problem = None
+        for event in events:  # to the end: the SDK leaves a connection open that was not read out
             if not isinstance(event, Mapping):
                 continue
             if event.get("error"):
-                return str(event["error"])
+                problem = problem or str(event["error"])
             for line in str(event.get("stream") or event.get("status") or "").splitlines():
                 if line.strip():
                     last.append(line.strip())
                     del last[:-_KEPT_LINES]
                     tell(line.rstrip())
-        return None
+        return problem
 
     try:
         problem = lines(client.api.build(path=str(folder), tag=name, rm=True, forcerm=True, decode=True))
@@ -108,19 +109,21 @@ def _build(client: DockerClient, engine: str, url: str, docker_path: str, name: 
 def _pull(client: DockerClient, engine: str, url: str, name: str, tell: OnProgress) -> str:
     tell(f"Pulling {name}")
     seen: dict[str, int] = {}
+    said = None
     try:
-        for event in client.api.pull(name, stream=True, decode=True):
+        for event in client.api.pull(name, stream=True, decode=True):  # to the end, as above
             if event.get("error"):
-                raise ImageUnavailable(_not_pulled(engine, name, str(event["error"])))
-            _tell_pull(event, seen, tell)
-        return str(client.images.get(name).id)
-    except ImageUnavailable:
-        raise
+                said = said or str(event["error"])
+            else:
+                _tell_pull(event, seen, tell)
+        if said is None:
+            return str(client.images.get(name).id)
     except Exception as error:
         problem = translated(error, engine, f"pull the image {name!r}", url)
         if type(problem) in {SandboxError, ImageUnavailable}:
             raise ImageUnavailable(_not_pulled(engine, name, problem.message)) from error
         raise problem from error
+    raise ImageUnavailable(_not_pulled(engine, name, said))
 
 
 def _tell_pull(event: Mapping[str, Any], seen: dict[str, int], tell: OnProgress) -> None:

@@ -148,6 +148,9 @@ class Plan:
                 *(Mount(at, folder, type="bind", read_only=True) for folder, at in self.folders),
             ],
         }
+        # When its program ends, as it does with the agent's stream, nothing of it is left. Podman could not tell any
+        # more how it ended.
+        made["auto_remove"] = not info.is_podman
         if info.is_podman:
             made["ulimits"].append(Ulimit(name="nproc", soft=4096, hard=4096))
         if options.user is not None:

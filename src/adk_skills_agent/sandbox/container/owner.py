@@ -10,6 +10,7 @@ from adk_skills_agent.sandbox.local.abandoned import is_gone, owner_name
 
 OWNER_LABEL = "adk-skills.owner"
 SESSION_LABEL = "adk-skills.session"
+SANDBOX_LABEL = "adk-skills.sandbox"
 DEADLINE_LABEL = "adk-skills.deadline"
 _SLACK_SECONDS = 3600
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -11,12 +12,13 @@ from pathlib import PurePosixPath
 from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.box_command import run_command
 from adk_skills_agent.sandbox.box_layout import BoxLayout
-from adk_skills_agent.sandbox.container.box import ContainerBox, Removals, start_box
+from adk_skills_agent.sandbox.container.box import ContainerBox, start_box
 from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, connect_now, engine_urls, submit
 from adk_skills_agent.sandbox.container.image import OnProgress, resolve
 from adk_skills_agent.sandbox.container.options import ContainerOptions, Plan
-from adk_skills_agent.sandbox.container.owner import labels, owner
+from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL, labels, owner
 from adk_skills_agent.sandbox.container.pool import Pool
+from adk_skills_agent.sandbox.container.removals import Removals
 from adk_skills_agent.sandbox.container.sweep import sweep_orphans
 from adk_skills_agent.sandbox.container.volumes import Volumes
 from adk_skills_agent.sandbox.contract import (
@@ -109,6 +111,7 @@ class ContainerSandbox(Sandbox):
         self._base_url = base_url
         self._options = ContainerOptions() if options is None else options
         self._on_progress = on_progress
+        self._token = os.urandom(8).hex()
         self._pool = Pool()
         self._removals = Removals()
         self._lock = threading.Lock()
@@ -119,6 +122,11 @@ class ContainerSandbox(Sandbox):
     def healthy(self) -> bool:
         """Whether every container that had to be removed was; if not, :meth:`reinitialize` tries again (S0-79)."""
         return not self._removals.failed
+
+    @property
+    def waiting(self) -> int:
+        """Containers that wait, started, for the next runs."""
+        return self._pool.waiting()
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`.
@@ -168,6 +176,7 @@ class ContainerSandbox(Sandbox):
             plan = await uninterrupted(submit(lambda: self._plan(ready, policy, mounts)))
             isolation = self._report(ready.engine.info, plan)
             marks = labels(lasts=None if policy.wall_seconds is None else policy.wall_seconds + _LASTS_SECONDS)
+            marks[SANDBOX_LABEL] = self._token
             key = _key(plan, ready.engine.info)
 
             async def start() -> ContainerBox:
@@ -237,6 +246,7 @@ class ContainerSandbox(Sandbox):
         for container in left:
             self._removals.begin(ready.engine, container)
         await self._removals.wait(_CLOSE_SECONDS)
+        await self._remove_strays(ready.engine)
         self._forget(ready)
         self._check_healthy()
         await self.probe()
@@ -253,11 +263,27 @@ class ContainerSandbox(Sandbox):
         with self._lock:
             ready, self._ready = self._ready, None
         if ready is not None:
-            problems = await submit(ready.volumes.remove)
+            problems = await self._remove_strays(ready.engine) + await submit(ready.volumes.remove)
             ready.engine.close()
             if problems:
                 raise CleanupFailed(" ".join(problems))
         self._check_healthy()
+
+    async def _remove_strays(self, engine: Engine) -> list[str]:
+        """Containers nobody here knows of: the engine died when it was asked for one, or brought one back.
+
+        Returns:
+            A sentence when the engine cannot be asked.
+        """
+        wanted = {"label": f"{SANDBOX_LABEL}={self._token}"}
+        try:
+            found = await engine.ask(lambda client: client.api.containers(all=True, filters=wanted), "list containers")
+        except SandboxError as error:
+            return [error.message]
+        for name in {str(one["Id"]) for one in found} - self._removals.known():
+            self._removals.begin(engine, name)
+        await self._removals.wait(_CLOSE_SECONDS)
+        return []
 
     def _check_healthy(self) -> None:
         failed = dict(self._removals.failed)
@@ -323,6 +349,8 @@ class ContainerSandbox(Sandbox):
             degraded.append("preload: a container imports nothing before its command.")
         if policy.workspace_bytes is None or policy.tmp_bytes is None:
             degraded.append("Without workspace_bytes and tmp_bytes files are bounded by memory only.")
+        if info.is_podman or plan.options.user is None:
+            degraded.append("files: the working directory is root's there; a script cannot change its mode or owner.")
         return IsolationReport(IsolationLevel.CONTAINER, plan.report_of(info), tuple(degraded))
 
     async def _prepared(self) -> _Ready:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.sandbox.container.engine_errors import is_gone
+from adk_skills_agent.sandbox.container.engine_errors import is_going, is_gone
 from adk_skills_agent.sandbox.container.owner import OWNER_LABEL, is_orphan
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def sweep_orphans(client: DockerClient) -> tuple[str, ...]:
             client.api.remove_container(name, force=True, v=True)
             logger.info("Removed container %s of an agent that is gone.", name[:12])
         except Exception as error:  # noqa: BLE001  # one that stays must not keep the others
-            if not is_gone(error):
+            if not is_gone(error) and not is_going(error):
                 problems.append(f"Container {name[:12]} of an agent that is gone could not be removed: {error}.")
     listed = client.api.volumes(filters={"label": OWNER_LABEL}) or {}
     for found in listed.get("Volumes") or ():

@@ -1,7 +1,7 @@
 """A connection to an engine that carries bytes both ways, and can be closed at any moment, its loop there or not.
 
 Asyncio's own streams cannot be closed any more once their loop is, and a loop may be thrown away while a run is in it.
-Only connections with TLS, which asyncio does with streams alone, keep to them.
+So these are sockets, and TLS is a layer in memory over them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import os
 import socket
 import ssl
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 _BUFFER_BYTES = 1 << 20
+_PORT, _TLS_PORT = 2375, 2376
 _open: set[socket.socket] = set()
 """Held, or the collector would end one before the run that closes it."""
 
@@ -49,23 +50,32 @@ async def open_wire(url: str) -> Wire:
     """Connect to an engine.
 
     Args:
-        url: ``unix://`` and a path, or ``tcp://`` with a host and perhaps a port.
+        url: ``unix://`` and a path, or ``tcp://`` with a host and perhaps a port; with TLS when ``DOCKER_TLS_VERIFY``
+            or ``DOCKER_CERT_PATH`` is set, as the docker command does it.
 
     Raises:
-        OSError: Nobody is there, or this user may not connect.
+        OSError: Nobody is there, this user may not connect, or it is not the engine that the certificates are for.
     """
-    parts = urlsplit(url)
-    secured = None if url.startswith("unix://") else _tls_context()
-    if secured is not None:
-        return _SecuredWire(
-            *await asyncio.open_connection(parts.hostname, parts.port or 2376, limit=_BUFFER_BYTES, ssl=secured)
-        )
     loop = asyncio.get_running_loop()
     if url.startswith("unix://"):
-        places = [(socket.AF_UNIX, url.removeprefix("unix://"))]
-    else:
-        found = await loop.getaddrinfo(parts.hostname, parts.port or 2375, type=socket.SOCK_STREAM)
-        places = [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
+        return await _connected([(socket.AF_UNIX, url.removeprefix("unix://"))])
+    parts, context = urlsplit(url), _tls_context()
+    port = parts.port or (_PORT if context is None else _TLS_PORT)
+    found = await loop.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    wire = await _connected([(family, address) for family, _, _, _, address in found])
+    if context is None:
+        return wire
+    secured = _SecuredWire(wire, context, parts.hostname)
+    try:
+        await secured.shake_hands()
+    except BaseException:
+        wire.close()
+        raise
+    return secured
+
+
+async def _connected(places: list[tuple[int, Any]]) -> _PlainWire:
+    loop = asyncio.get_running_loop()
     problem: OSError = ConnectionRefusedError(0, "there is no such host")
     for family, address in places:
         connection = socket.socket(family, socket.SOCK_STREAM)
@@ -103,6 +113,17 @@ class _PlainWire:
         except OSError:
             return True
 
+    def take(self) -> bytes | None:
+        """What is there now; nothing at the end, None when there is nothing yet or somebody waits for it."""
+        if self._waiting:
+            return None
+        try:
+            return b"" if self._is_closed else self._socket.recv(_BUFFER_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
     async def send(self, data: bytes) -> None:
         if not self._unsent:
             with contextlib.suppress(BlockingIOError):
@@ -132,6 +153,10 @@ class _PlainWire:
         self._waiting += 1
         try:
             return await self._loop.sock_recv(self._socket, _BUFFER_BYTES)
+        except OSError:
+            if bool(self._is_closed):  # by us meanwhile, whatever the other side thinks of it
+                return b""
+            raise
         finally:
             self._waiting -= 1
             self._close_when_unused()
@@ -151,24 +176,91 @@ class _PlainWire:
 
 
 class _SecuredWire:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    """TLS over a wire.
+
+    Args:
+        wire: Carries the records.
+        context: The certificates.
+        host: Whose certificate the other side must have.
+    """
+
+    def __init__(self, wire: _PlainWire, context: ssl.SSLContext, host: str | None) -> None:
+        self._wire = wire
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._held = b""  # read while somebody asked whether it has ended
+
+    async def shake_hands(self) -> None:
+        """Agree on keys.
+
+        Raises:
+            OSError: Not with this one.
+        """
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                self._add(await self._wire.receive())
+            else:
+                break
+        await self._flush()
 
     @property
     def ended(self) -> bool:
-        return self._reader.at_eof()
+        while not self._held:
+            found = self._read()
+            if found is None:
+                data = self._wire.take()
+                if data is None:
+                    return False
+                self._add(data)
+            elif found:
+                self._held = found
+            else:
+                return True
+        return False
 
     async def send(self, data: bytes) -> None:
-        self._writer.write(data)
-        await self._writer.drain()
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._tls.write(rest) :]
+        await self._flush()
 
     async def receive(self) -> bytes:
-        return await self._reader.read(_BUFFER_BYTES)
+        held, self._held = self._held, b""
+        if held:
+            return held
+        while (found := self._read()) is None:
+            await self._flush()  # what the protocol itself has to answer
+            self._add(await self._wire.receive())
+        return found
 
     def close(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._writer.transport.abort()
+        self._wire.close()
+
+    def _read(self) -> bytes | None:
+        """What has come; nothing at the end, None when more records are needed.
+
+        Raises:
+            OSError: Somebody has changed the records.
+        """
+        try:
+            return self._tls.read(_BUFFER_BYTES)
+        except ssl.SSLWantReadError:
+            return None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return b""
+
+    def _add(self, data: bytes) -> None:
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    async def _flush(self) -> None:
+        if data := self._outgoing.read():
+            await self._wire.send(data)
 
 
 def _seen(task: asyncio.Task[None]) -> None:

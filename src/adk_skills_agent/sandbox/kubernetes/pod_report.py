@@ -69,6 +69,8 @@ def _of_the_run(policy: SandboxPolicy) -> tuple[str, ...]:
     sentences = [
         "network: the network policy of the template holds where the cluster's network plugin enforces it.",
         "memory: memory_bytes is per process; all of them together have the pod's limit.",
+        "output: comes when the run has ended, not while it lasts.",
+        "processes: a run that is given up ends with its pod, when the cluster has deleted it.",
         "disk: workspace_bytes bounds what comes back; what may be written is the pod's limit.",
     ]
     if policy.network.mode not in {"none", "loopback"}:

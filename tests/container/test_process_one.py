@@ -1,0 +1,79 @@
+"""Row 68 where the supervisor is process 1: at worst code ends its own session, and the next code gets a new one."""
+
+from __future__ import annotations
+
+import pytest
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.container import ContainerSandbox
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.session_request import SessionRequest
+from adk_skills_agent.sandbox.sessions import SessionLimits, Sessions
+
+pytestmark = pytest.mark.slow
+POLICY = SandboxPolicy(warm_slots=0, wall_seconds=20.0)
+
+SIGNALS = """
+import os
+kept = "kept"
+for number in range(1, 65):
+    try:
+        os.kill(1, number)
+    except OSError:
+        pass
+"""
+LOOKS = """
+import os
+def may(what):
+    try:
+        what()
+        return True
+    except OSError:
+        return False
+files = [name for name in ("mem", "environ", "maps", "fd/60", "oom_score_adj")
+         if may(lambda: open(f"/proc/1/{name}", "r+b").close())]
+print(files, may(lambda: os.listdir("/proc/1/root")), may(lambda: os.listdir("/proc/1/fd")))
+import ctypes
+library = ctypes.CDLL(None, use_errno=True)
+print(library.ptrace(16, 1, 0, 0), library.syscall(438, library.syscall(434, 1, 0), 60, 0))  # attach; pidfd_getfd
+"""
+LIMITS = {
+    "files": "import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))",
+    "memory": "import resource; resource.prlimit(1, resource.RLIMIT_DATA, (1, 1))",
+    "time": "import resource; resource.prlimit(1, resource.RLIMIT_CPU, (1, 1))",
+}
+
+
+async def test_row_68_no_signal_of_its_code_reaches_it(sandbox: ContainerSandbox) -> None:
+    sessions = Sessions(sandbox.session_host())
+    assert (await sessions.execute("a", SessionRequest(SIGNALS, POLICY))).status == "ok"
+    after = await sessions.execute("a", SessionRequest("kept", POLICY))
+    assert (after.stdout, after.session_reset) == (b"'kept'\n", False)
+    await sessions.close()
+
+
+async def test_row_68_its_code_cannot_look_into_it(sandbox: ContainerSandbox) -> None:
+    sessions = Sessions(sandbox.session_host())
+    result = await sessions.execute("a", SessionRequest(LOOKS, POLICY))
+    assert result.stdout == b"[] False False\n-1 -1\n", result
+    await sessions.close()
+
+
+@pytest.mark.parametrize("what", LIMITS)
+async def test_row_68_limits_put_on_it_cost_the_session_only(sandbox: ContainerSandbox, what: str) -> None:
+    sessions = Sessions(sandbox.session_host(), SessionLimits(restarts=100))
+    await sessions.execute("a", SessionRequest("mine = 1", POLICY))
+    await sessions.execute("a", SessionRequest(LIMITS[what], POLICY))
+    seen = []
+    for step in range(4):  # it may go on for a while
+        try:
+            result = await sessions.execute("a", SessionRequest(f"print({step}, 'mine' in globals())", POLICY))
+        except SandboxError as error:
+            seen.append(error.message)
+            continue
+        seen.append(result.stdout.decode())
+        assert seen[-1] in {f"{step} True\n", f"{step} False\n"} or "lost" in str(result.notes), result
+    assert seen[-1] in {"3 True\n", "3 False\n"}, seen
+    other = await sessions.execute("b", SessionRequest("'other'", POLICY))
+    assert other.stdout == b"'other'\n"
+    await sessions.close()
