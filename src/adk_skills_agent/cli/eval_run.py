@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,9 @@ from adk_skills_agent.cli.eval_table import print_summary
 from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.blind.rows import NAME as COMPARISONS
+from adk_skills_agent.evals.blind.rows import Comparisons
+from adk_skills_agent.evals.blind.run import BlindState, run_comparisons
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_cache import JudgeCache
 from adk_skills_agent.evals.models import model_named
@@ -34,6 +37,7 @@ from adk_skills_agent.evals.workspace import write_workspace
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
 
+    from adk_skills_agent.evals.blind.pairs import Pair
     from adk_skills_agent.evals.preparation import Prepared
 
 SCRIPTED = "scripted:"
@@ -63,8 +67,13 @@ class Options:
     as_json: bool
 
 
-def run_eval(prepared: Prepared, options: Options) -> int:
+def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None = None) -> int:
     """Run what is prepared, keep and print the results.
+
+    Args:
+        prepared: The plan.
+        options: Of the command line.
+        pairs: What is compared blind; None for no such comparison.
 
     Returns:
         The exit code.
@@ -91,10 +100,11 @@ def run_eval(prepared: Prepared, options: Options) -> int:
             )
         settings = TrialSettings(agents, judge, options.timeout, price, judge_price)
         state = RunState(len(prepared.trials))
+        blind = BlindState(len(pairs)) if pairs is not None else None
         ended: BaseException | None = None
         progress = stack.enter_context(Progress(state))
         try:
-            run_interruptible(_run(prepared, settings, ledger, state, options, progress))
+            run_interruptible(_run(prepared, settings, ledger, state, options, progress, pairs, blind))
         except (KeyboardInterrupt, click.exceptions.Exit) as error:
             state.stopped, ended = Stopped.INTERRUPTED, error
         progress.close()
@@ -108,8 +118,9 @@ def run_eval(prepared: Prepared, options: Options) -> int:
             skipped=prepared.skipped,
             notes=tuple(ledger.notes),
         )
-        content = benchmark(summary, prepared.trials, state, facts)
-        written = [ledger.path, *write_outputs(options.out, content, summary, facts)]
+        content = benchmark(summary, prepared.trials, state, facts, blind)
+        compared = [options.out / COMPARISONS] if blind is not None and blind.results else []
+        written = [ledger.path, *compared, *write_outputs(options.out, content, summary, facts)]
         if state.results:
             written.append(write_report(options.out))
         if options.workspace is not None:
@@ -120,15 +131,22 @@ def run_eval(prepared: Prepared, options: Options) -> int:
     else:
         print_summary(summary, content, written)
     if ended is not None:
-        print(f"adk-skills: {_stop_sentence(state, options)}", file=sys.stderr)
+        print(f"adk-skills: {_stop_sentence(state, blind, options)}", file=sys.stderr)
         if isinstance(ended, click.exceptions.Exit):
             return ended.exit_code
         return INTERRUPTED
-    return _exit_code(summary, prepared, state, options)
+    return _exit_code(summary, prepared, state, blind, options)
 
 
 async def _run(
-    prepared: Prepared, settings: TrialSettings, ledger: Ledger, state: RunState, options: Options, progress: Progress
+    prepared: Prepared,
+    settings: TrialSettings,
+    ledger: Ledger,
+    state: RunState,
+    options: Options,
+    progress: Progress,
+    pairs: Sequence[Pair] | None,
+    blind: BlindState | None,
 ) -> None:
     try:
         await run_trials(
@@ -142,6 +160,21 @@ async def _run(
         )
     finally:
         await asyncio.shield(settings.agents.close())
+    if pairs is None or blind is None or settings.judge is None or state.stopped is not None:
+        return
+    with Comparisons(options.out) as comparisons:
+        await run_comparisons(
+            pairs,
+            state.results,
+            ledger.path,
+            settings.judge.model,
+            comparisons,
+            state=blind,
+            parallel=options.parallel,
+            price=settings.judge_price,
+            budget_usd=None if options.budget_usd is None else options.budget_usd - state.spent,
+            on_change=progress.compared,
+        )
 
 
 @contextlib.contextmanager
@@ -185,10 +218,12 @@ def _prices(options: Options) -> tuple[Price | None, Price | None]:
     return price, judge_price
 
 
-def _exit_code(summary: Summary, prepared: Prepared, state: RunState, options: Options) -> int:
+def _exit_code(
+    summary: Summary, prepared: Prepared, state: RunState, blind: BlindState | None, options: Options
+) -> int:
     unmeasured = [result for result in state.results.values() if result.passed is None]
-    if state.stopped is not None:
-        print(f"adk-skills: {_stop_sentence(state, options)}", file=sys.stderr)
+    if state.stopped is not None or (blind is not None and blind.stopped is not None):
+        print(f"adk-skills: {_stop_sentence(state, blind, options)}", file=sys.stderr)
         return NOT_MEASURED
     if unmeasured:
         first = unmeasured[0]
@@ -196,6 +231,14 @@ def _exit_code(summary: Summary, prepared: Prepared, state: RunState, options: O
         print(
             f"adk-skills: {len(unmeasured)} of {state.planned} trials could not be measured ({said}). "
             "--resume runs them again.",
+            file=sys.stderr,
+        )
+        return NOT_MEASURED
+    undecided = [one for one in blind.results.values() if not one.measured] if blind is not None else []
+    if undecided:
+        print(
+            f"adk-skills: {len(undecided)} blind comparisons have no verdict ({safe(undecided[0].error)}). "
+            "--resume asks again.",
             file=sys.stderr,
         )
         return NOT_MEASURED
@@ -211,11 +254,16 @@ def _exit_code(summary: Summary, prepared: Prepared, state: RunState, options: O
     return 0
 
 
-def _stop_sentence(state: RunState, options: Options) -> str:
-    done = f"{len(state.results)} of {state.planned} trials are done and kept in {safe(str(options.out))}"
+def _stop_sentence(state: RunState, blind: BlindState | None, options: Options) -> str:
+    compared = f", {len(blind.results)} of {blind.planned} blind comparisons" if blind is not None else ""
+    done = f"{len(state.results)} of {state.planned} trials{compared} are done and kept in {safe(str(options.out))}"
+    spent = state.spent + (blind.spent if blind is not None else 0.0)
+    in_trials = state.stopped is not None and not (blind is not None and blind.stopped is not None)
+    error = state.last_error if in_trials or blind is None else f"the judge cannot be used: {blind.last_error}"
     why = {
-        Stopped.BUDGET: f"stopped before --budget-usd {options.budget_usd} was spent (${state.spent:.4f} so far)",
-        Stopped.OUTAGE: f"stopped: {safe(state.last_error)}",
+        Stopped.BUDGET: f"stopped before --budget-usd {options.budget_usd} was spent (${spent:.4f} so far)",
+        Stopped.OUTAGE: f"stopped: {safe(error)}",
         Stopped.INTERRUPTED: "interrupted",
     }
-    return f"{why[state.stopped or Stopped.INTERRUPTED]}; {done}, --resume continues"
+    stopped = state.stopped or (blind.stopped if blind is not None else None)
+    return f"{why[stopped or Stopped.INTERRUPTED]}; {done}, --resume continues"

@@ -1,95 +1,59 @@
-"""Container mode with a real engine: the one DOCKER_HOST names, else Podman started here; its image from packages."""
+"""Container mode with real engines, Docker and Podman; their base image is made of packages."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import container_engines
 from adk_skills_agent.errors import SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.base_root import base_of, make_root
 from adk_skills_agent.evals.skillsbench.box import BuildError, Phase, TaskBox
 from adk_skills_agent.evals.skillsbench.container_mode import LABEL, ContainerMode, open_container_mode
+from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, read_engine_options
 from adk_skills_agent.evals.skillsbench.grading import grade
 from adk_skills_agent.evals.skillsbench.task import Task
-from adk_skills_agent.evals.skillsbench.user_range import open_user_range
 from evals.skillsbench.bench_tasks import carry_out, make_task, plan_of, settings_for
 
 pytestmark = pytest.mark.slow
 
-BASE = "docker.io/library/debian:12"
+BASE = "debian:12"
 DOCKERFILE = f"FROM {BASE}\nENV WORD=hello\nWORKDIR /app\nCOPY skills /root/.claude/skills\nCOPY . /everything\n"
-CONF = '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n[engine]\nruntime = "runc"\n' + (
-    'cgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
-)
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(params=container_engines.ENGINES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     pytest.importorskip("docker")
-    if os.environ.get("DOCKER_HOST"):
-        yield os.environ["DOCKER_HOST"]
-        return
-    if shutil.which("podman") is None or os.geteuid():
-        pytest.skip("there is no engine: set DOCKER_HOST, or install podman")
-    folder = tmp_path_factory.mktemp("podman")
-    (folder / "containers.conf").write_text(CONF)
-    url = f"unix://{folder}/engine.sock"
-    places = ("--root", str(folder / "root"), "--runroot", str(folder / "run"), "--storage-driver", "overlay")
-    with subprocess.Popen(
-        ["podman", *places, "system", "service", "--time=0", url],
-        env={**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")},
-        stderr=subprocess.DEVNULL,
-    ) as service:
-        try:
-            deadline = time.monotonic() + 60
-            while not (folder / "engine.sock").exists():
-                assert service.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            yield url
-        finally:
-            service.terminate()
-            service.wait(60)
-            subprocess.run(["podman", *places, "unshare", "true"], check=False, capture_output=True)
+    found = container_engines.require(request.param)
+    monkeypatch.setenv("DOCKER_HOST", found.url)
+    return found.url
 
 
-@pytest.fixture
-async def containers(engine: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ContainerMode]:
-    monkeypatch.setenv("DOCKER_HOST", engine)
+async def with_options(store: Path, **options: Any) -> AsyncIterator[ContainerMode]:
+    """The engines of the tests have no bridge, so their builds get no network; leaves no container."""
     import docker
-    import docker.errors
 
-    mode = open_container_mode()
+    given = {"packages": store / "roots", "build_network": "none", **options}
+    mode = open_container_mode(read_engine_options(**given))
     client = docker.from_env(timeout=300)
     try:
-        try:
-            client.images.get(BASE)
-        except docker.errors.ImageNotFound:
-            users = open_user_range()
-            try:
-                root = await make_root(base_of("debian:12"), store / "roots", users, 600)
-                packed = store / "debian.tar"
-                subprocess.run(
-                    [*users.entering, "tar", "--numeric-owner", "--exclude=./dev/*", "-C", root, "-cf", "-", "."],
-                    check=True,
-                    stdout=packed.open("wb"),
-                )
-            finally:
-                users.close()
-            client.api.import_image_from_file(str(packed), repository=BASE.rpartition(":")[0], tag="12")
         yield mode
         assert not client.containers.list(all=True, filters={"label": LABEL})
     finally:
         client.close()
         await mode.close()
+
+
+@pytest.fixture
+async def containers(engine: str, store: Path) -> AsyncIterator[ContainerMode]:
+    async for mode in with_options(store):
+        yield mode
 
 
 async def opened(mode: ContainerMode, task: Task, *, with_skills: bool = True) -> TaskBox:

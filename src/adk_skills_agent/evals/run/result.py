@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.run.plan import Key
-from adk_skills_agent.evals.trace import Usage
+from adk_skills_agent.evals.trace import Trace, Usage
 
 SCHEMA = 1
 NOT_MEASURED = ("model", "judge", "sandbox")
@@ -114,3 +115,23 @@ def result_of(row: Mapping[str, Any]) -> TrialResult:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no result of a trial ({type(error).__name__}: {error})") from error
+
+
+def trace_of(row: Mapping[str, Any], place: str) -> Trace:
+    """The trace in a row.
+
+    Args:
+        row: Of ``trials.jsonl``.
+        place: What to call it in the error: file and line.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    try:
+        return Trace.from_json(row["trace"])
+    except (ValueError, KeyError) as error:
+        said = "it has no trace" if row.get("trace") is None else str(error).removesuffix(".")
+        raise ConfigError(
+            f"{place}: the row of {row.get('case')!r} ({row.get('arm')}, run {row.get('run')}) cannot be used: {said}. "
+            "Remove the line; --resume runs the trial again."
+        ) from error

@@ -18,7 +18,7 @@ from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.conversation import converse
 from adk_skills_agent.evals.run.grading import Grade, grade
 from adk_skills_agent.evals.run.plan import Trial
-from adk_skills_agent.evals.run.result import SCHEMA
+from adk_skills_agent.evals.run.result import SCHEMA, trace_of
 from adk_skills_agent.evals.trace import Trace, Usage, plain
 
 TIMEOUT_SECONDS = 600.0
@@ -103,8 +103,11 @@ async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSetti
 
     Returns:
         The row, scored anew.
+
+    Raises:
+        ConfigError: It has no trace.
     """
-    given, _ = await _graded(trial, Trace.from_json(row["trace"]), None, settings)
+    given, _ = await _graded(trial, trace_of(row, "trials.jsonl"), None, settings)
     given.judge_usage += Usage.from_json(row["judge_usage"])  # paid as well
     return {**row, "error": None, **_scores(given, None, settings, outcome=False)}
 

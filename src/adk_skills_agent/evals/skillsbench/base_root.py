@@ -39,6 +39,11 @@ _PYTHON_RELEASES = {
 _PYTHON_PACKAGES = ("apt", "python3", "python3-pip", "python3-venv", "python3-dev", "ca-certificates")
 _BASE_PACKAGES = ("apt", "ca-certificates")
 _LAST_LINES = 15
+PREPARE_PYTHON = (
+    "rm -f /usr/lib/python3*/EXTERNALLY-MANAGED; ln -sf /usr/bin/python3 /usr/local/bin/python; "
+    "python3 -m pip install --quiet --ignore-installed pip"
+)
+"""Makes a base with Python like the images of Python: a current pip that installs without asking."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from typing import Any
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.evals.skillsbench.box import BuiltImage, TaskBox
+from adk_skills_agent.evals.skillsbench.container_bases import BaseImages
 from adk_skills_agent.evals.skillsbench.container_box import open_container_box
 from adk_skills_agent.evals.skillsbench.container_image import build_image
+from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
 
@@ -24,9 +26,11 @@ class ContainerMode(TaskSandbox):
 
     name = "container"
 
-    def __init__(self, client: Any, network: str | None) -> None:
+    def __init__(self, client: Any, network: str | None, options: EngineOptions) -> None:
         self._client = client
         self._network = network
+        self._options = options
+        self._bases = BaseImages(client, options)
 
     def problem(self, task: Task) -> str | None:
         """The engine finds out; only the task's own reasons count before."""
@@ -34,13 +38,15 @@ class ContainerMode(TaskSandbox):
 
     async def build(self, task: Task, *, with_skills: bool, rebuild: bool, say: Callable[[str], None]) -> BuiltImage:
         """Build with the engine; the image of the same files is taken when it is there."""
-        return await asyncio.to_thread(
-            build_image, self._client, task, with_skills=with_skills, rebuild=rebuild, say=say
+        return await build_image(
+            self._client, task, self._bases, self._options, with_skills=with_skills, rebuild=rebuild, say=say
         )
 
     async def open(self, task: Task, image: BuiltImage) -> TaskBox:
         """A container of its own."""
-        return await open_container_box(self._client, task, image, label=LABEL, network=self._network)
+        return await open_container_box(
+            self._client, task, image, label=LABEL, network=self._network, options=self._options
+        )
 
     async def prune(self) -> str:
         """Remove images without a name and what builds left; named images and other people's containers stay."""
@@ -67,11 +73,15 @@ class ContainerMode(TaskSandbox):
 
     async def close(self) -> None:
         """Close the connections."""
+        self._bases.close()
         await asyncio.to_thread(self._client.close)
 
 
-def open_container_mode() -> ContainerMode:
+def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
     """Container mode with the engine that ``DOCKER_HOST`` names, or the usual one (S0-125).
+
+    Args:
+        options: Base images, and what builds and commands get to reach the network; nothing by default.
 
     Raises:
         SandboxUnavailable: The Docker SDK is missing, or no engine answers; says what to do.
@@ -93,4 +103,5 @@ def open_container_mode() -> ContainerMode:
             client.close()
         missing = f"no engine answers ({error}). Start Docker or Podman, set DOCKER_HOST, or take --sandbox local"
         raise SandboxUnavailable(f"Tasks cannot run in containers: {missing}.", (missing,)) from error
-    return ContainerMode(client, next((name for name in _NETWORKS if name in names), None))
+    network = next((name for name in _NETWORKS if name in names), None)
+    return ContainerMode(client, network, options or EngineOptions())

@@ -263,13 +263,7 @@ class _Builder:
         await self._layer(state, argv, f"line {instruction.line}: {instruction.value[:120]}")
 
     async def _prepare_python(self, state: _State) -> None:
-        """As in the images of Python: a current pip that installs without asking."""
-        await self._shell_layer(
-            state,
-            "rm -f /usr/lib/python3*/EXTERNALLY-MANAGED; ln -sf /usr/bin/python3 /usr/local/bin/python; "
-            "python3 -m pip install --quiet --ignore-installed pip",
-            cwd="/",
-        )
+        await self._shell_layer(state, base_root.PREPARE_PYTHON, cwd="/")
 
     async def _shell_layer(self, state: _State, script: str, cwd: str) -> None:
         await self._layer(state, (*_SHELL, script), script, cwd)
