@@ -8,18 +8,17 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import container_engines
 from adk_skills_agent.errors import SandboxUnavailable
 from adk_skills_agent.evals.skillsbench.box import BuildError, Phase, TaskBox
-from adk_skills_agent.evals.skillsbench.container_mode import LABEL, ContainerMode, open_container_mode
-from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, read_engine_options
+from adk_skills_agent.evals.skillsbench.container_mode import ContainerMode, open_container_mode
 from adk_skills_agent.evals.skillsbench.grading import grade
 from adk_skills_agent.evals.skillsbench.task import Task
 from evals.skillsbench.bench_tasks import carry_out, make_task, plan_of, settings_for
+from evals.skillsbench.container_modes import opened_mode
 
 pytestmark = pytest.mark.slow
 
@@ -27,32 +26,9 @@ BASE = "debian:12"
 DOCKERFILE = f"FROM {BASE}\nENV WORD=hello\nWORKDIR /app\nCOPY skills /root/.claude/skills\nCOPY . /everything\n"
 
 
-@pytest.fixture(params=container_engines.ENGINES)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    pytest.importorskip("docker")
-    found = container_engines.require(request.param)
-    monkeypatch.setenv("DOCKER_HOST", found.url)
-    return found.url
-
-
-async def with_options(store: Path, **options: Any) -> AsyncIterator[ContainerMode]:
-    """The engines of the tests have no bridge, so their builds get no network; leaves no container."""
-    import docker
-
-    given = {"packages": store / "roots", "build_network": "none", **options}
-    mode = open_container_mode(read_engine_options(**given))
-    client = docker.from_env(timeout=300)
-    try:
-        yield mode
-        assert not client.containers.list(all=True, filters={"label": LABEL})
-    finally:
-        client.close()
-        await mode.close()
-
-
 @pytest.fixture
-async def containers(engine: str, store: Path) -> AsyncIterator[ContainerMode]:
-    async for mode in with_options(store):
+async def containers(engine: container_engines.StartedEngine, store: Path) -> AsyncIterator[ContainerMode]:
+    async with opened_mode(store) as mode:
         yield mode
 
 

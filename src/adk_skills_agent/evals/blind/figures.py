@@ -25,12 +25,12 @@ def blind_figures(
         not_compared: Pairs of which a trial has no result.
         errors: Whether comparisons without a verdict are listed.
     """
-    arms = list(dict.fromkeys((key[1], key[2]) for key in (*compared, *not_compared)))
+    arms = list(dict.fromkeys((key[1], key[2]) for key in sorted((*compared, *not_compared))))
     return [
         _figures(
             arm,
             baseline,
-            [one for one in compared.values() if one.key[1:3] == (arm, baseline)],
+            [compared[key] for key in sorted(compared) if key[1:3] == (arm, baseline)],
             sum(key[1:3] == (arm, baseline) for key in not_compared),
             errors=errors,
         )
@@ -83,7 +83,7 @@ def _figures(arm: str, baseline: str, of: Sequence[Compared], missing: int, *, e
                 "preference": (won - lost) / all_,
                 "runs": [
                     {"run": one.key[3], "winner": one.winning_arm or None, "reasons": one.reasons_by_arm}
-                    for one in sorted(cases[case], key=lambda one: one.key[3])
+                    for one in cases[case]
                 ],
             }
             for case, (won, lost, all_) in counts.items()

@@ -106,31 +106,41 @@ async def run_comparisons(
     """
     state = state if state is not None else BlindState(len(pairs))
     known, places = ledger.known(), _places(rows)
-    wanted = []
+
+    def keep(compared: Compared, verdict: BlindVerdict | None) -> None:
+        ledger.append(row_of(compared, verdict))
+        state.results[compared.key] = compared
+        on_change(state, compared)
+
+    waiting = []
     for pair in pairs:
-        if all(key in trials and trials[key].measured and key in places for key in pair.trials):
-            wanted.append(pair)
-        else:
+        if not all(key in trials and trials[key].measured and key in places for key in pair.trials):
             state.not_compared.append(pair.key)
+            continue
+        material = await asyncio.to_thread(_material, pair, rows, places, seed)
+        before = known.get(pair.key)
+        if before is not None and before.measured and _fits(before, material, model, seed):
+            state.results[pair.key] = before
+        elif material.same:
+            verdict = BlindVerdict(NEITHER, 1.0, reasons="Both outputs are the same.")
+            keep(_result(pair, material, model, seed, verdict, Usage(), price), verdict)
+        else:
+            waiting.append(pair)
 
     async def do(pair: Pair) -> bool:
         material = await asyncio.to_thread(_material, pair, rows, places, seed)
-        fingerprint = _fingerprint(material, model)
-        before = known.get(pair.key)
-        if before is not None and before.measured and (before.fingerprint, before.seed) == (fingerprint, seed):
-            state.results[pair.key] = before
-            on_change(state, before)
-            return True
+        spent: list[Usage] = []
         state.running += 1
         on_change(state, None)
+        verdict, error = None, ""
         try:
-            compared, verdict = await _compared(pair, material, model, seed, fingerprint, price)
+            verdict = await compare_blind(model, material.task, material.outputs[A], material.outputs[B], spent.append)
+        except JudgeUnavailable as failure:
+            error = state.last_error = failure.message
         finally:
             state.running -= 1
-        ledger.append(row_of(compared, verdict))  # without a pause in between: it cannot be cancelled away
-        state.results[pair.key] = compared
-        state.last_error = compared.error or state.last_error
-        on_change(state, compared)
+        compared = _result(pair, material, model, seed, verdict, sum(spent, Usage()), price, error)
+        keep(compared, verdict)  # without a pause in between: what was paid cannot be cancelled away
         return compared.measured
 
     def affordable() -> bool:
@@ -138,41 +148,44 @@ async def run_comparisons(
         return budget_usd is None or state.spent + dearest * (state.running + 1) <= budget_usd
 
     try:
-        state.stopped = await work_off(wanted, do, parallel=parallel, affordable=affordable)
+        state.stopped = await work_off(waiting, do, parallel=parallel, affordable=affordable)
     except asyncio.CancelledError:
         state.stopped = Stopped.INTERRUPTED
         raise
     return state
 
 
-async def _compared(
-    pair: Pair, material: _Material, model: JudgeModel, seed: int, fingerprint: str, price: Price | None
-) -> tuple[Compared, BlindVerdict | None]:
-    spent: list[Usage] = []
-    verdict, error = BlindVerdict(NEITHER, 1.0, reasons="Both outputs are the same."), ""
-    if not material.same:
-        try:
-            verdict = await compare_blind(model, material.task, material.outputs[A], material.outputs[B], spent.append)
-        except JudgeUnavailable as failure:
-            verdict, error = BlindVerdict("", 0.0), failure.message
-    usage = sum(spent, Usage())
+def _fits(before: Compared, material: _Material, model: JudgeModel, seed: int) -> bool:
+    return (before.fingerprint, before.seed) == (_fingerprint(material, model), seed)
+
+
+def _result(
+    pair: Pair,
+    material: _Material,
+    model: JudgeModel,
+    seed: int,
+    verdict: BlindVerdict | None,
+    usage: Usage,
+    price: Price | None,
+    error: str = "",
+) -> Compared:
+    said = verdict if verdict is not None else BlindVerdict("", 0.0)
     naming = [side for side in (A, B) if names_in(material.outputs[side], pair.case.skills)]
-    compared = Compared(
+    return Compared(
         key=pair.key,
         seed=seed,
-        fingerprint=fingerprint,
-        winner=verdict.winner,
-        agreement=verdict.agreement,
-        flips=verdict.flips,
-        samples=model.samples if verdict.votes else 0,
-        reasons=verdict.reasons,
-        scores=verdict.scores,
+        fingerprint=_fingerprint(material, model),
+        winner=said.winner,
+        agreement=said.agreement,
+        flips=said.flips,
+        samples=model.samples if said.votes else 0,
+        reasons=said.reasons,
+        scores=said.scores,
         names_skill=naming[0] if len(naming) == 1 else "",
         usage=usage,
         cost_usd=price.cost(usage) if price is not None else None,
         error=error,
     )
-    return compared, verdict
 
 
 def _material(pair: Pair, rows: Path, places: Mapping[Key, tuple[int, int]], seed: int) -> _Material:
@@ -183,13 +196,9 @@ def _material(pair: Pair, rows: Path, places: Mapping[Key, tuple[int, int]], see
 
 
 def _fingerprint(material: _Material, model: JudgeModel) -> str:
-    asked = [
-        identity(material.task, material.outputs[A], material.outputs[B]),
-        material.same,
-        model.name,
-        model.samples,
-        model.temperature,
-    ]
+    asked: list[object] = [identity(material.task, material.outputs[A], material.outputs[B]), material.same]
+    if not material.same:  # else nobody is asked
+        asked += [model.name, model.samples, model.temperature]
     return hashlib.sha256(json.dumps(asked).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

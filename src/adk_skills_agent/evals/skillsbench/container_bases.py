@@ -18,8 +18,9 @@ from adk_skills_agent.evals.skillsbench.base_root import PREPARE_PYTHON, Base, b
 from adk_skills_agent.evals.skillsbench.box import BuildError, NotInterpretable
 from adk_skills_agent.evals.skillsbench.build_context import write_tar
 from adk_skills_agent.evals.skillsbench.engine_build import DOCKERFILE, EngineBuild, build
-from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, EngineOptions
+from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
 from adk_skills_agent.evals.skillsbench.layer_store import layer_key
+from adk_skills_agent.evals.skillsbench.outside_network import TRUST_VARIABLES, TRUSTED
 from adk_skills_agent.evals.skillsbench.user_range import UserRange, open_user_range
 
 _NAME = "localhost/adk-skills-base"

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.skillsbench.box import LOGS, MAX_OUTPUT_BYTES, BuiltImage, Phase, Ran, TaskBox
 from adk_skills_agent.evals.skillsbench.build_context import Source, write_tar
-from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions
+from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
+from adk_skills_agent.evals.skillsbench.outside_network import TRUSTED
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.sandbox.local.output import Capture
 

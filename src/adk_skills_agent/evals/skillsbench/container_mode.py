@@ -15,7 +15,9 @@ from adk_skills_agent.evals.skillsbench.container_image import build_image
 from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
+from adk_skills_agent.sandbox.container.engine import Engine, connect_now, engine_urls
 
+_ANSWER_SECONDS = 600.0
 _NETWORKS = ("bridge", "podman")
 """What Docker and Podman call the network every container may have."""
 LABEL = "adk-skills.skillsbench.task"
@@ -26,8 +28,9 @@ class ContainerMode(TaskSandbox):
 
     name = "container"
 
-    def __init__(self, client: Any, network: str | None, options: EngineOptions) -> None:
-        self._client = client
+    def __init__(self, engine: Engine, network: str | None, options: EngineOptions) -> None:
+        self._engine = engine
+        self._client = client = engine.ask_now(lambda client: client, "answer")
         self._network = network
         self._options = options
         self._bases = BaseImages(client, options)
@@ -71,10 +74,14 @@ class ContainerMode(TaskSandbox):
             else ("The engine has neither network 'bridge' nor 'podman': no phase of a task has a network.",)
         )
 
+    def without_secrets(self, text: str) -> str:
+        """Without the logins of the proxies that were given as build arguments."""
+        return self._options.without_secrets(text)
+
     async def close(self) -> None:
         """Close the connections."""
         self._bases.close()
-        await asyncio.to_thread(self._client.close)
+        await asyncio.to_thread(self._engine.close)
 
 
 def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
@@ -87,21 +94,17 @@ def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
         SandboxUnavailable: The Docker SDK is missing, or no engine answers; says what to do.
     """
     try:
-        import docker
-        import docker.errors
-        import requests
-    except ImportError as error:
-        missing = "the Docker SDK is not installed: pip install 'adk-skills-agent[container]'"
-        raise SandboxUnavailable(f"Tasks cannot run in containers: {missing}.", (missing,)) from error
-    client = None
-    try:
-        client = docker.from_env(timeout=600)
-        client.ping()
-        names = {found.name for found in client.networks.list()}
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-        if client is not None:
-            client.close()
-        missing = f"no engine answers ({error}). Start Docker or Podman, set DOCKER_HOST, or take --sandbox local"
+        # Not docker.from_env(): what it cannot connect it leaves open.
+        engine = connect_now(engine_urls())
+        names = engine.ask_now(_patient, "list its networks")
+    except SandboxError as error:
+        why = error.message.rstrip(".")
+        missing = f"no engine answers ({why}). Start Docker or Podman, set DOCKER_HOST, or take --sandbox local"
         raise SandboxUnavailable(f"Tasks cannot run in containers: {missing}.", (missing,)) from error
     network = next((name for name in _NETWORKS if name in names), None)
-    return ContainerMode(client, network, options or EngineOptions())
+    return ContainerMode(engine, network, options or EngineOptions())
+
+
+def _patient(client: Any) -> set[str]:
+    client.api.timeout = _ANSWER_SECONDS
+    return {str(found.name) for found in client.networks.list()}

@@ -7,22 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import unquote, urlsplit
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.secret_forms import SecretForms
-from adk_skills_agent.sandbox.secrets import MIN_SECRET_CHARS, Secret
+from adk_skills_agent.evals.skillsbench.outside_network import (
+    PROXIES,
+    TRUST_VARIABLES,
+    TRUSTED,
+    proxies_of,
+    without_secrets,
+)
 
-PROXIES = frozenset(
-    name
-    for lower in ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
-    for name in (lower, lower.upper())
-)
-"""The build arguments that engines give to every RUN and keep in no image."""
-TRUSTED = "/run/adk-skills/ca-certificates.crt"
-TRUST_VARIABLES = (
-    *("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS"),
-)
 _MAX_CERTIFICATES_BYTES = 8 << 20
 
 
@@ -58,27 +52,12 @@ class EngineOptions:
     def environment(self, image: Mapping[str, str]) -> dict[str, str]:
         """Variables of a command with a network; what the image sets itself stays."""
         trust = dict.fromkeys(TRUST_VARIABLES, TRUSTED) if self.certificates is not None else {}
-        proxies = {name: value for name, value in self.build_arguments.items() if name in PROXIES}
-        return {name: value for name, value in {**trust, **proxies}.items() if name not in image}
+        given = {**trust, **proxies_of(self.build_arguments)}
+        return {name: value for name, value in given.items() if name not in image}
 
     def without_secrets(self, text: str) -> str:
         """The text without the user and password of a proxy, however they are written in it."""
-        secrets = proxy_secrets(self.build_arguments)
-        return SecretForms(secrets).text(text) if secrets else text
-
-
-def proxy_secrets(variables: Mapping[str, str]) -> tuple[tuple[str, Secret], ...]:
-    """What must not be told of proxies: the part before the ``@``, and the password in it."""
-    found = {}
-    for name, value in variables.items():
-        if name not in PROXIES:
-            continue
-        login, at, _ = urlsplit(value if "://" in value else f"//{value}").netloc.rpartition("@")
-        password = login.partition(":")[2]
-        for secret in (login, password, unquote(password)) if at else ():
-            if len("".join(secret.split())) >= MIN_SECRET_CHARS:
-                found[secret] = name
-    return tuple((name, Secret(secret)) for secret, name in found.items())
+        return without_secrets(text, self.build_arguments)
 
 
 def read_engine_options(
