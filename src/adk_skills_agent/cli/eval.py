@@ -55,6 +55,12 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     show_default=True,
     help="The model that judges rubrics, written as --model; 'none' leaves rubrics out.",
 )
+@click.option(
+    "--user-model",
+    default=None,
+    help="The model that plays the user of a google-adk conversation_scenario, written as --model.  "
+    "[default: that of user_simulator_config in test_config.json]",
+)
 @click.option("--judge-samples", default=3, show_default=True, type=click.IntRange(1), help="How often it is asked.")
 @click.option(
     "--arm",
@@ -82,6 +88,7 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
 @click.option("--budget-usd", default=None, type=click.FloatRange(0, min_open=True), help="Stop before this is spent.")
 @click.option("--price", default=None, help="PROMPT,OUTPUT[,CACHED] of --model, in USD for a million tokens.")
 @click.option("--judge-price", default=None, help="The same of --judge.")
+@click.option("--user-price", default=None, help="The same of --user-model.")
 @click.option(
     "--fail-under",
     default=1.0,
@@ -101,6 +108,7 @@ def command(
     model: str | None,
     agent: str | None,
     judge: str,
+    user_model: str | None,
     judge_samples: int,
     arms: tuple[str, ...],
     versions: tuple[str, ...],
@@ -113,6 +121,7 @@ def command(
     budget_usd: float | None,
     price: str | None,
     judge_price: str | None,
+    user_price: str | None,
     fail_under: float,
     out: Path,
     workspace: Path | None,
@@ -142,6 +151,7 @@ def command(
         runs=runs,
         pattern=pattern,
         judged=judged,
+        user_model=user_model or "",
         settings={
             "model": model_name,
             "agent": agent,
@@ -183,6 +193,7 @@ def command(
                 budget_usd=budget_usd,
                 price=price,
                 judge_price=judge_price,
+                user_price=user_price,
                 fail_under=fail_under,
                 out=out,
                 workspace=workspace,

@@ -60,6 +60,7 @@ class Options:
     budget_usd: float | None
     price: str | None
     judge_price: str | None
+    user_price: str | None
     fail_under: float
     out: Path
     workspace: Path | None
@@ -98,7 +99,10 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
                 samples=options.judge_samples,
                 cache=JudgeCache(options.out / _JUDGE_CACHE),
             )
-        settings = TrialSettings(agents, judge, options.timeout, price, judge_price)
+        names = dict.fromkeys(case.scenario.model for case in prepared.cases if case.scenario is not None)
+        user_prices = _user_prices(list(names), options)
+        users = {name: stack.enter_context(named_model(name)) for name in names}
+        settings = TrialSettings(agents, judge, options.timeout, price, judge_price, users, user_prices)
         state = RunState(len(prepared.trials))
         blind = BlindState(len(pairs)) if pairs is not None else None
         ended: BaseException | None = None
@@ -199,15 +203,14 @@ def _judge_model(name: str) -> Iterator[BaseLlm]:
         yield model
 
 
+def _price(text: str | None, name: str) -> Price | None:
+    if text is not None:
+        return read_price(text)
+    return Price(0.0, 0.0, 0.0, "scripted models cost nothing") if name.startswith(SCRIPTED) else price_of(name)
+
+
 def _prices(options: Options) -> tuple[Price | None, Price | None]:
-    free = Price(0.0, 0.0, 0.0, "scripted models cost nothing")
-
-    def one(text: str | None, name: str) -> Price | None:
-        if text is not None:
-            return read_price(text)
-        return free if name.startswith(SCRIPTED) else price_of(name)
-
-    price, judge_price = one(options.price, options.model), one(options.judge_price, options.judge)
+    price, judge_price = _price(options.price, options.model), _price(options.judge_price, options.judge)
     if options.budget_usd is not None:
         if price is None:
             raise ConfigError(
@@ -216,6 +219,14 @@ def _prices(options: Options) -> tuple[Price | None, Price | None]:
         if options.judge and judge_price is None:
             raise ConfigError(f"--budget-usd: the price of {options.judge} is not known. Give --judge-price.")
     return price, judge_price
+
+
+def _user_prices(names: Sequence[str], options: Options) -> dict[str, Price]:
+    prices = {name: price for name in names if (price := _price(options.user_price, name)) is not None}
+    unknown = [name for name in names if name not in prices]
+    if options.budget_usd is not None and unknown:
+        raise ConfigError(f"--budget-usd: the price of {', '.join(unknown)} is not known. Give --user-price.")
+    return prices
 
 
 def _exit_code(

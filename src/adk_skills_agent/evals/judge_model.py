@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from adk_skills_agent.errors import ConfigError, JudgeUnavailable
 from adk_skills_agent.evals.judge_cache import JudgeCache, question_key
 from adk_skills_agent.evals.model_errors import is_temporary, sentence_of
-from adk_skills_agent.evals.trace import Usage
+from adk_skills_agent.evals.trace import Usage, text_of, usage_of
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
@@ -181,8 +181,6 @@ class JudgeModel:
         from google.adk.models.llm_request import LlmRequest
         from google.genai import types
 
-        from adk_skills_agent.evals.trace import text_of
-
         request = LlmRequest(
             model=self.llm.model,
             contents=[types.Content(role="user", parts=[types.Part(text=asked.text)])],
@@ -196,12 +194,7 @@ class JudgeModel:
             if not response.partial:
                 text += text_of(response.content)
             if response.usage_metadata is not None:
-                data = response.usage_metadata
-                output = (data.candidates_token_count or 0) + (data.thoughts_token_count or 0)
-                prompt = data.prompt_token_count or 0
-                usage += Usage(
-                    prompt, output, data.total_token_count or prompt + output, data.cached_content_token_count or 0
-                )
+                usage += usage_of(response.usage_metadata)
         return text, usage
 
     def _turnstile(self) -> asyncio.Semaphore:

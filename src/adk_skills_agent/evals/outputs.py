@@ -62,6 +62,7 @@ def benchmark(
     agent = [result.cost_usd for result in results if result.cost_usd is not None]
     judge = [result.judge_cost_usd for result in results if result.judge_cost_usd is not None]
     judge += [one.cost_usd for one in (blind.results.values() if blind else ()) if one.cost_usd is not None]
+    users = [result.user_cost_usd for result in results if result.user_cost_usd is not None]
     measured = [result for result in results if result.measured]
     return {
         "metadata": {
@@ -109,7 +110,8 @@ def benchmark(
             "cost_usd": {
                 "agent": sum(agent) if agent else None,
                 "judge": sum(judge) if judge else None,
-                "total": sum(agent) + sum(judge) if agent or judge else None,
+                "simulated_user": sum(users) if users else None,
+                "total": sum((*agent, *judge, *users)) if agent or judge or users else None,
             },
             "seconds": {
                 "agent": sum(result.seconds for result in measured),

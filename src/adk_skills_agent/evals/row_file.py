@@ -7,11 +7,30 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from adk_skills_agent.errors import ConfigError
+
+
+class Row(Protocol):
+    """What a row is read as."""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What it is found by; its first part is the name people know it by."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of everything the result depends on and the user may change."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it says something; else it is asked for again."""
+
+
+Result = TypeVar("Result", bound=Row)
 
 
 class RowFile:
@@ -90,6 +109,51 @@ class RowFile:
             self.notes.append(
                 f"The last row of {self.path} was not written to its end; it was cut off ({size - end:,} bytes)."
             )
+
+    def rows_of(
+        self, result_of: Callable[[Mapping[str, Any]], Result], fingerprints: Mapping[Any, str], settings: str
+    ) -> tuple[dict[Any, Result], dict[Any, int]]:
+        """The results there are already, of what is asked for; the last row of a key counts.
+
+        A torn row at the end is cut off. Rows of what is not asked for now are kept and counted in a note.
+
+        Args:
+            result_of: Makes a result of a row; raises ValueError when it is none.
+            fingerprints: Of what is asked for, by key.
+            settings: What else a result depends on, for the error: ``the case, the skill or the model``.
+
+        Returns:
+            The results, measured or not, and where the row of each begins.
+
+        Raises:
+            ConfigError: A row is no result, or was measured with other settings.
+        """
+        self.cut_torn_row()
+        found: dict[Any, Result] = {}
+        places: dict[Any, int] = {}
+        changed: dict[str, None] = {}
+        others = 0
+        for number, start, line in self.lines():
+            try:
+                result = result_of(json.loads(line))
+            except ValueError as error:
+                raise ConfigError(f"{self.path}:{number}: {error}. Repair the line, or give another --out.") from error
+            fingerprint = fingerprints.get(result.key)
+            if fingerprint is None:
+                others += 1
+            elif result.fingerprint == fingerprint:
+                found[result.key], places[result.key] = result, start
+            elif result.measured:
+                changed[str(result.key[0])] = None
+        if changed:
+            names = ", ".join(list(changed)[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+            raise ConfigError(
+                f"{self.path} was measured with {settings}: {names}. Results of both cannot be put together; give "
+                "another --out."
+            )
+        if others:
+            self.notes.append(f"{others} rows of {self.path} are of trials not asked for now: kept, and not counted.")
+        return found, places
 
     def lines(self) -> Iterator[tuple[int, int, bytes]]:
         """Number, place in the file and bytes of each line."""

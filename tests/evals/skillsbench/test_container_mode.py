@@ -88,6 +88,19 @@ async def test_a_command_has_a_time_an_exit_code_and_an_input(containers: Contai
         await box.close()
 
 
+async def test_a_command_ends_when_its_process_does_whatever_becomes_of_its_output(
+    containers: ContainerMode, task: Task
+) -> None:
+    box = await opened(containers, task)
+    try:
+        ran = await box.run(("bash", "-c", "exec >/dev/null 2>&1; sleep 3; echo late > late; exit 5"), seconds=60)
+        assert (ran.exit_code, ran.text) == (5, "")
+        ran = await box.run(("bash", "-c", "cat late; sleep 300 & exit 6"), seconds=120)
+        assert (ran.exit_code, ran.text, ran.timed_out) == (6, "late\n", False)
+    finally:
+        await box.close()
+
+
 async def test_processes_an_agent_left_are_ended_before_grading(containers: ContainerMode, tmp_path: Path) -> None:
     task = make_task(
         tmp_path / "tasks",

@@ -80,6 +80,8 @@ def task_shown(case: EvalCase) -> str:
     parts = [f"Message {number}: {turn.user_text}" for number, turn in enumerate(case.turns, 1)]
     if len(parts) == 1:
         parts = [case.turns[0].user_text]
+    if case.scenario is not None:
+        parts.append(f"What the user wanted of the conversation: {case.scenario.plan.get('conversation_plan')}")
     if case.files:
         parts.append(f"Files the user gave: {', '.join(file.name for file in case.files)}")
     if case.expected_output:
@@ -87,8 +89,16 @@ def task_shown(case: EvalCase) -> str:
     return "\n\n".join(parts)
 
 
-def output_shown(trace: Trace) -> str:
-    """What came out, as the judge reads it: the answers and the files, and nothing of the way there."""
+def output_shown(trace: Trace, *, talked: bool = False) -> str:
+    """What came out, as the judge reads it: the answers and the files, and nothing of the way there.
+
+    Args:
+        trace: What happened.
+        talked: Whether the user's messages came about in the conversation and are to be shown with it.
+    """
+    if talked:
+        parts = [f"User: {turn.user_text}\n\nAnswer: {cut(turn.final_text, _MOST_TEXT_CHARS)}" for turn in trace.turns]
+        return "\n\n".join([*(parts or ["(no answer)"]), *files_shown(trace)])
     texts = [cut(turn.final_text, _MOST_TEXT_CHARS) or "(no answer)" for turn in trace.turns]
     several = len(texts) > 1
     parts = [f"Answer to message {number}: {text}" if several else text for number, text in enumerate(texts, 1)]

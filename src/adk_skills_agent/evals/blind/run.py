@@ -191,7 +191,8 @@ def _result(
 def _material(pair: Pair, rows: Path, places: Mapping[Key, tuple[int, int]], seed: int) -> _Material:
     drawn = sides(pair.key, seed)
     traces = dict(zip((pair.arm, pair.baseline), (_trace(rows, places[key]) for key in pair.trials), strict=True))
-    outputs = {side: output_shown(traces[arm]) for side, arm in drawn.items()}
+    talked = pair.case.scenario is not None
+    outputs = {side: output_shown(traces[arm], talked=talked) for side, arm in drawn.items()}
     return _Material(task_shown(pair.case), outputs, same_output(*traces.values()))
 
 

@@ -96,7 +96,8 @@ def read_run(folder: Path) -> RunFolder:
                 start += len(line)
     except OSError as error:
         raise ConfigError(
-            f"The results {path} cannot be read: {error.strerror or error}. Give the --out folder of adk-skills eval."
+            f"The results {path} cannot be read: {error.strerror or error}. Give the --out folder of adk-skills eval "
+            "or adk-skills bench."
         ) from error
     if not results:
         raise ConfigError(f"{path} has no results yet. Run adk-skills eval with --out {folder} first.")

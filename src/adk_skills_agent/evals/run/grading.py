@@ -66,7 +66,7 @@ async def grade(trial: Trial, trace: Trace, judge: Judge | None) -> Grade:
         ConfigError: The judged criterion is there and no judge.
     """
     result = Grade()
-    expectation = Expectation.of(trial.case)
+    expectation = Expectation.of(trial.case, len(trace.turns))
     asked = judge.about(judge_context(trial, trace)) if judge is not None else None
     for name, criterion in trial.criteria.items():
         options = read_options(name, criterion)

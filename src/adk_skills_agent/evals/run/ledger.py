@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile, read_rows
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.result import TrialResult, result_of
@@ -33,33 +32,12 @@ class Ledger(RowFile):
         Raises:
             ConfigError: A row is no result, or was measured with another version of the case, the skill or the model.
         """
-        self.cut_torn_row()
-        found: dict[Key, TrialResult] = {}
-        changed: dict[str, None] = {}
-        others = 0
-        for number, start, line in self.lines():
-            try:
-                result = result_of(json.loads(line))
-            except ValueError as error:
-                raise ConfigError(f"{self.path}:{number}: {error}. Repair the line, or give another --out.") from error
-            trial = trials.get(result.key)
-            if trial is None:
-                others += 1
-            elif trial.fingerprint == result.fingerprint:
-                found[result.key] = result
-                self._unjudged.pop(result.key, None)
-                if result.error.get("kind") == "judge":
-                    self._unjudged[result.key] = start
-            elif result.measured:
-                changed[result.case] = None
-        if changed:
-            names = ", ".join(list(changed)[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
-            raise ConfigError(
-                f"{self.path} was measured with another version of the case, the skill, the model or the judge: "
-                f"{names}. Results of both cannot be put together; give another --out."
-            )
-        if others:
-            self.notes.append(f"{others} rows of {self.path} are of trials not asked for now: kept, and not counted.")
+        found, places = self.rows_of(
+            result_of,
+            {key: trial.fingerprint for key, trial in trials.items()},
+            "another version of the case, the skill, the model or the judge",
+        )
+        self._unjudged = {key: places[key] for key, one in found.items() if one.error.get("kind") == "judge"}
         return {key: result for key, result in found.items() if result.measured}
 
     def unjudged(self, key: Key) -> dict[str, Any] | None:

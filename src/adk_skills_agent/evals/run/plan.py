@@ -95,6 +95,11 @@ def not_measured(cases: Iterable[EvalCase], *, judged: bool) -> list[Diagnostic]
     ]
 
 
+def asked_for(case: EvalCase, pattern: str) -> bool:
+    """Whether ``--filter`` lets a case through: its id holds the pattern, or fits it (``*``, ``?``)."""
+    return not pattern or pattern in case.id or fnmatchcase(case.id, pattern)
+
+
 def usable_cases(
     cases: Iterable[EvalCase], arms: Sequence[Arm], *, judged: bool, pattern: str = ""
 ) -> tuple[list[EvalCase], list[Diagnostic]]:
@@ -113,7 +118,7 @@ def usable_cases(
         skipped.append(Diagnostic(code, Severity.ERROR, message, case.source.file, case.source.line))
 
     for case in cases:
-        if pattern and pattern not in case.id and not fnmatchcase(case.id, pattern):
+        if not asked_for(case, pattern):
             continue
         unknown = sorted({name for arm in arms for name in case.skills if name not in arm.catalog})
         if case.id in usable:
@@ -190,6 +195,8 @@ def _fingerprint(case: EvalCase, arm: Arm, criteria: Mapping[str, Any], settings
         arm.digest(case),
         settings,
     ]
+    if case.scenario is not None:
+        parts.append(asdict(case.scenario))
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).hexdigest()[:16]
 
 

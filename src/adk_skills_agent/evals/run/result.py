@@ -12,7 +12,7 @@ from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.trace import Trace, Usage
 
 SCHEMA = 1
-NOT_MEASURED = ("model", "judge", "sandbox")
+NOT_MEASURED = ("model", "judge", "sandbox", "user model")
 """Kinds of errors that say nothing about the agent: the trial has no result, and ``--resume`` tries it again."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -41,6 +41,7 @@ class TrialResult:
         cost_usd: The agent's; None when the price is not known.
         judge_cost_usd: The judge's.
         tool_calls: How many.
+        user_cost_usd: Of the model that played the user; None when there was none, or its price is not known.
         error: ``kind`` and ``message``; empty when there was none.
     """
 
@@ -63,6 +64,7 @@ class TrialResult:
     cost_usd: float | None
     judge_cost_usd: float | None
     tool_calls: int
+    user_cost_usd: float | None = None
     error: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     @property
@@ -78,7 +80,7 @@ class TrialResult:
     @property
     def spent(self) -> float:
         """US dollars, as far as prices are known."""
-        return (self.cost_usd or 0.0) + (self.judge_cost_usd or 0.0)
+        return (self.cost_usd or 0.0) + (self.judge_cost_usd or 0.0) + (self.user_cost_usd or 0.0)
 
 
 def result_of(row: Mapping[str, Any]) -> TrialResult:
@@ -111,6 +113,7 @@ def result_of(row: Mapping[str, Any]) -> TrialResult:
             cost_usd=row["cost_usd"],
             judge_cost_usd=row["judge_cost_usd"],
             tool_calls=sum(len(turn.get("calls") or ()) for turn in turns),
+            user_cost_usd=(row.get("simulated_user") or {}).get("cost_usd"),
             error=dict(row["error"] or {}),
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -26,7 +26,7 @@ from adk_skills_agent.sandbox.local.output import Capture
 _Result = TypeVar("_Result")
 _PIDS = 4096
 _NANO = 1_000_000_000
-_EXEC_SECONDS = 300.0
+_ASKS_AGAIN = 0.2
 _STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the box
 
 
@@ -91,9 +91,11 @@ class ContainerBox(TaskBox):
                     # Its own close() leaves the connection open, and there is no public way to that.
                     pieces._response.close()
                 try:
-                    code = api.exec_inspect(made["Id"])["ExitCode"]
+                    while (state := api.exec_inspect(made["Id"]))["Running"]:
+                        time.sleep(_ASKS_AGAIN)  # its output ended before it did
                 except docker.errors.NotFound:  # ended with the container it was in
                     return None
+                code = state["ExitCode"]
                 return code if isinstance(code, int) else None
 
             running = asyncio.ensure_future(self._in_thread(follow))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile
 
 NAME = "results.jsonl"
@@ -159,30 +157,11 @@ def finished(rows: RowFile, fingerprints: Mapping[Key, str]) -> dict[Key, BenchR
     Raises:
         ConfigError: A row is no result, or was measured with other settings or another version of the task.
     """
-    rows.cut_torn_row()
-    found: dict[Key, BenchResult] = {}
-    changed: dict[str, None] = {}
-    others = 0
-    for number, _, line in rows.lines():
-        try:
-            result = result_of(json.loads(line))
-        except ValueError as error:
-            raise ConfigError(f"{rows.path}:{number}: {error}. Repair the line, or give another --out.") from error
-        fingerprint = fingerprints.get(result.key)
-        if fingerprint is None:
-            others += 1
-        elif result.fingerprint == fingerprint:
-            found[result.key] = result
-        elif result.measured:
-            changed[result.task] = None
-    if changed:
-        names = ", ".join(list(changed)[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
-        raise ConfigError(
-            f"{rows.path} was measured with other settings (model, sandbox, network, time) or another version of the "
-            f"task: {names}. Results of both cannot be put together; give another --out."
-        )
-    if others:
-        rows.notes.append(f"{others} rows of {rows.path} are of trials not asked for now: kept, and not counted.")
+    found, _ = rows.rows_of(
+        result_of,
+        fingerprints,
+        "other settings (model, sandbox, network, time) or another version of the task",
+    )
     return {key: result for key, result in found.items() if result.measured}
 
 
