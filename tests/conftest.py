@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 from backend_matrix import Recorder
 
 # A hook: prints at the end which isolation levels were tested.
@@ -69,7 +70,7 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 @pytest.fixture(scope="session", autouse=True)
 def sandbox_cache() -> Iterator[Path]:
     """A cache of skill copies for this test process alone, where also a run with another user id can reach it."""
-    folder = Path(tempfile.mkdtemp(prefix="adk-skills-test-cache-"))
+    folder = Path(tempfile.mkdtemp(prefix=own_prefix("test-cache")))
     folder.chmod(0o711)
     before = os.environ.get("ADK_SKILLS_SANDBOX_CACHE")
     os.environ["ADK_SKILLS_SANDBOX_CACHE"] = str(folder / "skills")

@@ -94,6 +94,6 @@ def test_changes_at_the_same_time_are_all_kept() -> None:
 
 
 def test_without_a_home_there_is_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adk_skills_agent.catalog.approved.settings_folder", lambda _config: None)
+    monkeypatch.setattr("adk_skills_agent.catalog.user_folders.settings_folder", lambda _config: None)
     with pytest.raises(ConfigError, match="no home folder to keep approvals in"):
         approvals_file(RegistryConfig())

@@ -21,7 +21,13 @@ from google.adk.code_executors import code_execution_utils as google
 
 from adk_skills_agent import SandboxPolicy
 from adk_skills_agent.errors import ConfigError, SandboxUnavailable
-from adk_skills_agent.executors import CodeExecutionInput, File, LocalSandboxCodeExecutor
+from adk_skills_agent.executors import (
+    CodeExecutionInput,
+    ContainerCodeExecutor,
+    File,
+    LocalSandboxCodeExecutor,
+    UnsafeLocalCodeExecutor,
+)
 from adk_skills_agent.sandbox.contract import Sandbox, Status
 from adk_skills_agent.sandbox.presets import policy_of
 from adk_skills_agent.sandbox.secrets import Secret
@@ -117,6 +123,20 @@ def test_a_policy_holds_where_the_executors_fields_were_not_given() -> None:
     assert (of_policy.memory_bytes, of_policy.wall_seconds, of_policy.cpu_seconds) == (1 << 30, 7, 3)
     own = LocalSandboxCodeExecutor(policy=policy, max_memory_mb=64, timeout_seconds=2).effective_policy()
     assert (own.memory_bytes, own.wall_seconds, own.min_isolation) == (64 << 20, 2, "process")
+
+
+def test_the_same_order_holds_for_every_executor() -> None:
+    """S0-72, also for the class without a level of its own and the one with containers."""
+    policy = SandboxPolicy(memory_bytes=1 << 30, wall_seconds=7, inherit_env=("LANG",))
+    local = LocalSandboxCodeExecutor
+    for kind, seconds in ((local, 30), (UnsafeLocalCodeExecutor, 300), (ContainerCodeExecutor, 300)):
+        assert kind().effective_policy().wall_seconds == seconds
+        assert kind(policy=policy).effective_policy().wall_seconds == 7
+        assert kind(policy=policy).effective_policy().memory_bytes == 1 << 30
+        assert kind(policy=policy, allowed_env_vars=["TZ"]).effective_policy().inherit_env == ("LANG", "TZ")
+        own = kind(policy=policy, timeout_seconds=3, max_memory_mb=None)
+        assert (own.effective_policy().wall_seconds, own.effective_policy().memory_bytes) == (3, None)
+        assert own.effective_policy(0).wall_seconds == 0
 
 
 def test_a_policy_can_be_a_presets_name() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -122,6 +124,36 @@ def test_a_process_that_got_the_id_of_a_dead_agent_is_another(private_tmp):
     (private_tmp / f"{abandoned.PREFIX}{world}-{pid}-{int(start) - 1}-{RUN_ID}").mkdir()
     sweep_abandoned(str(private_tmp))
     assert soon(lambda: os.listdir(private_tmp) == [])
+
+
+@pytest.mark.parametrize("kind", ["sessions", "memory", "test-cache"])
+def test_other_folders_and_files_of_a_dead_agent_go_too_and_each_is_told(kind, private_tmp, caplog):
+    caplog.set_level("INFO")
+    owner = of_a_dead_agent(private_tmp).name.removeprefix(abandoned.PREFIX).removesuffix(f"-{RUN_ID}")
+    (private_tmp / f"adk-skills-{kind}-{owner}-tmp_4f0z").mkdir()
+    (private_tmp / f"adk-skills-{kind}-{owner}-tmp_4f1z").write_text("a file")
+    names = os.listdir(private_tmp)
+    mine = tempfile.mkdtemp(prefix=abandoned.own_prefix(kind))  # looks for what was left, too
+    assert soon(lambda: len(caplog.messages) == len(names))
+    assert sorted(message.split()[1] for message in caplog.messages) == sorted(f"{name}," for name in names)
+    assert list(private_tmp.iterdir()) == [Path(mine)]
+    os.rmdir(mine)
+
+
+def test_an_agent_that_sees_the_processes_of_another_namespace_claims_and_sweeps_nothing(private_tmp):
+    new = ["unshare", "--pid", "--fork"]
+    if subprocess.run([*new, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to make a process id namespace")
+    left = of_a_dead_agent(private_tmp)
+    program = (
+        "import sys; from adk_skills_agent.sandbox.local.abandoned import folder_name, sweep_abandoned\n"
+        "sweep_abandoned(sys.argv[1]); print(folder_name(sys.argv[2]))"
+    )
+    line = [*new, sys.executable, "-c", program, str(private_tmp), RUN_ID]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{abandoned.PREFIX}{RUN_ID}\n"
+    assert os.listdir(private_tmp) == [left.name]
+    shutil.rmtree(left)
 
 
 def test_a_place_is_looked_at_once(private_tmp):

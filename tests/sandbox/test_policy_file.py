@@ -8,8 +8,9 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
-from adk_skills_agent.sandbox.policy_file import MAX_FILE_BYTES, load_policy
+from adk_skills_agent.sandbox.policy_file import load_policy
 from adk_skills_agent.sandbox.presets import PRESETS
+from adk_skills_agent.sandbox.settings_file import MAX_FILE_BYTES
 
 HEAD = "[tool.adk-skills.policy]\n"
 
@@ -114,6 +115,12 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         ("3: 4\n", "a.yaml", 1, "no name of a setting"),
         ("pids: 3\n---\npids: 4\n", "a.yaml", 2, "no YAML"),
         ("pids: \xff".encode("latin-1"), "a.yaml", 1, "UTF-8"),
+        ("pids: 3\ntags: \x07\n", "a.yaml", 2, "no YAML"),
+        ("pids: 3\nnetwork: {mode: none, mode: open}\n", "a.yaml", 2, "'mode' is there twice"),
+        ("pids: " + "9" * 5_000, "a.yaml", 1, "no YAML"),
+        (HEAD + "pids = " + "9" * 5_000, "a.toml", 2, "no TOML"),
+        (HEAD + "network.mode = 'open'\n", "a.toml", 2, "none, loopback"),
+        ("[tool.adk-skills.policys]\npids = 1\n[ tool . 'adk-skills' . policy ]\npids = 0\n", "a.toml", 4, "from 1 to"),
     ],
 )
 def test_a_mistake_is_refused_with_its_line(refused, text: str | bytes, name: str, line: int, says: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import threading
 import weakref
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from adk_skills_agent.errors import CatalogError
+from adk_skills_agent.sandbox.local.own_folder import own_folder
 
 
 class MemoryFolders:
@@ -23,7 +23,7 @@ class MemoryFolders:
         self._lock = threading.Lock()
         self._root: Path | None = None
         self._pid = os.getpid()
-        self._removal: weakref.finalize[..., MemoryFolders] | None = None
+        self._removal: weakref.finalize[..., object] | None = None
 
     def folder(self, name: str, version: str, files: Mapping[str, bytes]) -> Path:
         """The folder of one version; written at the first call.
@@ -63,11 +63,5 @@ class MemoryFolders:
         if self._pid != os.getpid():
             self._pid, self._root = os.getpid(), None
         if self._root is None or not self._root.is_dir():
-            self._root = Path(tempfile.mkdtemp(prefix="adk-skills-memory-"))
-            self._removal = weakref.finalize(self, _remove, self._root, self._pid)
+            self._root, self._removal = own_folder("memory", self)
         return self._root
-
-
-def _remove(root: Path, owner: int) -> None:
-    if owner == os.getpid():
-        shutil.rmtree(root, ignore_errors=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from adk_skills_agent.catalog.config import RegistryConfig
 from adk_skills_agent.catalog.owner_file import OwnerFile
-from adk_skills_agent.catalog.user_folders import settings_folder
+from adk_skills_agent.catalog.user_folders import settings_file
 from adk_skills_agent.errors import ConfigError
 
 APPROVALS_FILE = "approved-skills"
@@ -114,10 +114,7 @@ def approvals_file(config: RegistryConfig | None = None) -> Path:
     Raises:
         ConfigError: When the process has no home and no settings folder.
     """
-    folder = settings_folder(config or RegistryConfig())
-    if folder is None:
-        raise ConfigError("There is no home folder to keep approvals in. Set HOME or XDG_CONFIG_HOME.")
-    return Path(folder) / APPROVALS_FILE
+    return settings_file(config or RegistryConfig(), APPROVALS_FILE, "approvals")
 
 
 def _from_line(line: bytes) -> Approval | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from adk_skills_agent.catalog.config import RegistryConfig
 from adk_skills_agent.catalog.owner_file import OwnerFile
 from adk_skills_agent.catalog.spelling import real_path, shown
-from adk_skills_agent.catalog.user_folders import settings_folder
+from adk_skills_agent.catalog.user_folders import settings_file
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
@@ -42,10 +42,7 @@ def trust_file(config: RegistryConfig | None = None) -> Path:
     Raises:
         ConfigError: When the process has no home and no settings folder.
     """
-    folder = settings_folder(config or RegistryConfig())
-    if folder is None:
-        raise ConfigError("There is no home folder to keep the trusted projects in. Set HOME or XDG_CONFIG_HOME.")
-    return Path(folder) / TRUST_FILE
+    return settings_file(config or RegistryConfig(), TRUST_FILE, "the trusted projects")
 
 
 def read_trusted_projects(config: RegistryConfig | None = None) -> TrustedProjects:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from adk_skills_agent.catalog.config import RegistryConfig
+from adk_skills_agent.errors import ConfigError
 
 _OWN_NAME = "adk-skills"
 
@@ -22,6 +24,23 @@ def settings_folder(config: RegistryConfig) -> str | None:
     if config.config_dir is not None:
         return os.path.abspath(config.config_dir)
     return _xdg(config, "XDG_CONFIG_HOME", ".config")
+
+
+def settings_file(config: RegistryConfig, name: str, what: str) -> Path:
+    """A file in the folder of the user's settings; it need not exist.
+
+    Args:
+        config: Where that folder is.
+        name: The file's name.
+        what: What it holds, for the sentence when there is no such folder.
+
+    Raises:
+        ConfigError: The process has no home and no settings folder.
+    """
+    folder = settings_folder(config)
+    if folder is None:
+        raise ConfigError(f"There is no home folder to keep {what} in. Set HOME or XDG_CONFIG_HOME.")
+    return Path(folder) / name
 
 
 def cache_folder(config: RegistryConfig) -> str | None:

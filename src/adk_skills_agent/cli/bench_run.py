@@ -32,6 +32,7 @@ from adk_skills_agent.evals.skillsbench.task import Task, read_tasks
 from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
 from adk_skills_agent.evals.skillsbench.trial import SELF_GEN, WITH_SKILL, BenchSettings, BenchTrial
 from adk_skills_agent.evals.skillsbench.verifier_tools import uv_programs, write_tools
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 
 NOT_MEASURED, INTERRUPTED = 1, 130
 
@@ -119,7 +120,7 @@ def run(options: Options) -> int:
             return _build_only(runnable, images, options)
         rows = stack.enter_context(row_file(options.out, resume=options.resume))
         agents = _agents(options, stack)
-        tools = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="adk-skills-")), "tools")
+        tools = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=own_prefix("bench"))), "tools")
         settings = BenchSettings(
             sandbox=sandbox,
             images=images,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.cli.demo_agent import DemoRun, demo_model, examples_folder, run_demo
 from adk_skills_agent.cli.demo_host import HostWatch, has_mark
 from adk_skills_agent.sandbox.contract import IsolationReport, SandboxPolicy
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 from adk_skills_agent.sandbox.local.skill_copy import digest_of
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def bait() -> Iterator[Bait]:
     """Lay out what the skill is pointed at, and take it away again."""
     mark = os.urandom(8).hex()
     skill = examples_folder("hostile-skills") / "free-gift"
-    with tempfile.TemporaryDirectory(prefix="adk-skills-bait-") as name, socket.create_server(("127.0.0.1", 0)) as door:
+    with tempfile.TemporaryDirectory(prefix=own_prefix("bait")) as name, socket.create_server(("127.0.0.1", 0)) as door:
         door.setblocking(False)
         laid = Bait(Path(name), door, mark, skill, digest_of(str(skill)), _SYSTEM_FILE.exists())
         # Readable and writable for everybody: only the sandbox keeps the script away, not the file's mode.

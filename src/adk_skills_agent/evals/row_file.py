@@ -13,13 +13,16 @@ from typing import Any, Protocol, Self, TypeVar
 
 from adk_skills_agent.errors import ConfigError
 
+_Key = TypeVar("_Key", bound=tuple[Any, ...])
+_Key_co = TypeVar("_Key_co", bound=tuple[Any, ...], covariant=True)
 
-class Row(Protocol):
-    """What a row is read as."""
+
+class TrialRow(Protocol[_Key_co]):
+    """The result of one trial, read from its row."""
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """What it is found by; its first part is the name people know it by."""
+    def key(self) -> _Key_co:
+        """What identifies the trial, for a person first."""
 
     @property
     def fingerprint(self) -> str:
@@ -27,10 +30,10 @@ class Row(Protocol):
 
     @property
     def measured(self) -> bool:
-        """Whether it says something; else it is asked for again."""
+        """Whether it says anything about the agent."""
 
 
-Result = TypeVar("Result", bound=Row)
+_Row = TypeVar("_Row", bound=TrialRow[Any])
 
 
 class RowFile:
@@ -110,50 +113,46 @@ class RowFile:
                 f"The last row of {self.path} was not written to its end; it was cut off ({size - end:,} bytes)."
             )
 
-    def rows_of(
-        self, result_of: Callable[[Mapping[str, Any]], Result], fingerprints: Mapping[Any, str], settings: str
-    ) -> tuple[dict[Any, Result], dict[Any, int]]:
-        """The results there are already, of what is asked for; the last row of a key counts.
+    def latest(
+        self, read: Callable[[Any], _Row], fingerprints: Mapping[_Key, str], depends_on: str
+    ) -> dict[_Key, tuple[int, _Row]]:
+        """The last row of each trial asked for, and the place in the file where it begins.
 
-        A torn row at the end is cut off. Rows of what is not asked for now are kept and counted in a note.
+        A torn row at the end is cut off. What else is not taken is noted.
 
         Args:
-            result_of: Makes a result of a row; raises ValueError when it is none.
-            fingerprints: Of what is asked for, by key.
-            settings: What else a result depends on, for the error: ``the case, the skill or the model``.
-
-        Returns:
-            The results, measured or not, and where the row of each begins.
+            read: Makes a result of a row; a ``ValueError`` says that it is none.
+            fingerprints: Of the trials asked for.
+            depends_on: What a fingerprint is of, as ``it was measured with ...`` can have it.
 
         Raises:
-            ConfigError: A row is no result, or was measured with other settings.
+            ConfigError: A row is no result, or was measured with another fingerprint.
         """
         self.cut_torn_row()
-        found: dict[Any, Result] = {}
-        places: dict[Any, int] = {}
+        found: dict[_Key, tuple[int, _Row]] = {}
         changed: dict[str, None] = {}
         others = 0
         for number, start, line in self.lines():
             try:
-                result = result_of(json.loads(line))
+                result = read(json.loads(line))
             except ValueError as error:
                 raise ConfigError(f"{self.path}:{number}: {error}. Repair the line, or give another --out.") from error
             fingerprint = fingerprints.get(result.key)
             if fingerprint is None:
                 others += 1
             elif result.fingerprint == fingerprint:
-                found[result.key], places[result.key] = result, start
+                found[result.key] = start, result
             elif result.measured:
                 changed[str(result.key[0])] = None
         if changed:
             names = ", ".join(list(changed)[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
             raise ConfigError(
-                f"{self.path} was measured with {settings}: {names}. Results of both cannot be put together; give "
+                f"{self.path} was measured with {depends_on}: {names}. Results of both cannot be put together; give "
                 "another --out."
             )
         if others:
             self.notes.append(f"{others} rows of {self.path} are of trials not asked for now: kept, and not counted.")
-        return found, places
+        return found
 
     def lines(self) -> Iterator[tuple[int, int, bytes]]:
         """Number, place in the file and bytes of each line."""

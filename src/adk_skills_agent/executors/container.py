@@ -94,30 +94,12 @@ class ContainerCodeExecutor(SandboxedCodeExecutor):
         self.close()
 
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
-        """The limits of one execution: the call's, then this executor's, then the policy's, then the defaults."""
-        given = self.model_fields_set
-        policy = SandboxPolicy() if self.policy is None else self.policy
+        """See :meth:`SandboxedCodeExecutor.effective_policy`."""
+        policy = super().effective_policy(timeout_seconds)
+        return replace(policy, network=Network.host()) if self.network_enabled else policy
 
-        def own(name: str) -> bool:
-            return self.policy is None or name in given
-
-        wall = policy.wall_seconds
-        if timeout_seconds is not None:
-            wall = timeout_seconds
-        elif self.timeout_seconds is not None:
-            wall = float(self.timeout_seconds)
-        elif own("default_timeout_seconds"):
-            wall = self.default_timeout_seconds
-        memory = policy.memory_bytes
-        if own("max_memory_mb"):
-            memory = None if self.max_memory_mb is None else self.max_memory_mb << 20
-        return replace(
-            policy,
-            wall_seconds=wall,
-            memory_bytes=memory,
-            network=Network.host() if self.network_enabled else policy.network,
-            inherit_env=(*policy.inherit_env, *self.allowed_env_vars),
-        )
+    def _default_seconds(self, policy: SandboxPolicy) -> float | None:
+        return self._own("default_timeout_seconds", policy.wall_seconds)
 
     @property
     def _box(self) -> ContainerSandbox:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +29,7 @@ from adk_skills_agent.sandbox.contract import (
     Sandbox,
     SandboxPolicy,
 )
+from adk_skills_agent.sandbox.local.own_folder import own_folder
 from adk_skills_agent.sandbox.local.turns import Turns
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.presets import policy_of
@@ -99,7 +98,7 @@ class SandboxEnvironment(BaseEnvironment):
         self._sandbox = sandbox_of(sandbox)
         self._turn = Turns(1)
         self._root: Path | None = None
-        self._cleanup: weakref.finalize[[str], SandboxEnvironment] | None = None
+        self._cleanup: weakref.finalize[..., object] | None = None
         self._is_initialized = False
         self._closed = False
         self.last_result: ExecutionResult | None = None
@@ -217,9 +216,7 @@ class SandboxEnvironment(BaseEnvironment):
             self._is_initialized = True
 
     def _make(self) -> None:
-        root = tempfile.mkdtemp(prefix="adk-skills-environment-")
-        cleanup = weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
-        folder = Path(root)
+        folder, cleanup = own_folder("environment", self)
         try:
             (folder / "work").mkdir(0o700)
             (folder / "read-only").mkdir(0o700)

@@ -31,33 +31,17 @@ class LocalSandboxCodeExecutor(SandboxedCodeExecutor):
 
     stateful: bool = Field(default=False, frozen=True)
     default_timeout_seconds: float | None = Field(default=30, ge=0, allow_inf_nan=False)
-    max_memory_mb: int | None = Field(default=256, ge=1)
     max_cpu_seconds: int | None = Field(default=30, ge=0)
     min_isolation: str | None = None
 
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
-        """The limits of one execution: the call's, then this executor's, then the policy's, then the defaults."""
-        given = self.model_fields_set
-        policy = SandboxPolicy() if self.policy is None else self.policy
-
-        def own(name: str) -> bool:
-            return self.policy is None or name in given
-
-        wall = policy.wall_seconds
-        if timeout_seconds is not None:
-            wall = timeout_seconds
-        elif self.timeout_seconds is not None:
-            wall = float(self.timeout_seconds)
-        elif own("default_timeout_seconds"):
-            wall = self.default_timeout_seconds
-        memory = policy.memory_bytes
-        if own("max_memory_mb"):
-            memory = None if self.max_memory_mb is None else self.max_memory_mb << 20
+        """See :meth:`SandboxedCodeExecutor.effective_policy`."""
+        policy = super().effective_policy(timeout_seconds)
         return replace(
             policy,
-            wall_seconds=wall,
-            memory_bytes=memory,
-            cpu_seconds=self.max_cpu_seconds if own("max_cpu_seconds") else policy.cpu_seconds,
-            inherit_env=(*policy.inherit_env, *self.allowed_env_vars),
+            cpu_seconds=self._own("max_cpu_seconds", policy.cpu_seconds),
             min_isolation=policy.min_isolation if self.min_isolation is None else self.min_isolation,
         )
+
+    def _default_seconds(self, policy: SandboxPolicy) -> float | None:
+        return self._own("default_timeout_seconds", policy.wall_seconds)

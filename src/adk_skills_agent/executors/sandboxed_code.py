@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from google.adk.code_executors import BaseCodeExecutor
 from google.adk.code_executors import code_execution_utils as google
@@ -30,6 +30,7 @@ from adk_skills_agent.sandbox.choose import sandbox_of
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Sandbox, SandboxPolicy
 from adk_skills_agent.sandbox.env_names import check_env_name, looks_secret
 from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 from adk_skills_agent.sandbox.policy import check_env, check_policy
 from adk_skills_agent.sandbox.presets import policy_of
 from adk_skills_agent.sandbox.secrets import EnvValue
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from google.adk.agents.invocation_context import InvocationContext
 
 logger = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 _MARKER_OUTPUT_BYTES = 48 << 20
 """Kept when a skill's files come back on stdout: google-adk's bound of 16 MiB in base64, as the last quarter or first
@@ -57,6 +60,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     Attributes:
         timeout_seconds: Seconds of wall time of one execution; None leaves it to the class's default. A
             ``CodeExecutionInput`` with ``timeout_seconds`` comes first (S0-71 to S0-73).
+        max_memory_mb: Memory of one execution, in MiB; None means no limit.
         max_output_chars: Most characters of each stream a result holds; the whole text becomes an output file. None
             keeps what the policy's ``output_bytes`` keeps.
         restrict_builtins: Take away dangerous builtins and modules (S0-98). Friction against accidents, no boundary:
@@ -77,6 +81,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
 
     stateful: bool = Field(default=False, frozen=True, exclude=True)
     session_limits: InstanceOf[SessionLimits] | None = Field(default=None, exclude=True)
+    max_memory_mb: int | None = Field(default=256, ge=1)
     max_output_chars: int | None = Field(default=MODEL_STREAM_CHARS, ge=0)
     restrict_builtins: bool = False
     allowed_env_vars: list[str] = Field(default_factory=list)
@@ -128,13 +133,35 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         memo.update((id(shared), shared) for shared in own)
         return super().__deepcopy__(memo)
 
-    @abstractmethod
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
-        """The limits of one execution.
+        """The limits of one execution: the call's, then this executor's, then the policy's, then the defaults.
 
         Args:
             timeout_seconds: The call's own; None when it has none.
         """
+        policy = SandboxPolicy() if self.policy is None else self.policy
+        seconds = self._own("timeout_seconds", timeout_seconds) if timeout_seconds is None else timeout_seconds
+        memory = policy.memory_bytes
+        if self._is_own("max_memory_mb"):
+            memory = None if self.max_memory_mb is None else self.max_memory_mb << 20
+        return replace(
+            policy,
+            wall_seconds=self._default_seconds(policy) if seconds is None else seconds,
+            memory_bytes=memory,
+            inherit_env=(*policy.inherit_env, *self.allowed_env_vars),
+        )
+
+    @abstractmethod
+    def _default_seconds(self, policy: SandboxPolicy) -> float | None:
+        """The deadline where neither the call nor ``timeout_seconds`` has one."""
+
+    def _is_own(self, field: str) -> bool:
+        """Whether this executor's field counts, and not what the policy says."""
+        return self.policy is None or field in self.model_fields_set
+
+    def _own(self, field: str, otherwise: _Value) -> _Value:
+        value: _Value = getattr(self, field)
+        return value if self._is_own(field) else otherwise
 
     @bound_to_task
     def execute_code(
@@ -196,7 +223,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     ) -> CodeExecutionResult:
         policy = check_policy(self._policy_for(code_input, wrapper))
         folder = working_folder(code_input)
-        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
+        with tempfile.TemporaryDirectory(prefix=own_prefix("spill")) as spill:
             request = SessionRequest(
                 code=code_input.code,
                 policy=policy,
@@ -221,7 +248,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         wrapper = recognise(code)
         policy = check_policy(self._policy_for(code_input, wrapper))
         box = self.sandbox if self.sandbox is not None else _this_machine()
-        with tempfile.TemporaryDirectory(prefix="adk-skills-spill-") as spill:
+        with tempfile.TemporaryDirectory(prefix=own_prefix("spill")) as spill:
             request = ExecutionRequest(
                 argv=self._argv(code_input, wrapper, policy),
                 policy=policy,

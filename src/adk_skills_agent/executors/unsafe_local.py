@@ -16,12 +16,15 @@ from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.in_process import InProcessPython
 from adk_skills_agent.sandbox.policy import check_policy
-from adk_skills_agent.sandbox.security_warning import warn_insecure
+from adk_skills_agent.sandbox.security_warning import warn_insecure_once
 from adk_skills_agent.scripts.outcome import cut
 
 _NOT_IN_PROCESS = ("allowed_env_vars", "env", "max_cpu_seconds", "max_memory_mb", "on_output", "sandbox")
 
-_warned = False
+_NOT_ISOLATED = (
+    "UnsafeLocalCodeExecutor does not isolate: code can read and write the files of this user and use the "
+    "network. Use LocalSandboxCodeExecutor for code you have not read."
+)
 
 
 class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
@@ -68,29 +71,20 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
 
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
         """The limits of one execution; the level is ``process``, whatever the policy says."""
-        given = self.model_fields_set
-        policy = SandboxPolicy() if self.policy is None else self.policy
-        wall = self.timeout_seconds if timeout_seconds is None else timeout_seconds
-        if timeout_seconds is None and self.policy is not None and "timeout_seconds" not in given:
-            wall = policy.wall_seconds
-        memory, cpu = policy.memory_bytes, policy.cpu_seconds
-        if self.policy is None or "max_memory_mb" in given:
-            memory = None if self.max_memory_mb is None else self.max_memory_mb << 20
-        if self.policy is None or "max_cpu_seconds" in given:
-            cpu = self.max_cpu_seconds
+        policy = super().effective_policy(timeout_seconds)
         return replace(
             policy,
             isolation=IsolationLevel.PROCESS.value,
             min_isolation=IsolationLevel.PROCESS.value,
-            wall_seconds=wall,
-            memory_bytes=memory,
-            cpu_seconds=cpu,
-            inherit_env=(*policy.inherit_env, *self.allowed_env_vars),
+            cpu_seconds=self._own("max_cpu_seconds", policy.cpu_seconds),
         )
+
+    def _default_seconds(self, policy: SandboxPolicy) -> float | None:
+        return self._own("timeout_seconds", policy.wall_seconds)
 
     def _execute(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
         if not self.in_process:
-            _warn_once()
+            warn_insecure_once(_NOT_ISOLATED)
             return super()._execute(code_input)
         if code_input.input_files or getattr(code_input, "working_dir", None) is not None:
             raise ValueError(
@@ -131,13 +125,3 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
         """The agent's import path, behind the child's own, so that nothing of it hides a standard module."""
         # An empty entry means the agent's working directory, where a file of any name may lie.
         return tuple(folder for folder in sys.path if folder.startswith("/"))
-
-
-def _warn_once() -> None:
-    global _warned  # noqa: PLW0603  # once per process is the point
-    if not _warned:
-        _warned = True
-        warn_insecure(
-            "UnsafeLocalCodeExecutor does not isolate: code can read and write the files of this user and use the "
-            "network. Use LocalSandboxCodeExecutor for code you have not read."
-        )

@@ -129,13 +129,9 @@ def _from_file(path: Path, *, required: bool) -> str | None:
         if required:
             raise ConfigError(f"{path} ({FILE_VARIABLE}) must be a .toml file with the table {_NAME}.")
         return None
-    import tomllib
+    from adk_skills_agent.sandbox.settings_file import read_toml
 
-    try:
-        table: object = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"The file {path} cannot be read: {reason}.") from None
+    table: object = read_toml(path, "file")
     for part in _TABLE:
         table = table.get(part) if isinstance(table, Mapping) else None
     if not isinstance(table, Mapping):

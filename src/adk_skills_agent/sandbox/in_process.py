@@ -13,11 +13,14 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.security_warning import warn_insecure
+from adk_skills_agent.sandbox.security_warning import warn_insecure_once
 from adk_skills_agent.sandbox.thread_streams import Kept, captured
 
 _KEPT_CHARS = 1 << 18
-_warned = False
+_NOT_CONTAINED = (
+    "in_process=True runs code inside the agent's process: it can read every secret and file of the agent, and "
+    "cannot be stopped. Use it only to debug code of your own."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class InProcessPython:
         Raises:
             SandboxError: An earlier run did not end in time.
         """
-        _warn_once()
+        warn_insecure_once(_NOT_CONTAINED)
         self._refuse_unhealthy()
         # The lock is the caller's and not the thread's: a thread that never ends must not keep it.
         with self._lock:
@@ -170,13 +173,3 @@ def _status(code: object) -> int:
         return code & 0xFF
     print(code, file=sys.stderr)  # noqa: T201  # what Python does with any other value
     return 1
-
-
-def _warn_once() -> None:
-    global _warned  # noqa: PLW0603  # once per process is the point
-    if not _warned:
-        _warned = True
-        warn_insecure(
-            "in_process=True runs code inside the agent's process: it can read every secret and file of the agent, and "
-            "cannot be stopped. Use it only to debug code of your own."
-        )

@@ -9,6 +9,7 @@ from pathlib import Path
 from adk_skills_agent.errors import SecurityWarning
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"
+_said: set[str] = set()
 
 
 def warn_insecure(sentence: str) -> None:
@@ -22,3 +23,10 @@ def warn_insecure(sentence: str) -> None:
         frame = frame.f_back
         level += 1
     warnings.warn(sentence, SecurityWarning, stacklevel=level)
+
+
+def warn_insecure_once(sentence: str) -> None:
+    """As :func:`warn_insecure`, but each sentence only once in a process."""
+    if sentence not in _said:
+        _said.add(sentence)
+        warn_insecure(sentence)

@@ -2,7 +2,8 @@
 
 A workspace is a private folder of the host that a sandbox copies in before a run and updates after it. Two runs of one
 session take turns, from whatever thread or event loop; different sessions never wait for each other. All agents of a
-session share its workspace; it is deleted when the last toolset that used it is closed.
+session share its workspace; it is deleted when the last toolset that used it is closed, and by the next agent when
+this one is killed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import shutil
 import tempfile
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local.own_folder import own_folder
 from adk_skills_agent.sandbox.local.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -202,8 +203,7 @@ class SessionWorkspaces:
     def _root_folder(self) -> Path:
         with self._making_root:
             if self._root is None or not self._root.is_dir():
-                self._root = Path(tempfile.mkdtemp(prefix="adk-skills-sessions-"))
-                weakref.finalize(self, _delete_own, self._root, os.getpid())
+                self._root, _ = own_folder("sessions", self)
             return self._root
 
     def _evict(self, now: float) -> list[Path]:
@@ -245,8 +245,3 @@ SHARED_WORKSPACES = SessionWorkspaces()
 def _delete(*folders: Path) -> None:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _delete_own(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked child must not take its parent's files away
-        _delete(folder)

@@ -32,6 +32,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
 )
 from adk_skills_agent.sandbox.local import zygote_control
+from adk_skills_agent.sandbox.local.own_folder import own_folder
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ def _service() -> Sandbox:
     from adk_skills_agent.executors import remote_sandbox
     from remote_services import ElsewhereEnvironment
 
-    return remote_sandbox(ElsewhereEnvironment(Path(tempfile.mkdtemp(prefix="elsewhere-", dir=_SERVICES.name))))
+    return remote_sandbox(ElsewhereEnvironment(Path(tempfile.mkdtemp(prefix="elsewhere-", dir=_SERVICES))))
 
 
-_SERVICES = tempfile.TemporaryDirectory(prefix="adk-skills-services-")
+_SERVICES, _ = own_folder("services", _local)
 
 
 def void(_value: object) -> None:

@@ -32,13 +32,10 @@ class Ledger(RowFile):
         Raises:
             ConfigError: A row is no result, or was measured with another version of the case, the skill or the model.
         """
-        found, places = self.rows_of(
-            result_of,
-            {key: trial.fingerprint for key, trial in trials.items()},
-            "another version of the case, the skill, the model or the judge",
-        )
-        self._unjudged = {key: places[key] for key, one in found.items() if one.error.get("kind") == "judge"}
-        return {key: result for key, result in found.items() if result.measured}
+        fingerprints = {key: trial.fingerprint for key, trial in trials.items()}
+        rows = self.latest(result_of, fingerprints, "another version of the case, the skill, the model or the judge")
+        self._unjudged = {key: start for key, (start, row) in rows.items() if row.error.get("kind") == "judge"}
+        return {key: row for key, (_, row) in rows.items() if row.measured}
 
     def unjudged(self, key: Key) -> dict[str, Any] | None:
         """The row of a trial that only its judge failed, so that its conversation need not be held again."""

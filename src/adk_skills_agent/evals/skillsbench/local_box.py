@@ -18,6 +18,7 @@ from adk_skills_agent.evals.skillsbench.local_image import LocalImage
 from adk_skills_agent.evals.skillsbench.local_run import Command, Layers, Limits, in_folder, run_in_layers
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 
 
 class LocalBox(TaskBox):
@@ -97,7 +98,7 @@ class LocalBox(TaskBox):
         await self._stack.aclose()
 
     async def _give(self, path: str, folder: Path) -> None:
-        with tempfile.NamedTemporaryFile() as packed:
+        with tempfile.NamedTemporaryFile(prefix=own_prefix("bench")) as packed:
             await asyncio.to_thread(write_tar, packed, [Source(folder, folder=True)], {})
             packed.flush()
             await in_folder(self._users, self._top, "empty", path=path)

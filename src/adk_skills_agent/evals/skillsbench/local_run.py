@@ -23,6 +23,7 @@ from adk_skills_agent.sandbox.local import bubblewrap, seccomp
 from adk_skills_agent.sandbox.local.cgroup_group import Group
 from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
 from adk_skills_agent.sandbox.local.cgroup_pool import group_pool
+from adk_skills_agent.sandbox.local.memfd import memory_file
 from adk_skills_agent.sandbox.local.output import Capture
 
 _SET_UP_FAILED = 125
@@ -229,10 +230,8 @@ def _order(
         return descriptor
 
     def memory(data: bytes) -> int:
-        descriptor = os.memfd_create("adk-skills")
+        descriptor = memory_file(data)
         open_files.callback(os.close, descriptor)
-        os.write(descriptor, data)
-        os.lseek(descriptor, 0, os.SEEK_SET)
         return descriptor
 
     store = opened(layers.store)

@@ -157,12 +157,8 @@ def finished(rows: RowFile, fingerprints: Mapping[Key, str]) -> dict[Key, BenchR
     Raises:
         ConfigError: A row is no result, or was measured with other settings or another version of the task.
     """
-    found, _ = rows.rows_of(
-        result_of,
-        fingerprints,
-        "other settings (model, sandbox, network, time) or another version of the task",
-    )
-    return {key: result for key, result in found.items() if result.measured}
+    settings = "other settings (model, sandbox, network, time) or another version of the task"
+    return {key: row for key, (_, row) in rows.latest(result_of, fingerprints, settings).items() if row.measured}
 
 
 def row_file(folder: Path, *, resume: bool) -> RowFile:

@@ -26,6 +26,7 @@ from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
 from adk_skills_agent.evals.skillsbench.task_settings import filled
 from adk_skills_agent.evals.skillsbench.task_skills import TaskSkills, load_skills, unpack_skills
 from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 
 NO_SKILL, WITH_SKILL, SELF_GEN = "no-skill", "with-skill", "self-gen"
 ARMS = (NO_SKILL, WITH_SKILL, SELF_GEN)
@@ -100,7 +101,7 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
         if with_skills:
             skills = await asyncio.to_thread(load_skills, trial.task.skills)
         if trial.arm == SELF_GEN:
-            with tempfile.TemporaryDirectory(prefix="adk-skills-") as folder:
+            with tempfile.TemporaryDirectory(prefix=own_prefix("bench")) as folder:
                 first, skills = await _skills_of_its_own(trial, settings, image, Path(folder))
                 worked, given = await _attempt(trial, settings, image, skills)
                 worked = _both(first, worked)

@@ -1,7 +1,7 @@
-"""Folders of runs whose agent was killed: it could not remove them, so the next agent does (row 31).
+"""Temporary folders and files of agents that were killed: they could not remove them, so the next agent does (row 31).
 
-A folder's name tells whose it is: the world in which the agent's process id means something (this boot, this namespace
-of process ids), that id, and when the process started. Of agents of other worlds nothing can be known, and theirs stay.
+A name tells whose it is: the world in which the agent's process id means something (this boot, this namespace of
+process ids), that id, and when the process started. Of agents of other worlds nothing can be known, and theirs stay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from adk_skills_agent.sandbox.local.processes import PROC, process_info
 from adk_skills_agent.sandbox.local.removal import remove_tree
 
 PREFIX = "adk-skills-run-"
-_OWNED = re.compile(rf"{PREFIX}([0-9a-f]{{8}})-([0-9]{{1,10}})-([0-9]{{1,20}})-([0-9a-f]{{16}})")
+# What it is for, whose it is, and what makes it unique: a run's id, or the letters of tempfile.
+_OWNED = re.compile(r"(adk-skills-[a-z-]+-)([0-9a-f]{8})-([0-9]{1,10})-([0-9]{1,20})-([0-9a-z_]{8}|[0-9a-f]{16})")
 
 _swept: set[str] = set()
 
@@ -32,10 +33,24 @@ def folder_name(run_id: str) -> str:
     return PREFIX + (run_id if owner is None else f"{owner}-{run_id}")
 
 
-def sweep_abandoned(place: str) -> None:
-    """Remove the folders of agents of this user that are gone; the first call for a place in a process does it.
+def own_prefix(kind: str) -> str:
+    """How the names of this agent's temporary folders begin, for ``tempfile``'s ``prefix``; sweeps their place, too.
 
-    Looking costs as much as listing the place; removing is done in a thread. Several agents may do it at once.
+    Args:
+        kind: What they are for, in small letters.
+    """
+    import tempfile
+
+    sweep_abandoned(os.path.realpath(tempfile.gettempdir()))
+    owner = owner_name()
+    return f"adk-skills-{kind}-" + ("" if owner is None else f"{owner}-")
+
+
+def sweep_abandoned(place: str) -> None:
+    """Remove what agents of this user that are gone left; the first call for a place in a process does it.
+
+    Looking costs as much as listing the place; removing is done in a thread, which logs each. Several agents may do it
+    at once.
 
     Args:
         place: The folder for temporary files.
@@ -50,26 +65,30 @@ def sweep_abandoned(place: str) -> None:
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             found = _OWNED.fullmatch(entry.name)
-            if found is None or not is_gone(*found.group(1, 2, 3)) or not _is_own_folder(entry):
+            if found is None or not is_gone(*found.group(2, 3, 4)) or not _is_own(entry):
                 continue
             # A new name makes it ours: of several agents one succeeds, and when that is killed, too, the next goes on.
-            mine = f"{place}/{PREFIX}{owner}-{found[4]}"
+            mine = f"{place}/{found[1]}{owner}-{found[5]}"
             with contextlib.suppress(OSError):
                 os.rename(entry.path, mine)  # noqa: PTH104
-                claimed.append(mine)
+                claimed.append((entry.name, mine))
     if claimed:
         with contextlib.suppress(RuntimeError):  # the interpreter is ending; the next agent finds them
             threading.Thread(target=_remove, args=(claimed,), name="adk-skills-sweeper", daemon=True).start()
 
 
-def _remove(folders: list[str]) -> None:
-    for folder in folders:
-        remove_tree(folder)
+def _remove(claimed: list[tuple[str, str]]) -> None:
+    import logging
+
+    logger = logging.getLogger(__name__)
+    for name, path in claimed:
+        if remove_tree(path) is None:
+            logger.info("Removed %s, which an agent that is gone had left in the folder for temporary files.", name)
 
 
-def _is_own_folder(entry: os.DirEntry[str]) -> bool:
+def _is_own(entry: os.DirEntry[str]) -> bool:
     info = entry.stat(follow_symlinks=False)
-    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
+    return (stat.S_ISDIR(info.st_mode) or stat.S_ISREG(info.st_mode)) and info.st_uid == os.geteuid()
 
 
 def is_gone(world: str, pid: str, start: str) -> bool:
@@ -93,6 +112,8 @@ def _world() -> str | None:
     import zlib
 
     try:
+        if os.readlink(f"{PROC}/self") != str(os.getpid()):  # noqa: PTH115
+            return None  # it shows the processes of another namespace, under numbers of their own
         with open(f"{PROC}/sys/kernel/random/boot_id", "rb") as stream:
             boot = stream.read()
         namespace = os.stat(f"{PROC}/self/ns/pid").st_ino  # noqa: PTH116

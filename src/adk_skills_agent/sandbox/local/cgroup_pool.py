@@ -1,7 +1,7 @@
 """The groups of this agent: some made ahead, each used for one run and removed after it by a thread of their own.
 
 A group's name tells whose it is, so that the groups of an agent that was killed are found and removed by the next one:
-the agent's process id namespace, its process id in there, and when it started.
+see :mod:`.abandoned`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import time
 from collections.abc import Iterable
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local.abandoned import is_gone, owner_name
 from adk_skills_agent.sandbox.local.cgroup_group import Group, end_members, make_group, remove_folder
 from adk_skills_agent.sandbox.local.cgroup_hierarchy import Hierarchy, find_hierarchy
-from adk_skills_agent.sandbox.local.processes import process_info
+from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
 
 PREFIX = "adk-skills"
 AHEAD = 4
@@ -35,12 +36,12 @@ class GroupPool:
         hierarchy: Where.
 
     Raises:
-        SandboxError: The system does not say when this process started.
+        SandboxError: The system does not say which process this is and when it started.
     """
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._hierarchy = hierarchy
-        self._owner = _owner(os.getpid())
+        self._owner = _owner()
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
         self._ready: list[Group] = []
@@ -140,24 +141,18 @@ def remove_stale(hierarchy: Hierarchy) -> None:
                 _remove_folder_soon(f"{parent}/{name}")
 
 
-def _owner(pid: int) -> str:
-    info = process_info(pid)
-    if info is None:
-        raise SandboxError("Control groups cannot be used: the system does not say when this process started.")
-    return f"{_pid_namespace()}.{pid}.{info.start}"
-
-
-def _pid_namespace() -> int:
-    return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
+def _owner() -> str:
+    owner = owner_name()
+    if owner is None:
+        raise SandboxError(
+            "Control groups cannot be used: /proc does not say which process this is and when it started."
+        )
+    return owner.replace("-", ".")
 
 
 def _is_stale(name: str) -> bool:
-    """Whether an agent of this process id namespace made it that is gone; of others nothing can be known."""
     parts = name.split(".")
-    if len(parts) != 5 or not all(part.isdigit() for part in parts[1:]) or int(parts[1]) != _pid_namespace():
-        return False
-    info = process_info(int(parts[2]))
-    return info is None or not info.alive or info.start != int(parts[3])
+    return len(parts) == 5 and all(part.isdigit() for part in parts[2:]) and is_gone(*parts[1:4])
 
 
 def _removed(group: Group) -> bool:
@@ -183,35 +178,13 @@ def _remove_folder_soon(folder: str) -> None:
             time.sleep(_FIRST_PAUSE_SECONDS)
 
 
-_pools: dict[int, GroupPool] = {}
-_lock = threading.Lock()
-
-
-def group_pool() -> GroupPool:
-    """This process's groups; a forked child gets its own.
-
-    Raises:
-        NoControlGroups: There can be none, with the reason as a clause.
-        SandboxError: See :class:`GroupPool`.
-    """
-    with _lock:
-        pool = _pools.get(os.getpid())
-        if pool is None:
-            pool = _pools[os.getpid()] = GroupPool(find_hierarchy())
-        return pool
+group_pool = OnePerProcess(lambda: GroupPool(find_hierarchy()))
+"""This process's groups; the first call raises what :class:`GroupPool` does, or ``NoControlGroups`` with the reason."""
 
 
 def _close() -> None:
-    pool = _pools.get(os.getpid())
-    if pool is not None:
+    if (pool := group_pool.made) is not None:
         pool.close()
 
 
-def _forget() -> None:
-    global _lock  # noqa: PLW0603  # it may have been held when the process was forked
-    _lock = threading.Lock()
-    _pools.clear()
-
-
 atexit.register(_close)
-os.register_at_fork(after_in_child=_forget)

@@ -23,6 +23,7 @@ from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confinement import SUPERVISOR_PLACEHOLDER, Confinement
 from adk_skills_agent.sandbox.local.environment import RUN_ID_VARIABLE
 from adk_skills_agent.sandbox.local.exit_watch import nobody_writes, wait_until_ended
+from adk_skills_agent.sandbox.local.memfd import memory_file
 from adk_skills_agent.sandbox.local.own_interpreter import script_position
 from adk_skills_agent.sandbox.local.processes import LEAVING_SECONDS, end_run, reap_adopted
 from adk_skills_agent.sandbox.local.run import LocalRun, drain
@@ -158,9 +159,7 @@ class ConfinedRun(LocalRun):
             "filter": confinement.program,
             "placeholder": SUPERVISOR_PLACEHOLDER,
         }
-        self._report = os.memfd_create("run", os.MFD_CLOEXEC)
-        _write_all(self._report, marshal.dumps((stub_code(), job)))
-        os.lseek(self._report, 0, os.SEEK_SET)
+        self._report = memory_file(marshal.dumps((stub_code(), job)))
         # Isolated: nothing a run was given decides what is loaded before it is confined.
         interpreter = sys.executable if script is None else command[0]
         flags = ("-I", "-S", "-B") if script is None else ("-I", "-B", "-u", "-X", "utf8")
@@ -285,9 +284,3 @@ def not_started(command: str, step: str, number: int) -> Exception:
     if step == "exec":
         return SandboxError(f"The command {command!r} could not be started: {reason}.")
     return SandboxError(f"The sandbox could not {step.replace('_', ' ')}: {reason}.")
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local.abandoned import own_prefix
 from adk_skills_agent.sandbox.local.confined_run import ConfinedRun
 
 MakeRun = Callable[[ExecutionRequest, SandboxPolicy], ConfinedRun]
@@ -43,7 +44,7 @@ def trial(make: MakeRun, *, files: bool) -> str | None:
     """
     policy = SandboxPolicy(wall_seconds=_SECONDS)
     try:
-        with tempfile.NamedTemporaryFile(prefix="adk-skills-trial-") as secret:
+        with tempfile.NamedTemporaryFile(prefix=own_prefix("trial")) as secret:
             # In the program's text, because a path in an argument would be translated to the run's own /tmp.
             program = f"outside = {secret.name if files else ''!r}\n{_PROGRAM}"
             return _run(make(ExecutionRequest((sys.executable, "-I", "-c", program), policy), policy))

@@ -18,16 +18,8 @@ from adk_skills_agent.sandbox.local.first_process import Control
 
 _SEND_SECONDS = 20.0
 _NEWS_BYTES = 4096
-# The last lines are here and not in the guest, so that no frame of ours is in the script's traceback.
-_BOOTSTRAP = """\
-import marshal, posix, sys
-_data = int(sys.argv[1])
-_stub, _guest, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
-posix.close(_data)
-_names = {"__name__": "adk_skills_guest"}
-exec(_stub, _names)
-exec(_guest, _names)
-_code, _script, _ended = _names["main"](_spec)
+# Here and not in the guest, so that no frame of ours is in the script's traceback.
+THEN_THE_SCRIPT = """\
 try:
     exec(_code, _script)
 except BaseException as _error:
@@ -36,6 +28,18 @@ except BaseException as _error:
     raise
 _ended(None)
 """
+"""How the program of a process ends that runs the script itself."""
+
+_BOOTSTRAP = f"""\
+import marshal, posix, sys
+_data = int(sys.argv[1])
+_stub, _guest, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
+posix.close(_data)
+_names = {{"__name__": "adk_skills_guest"}}
+exec(_stub, _names)
+exec(_guest, _names)
+_code, _script, _ended = _names["main"](_spec)
+{THEN_THE_SCRIPT}"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import os
 import time
 
 from adk_skills_agent.sandbox.local.exact_end import children_of
-from adk_skills_agent.sandbox.local.processes import ProcessInfo, process_info
+from adk_skills_agent.sandbox.local.processes import ProcessInfo, process_info, stat_fields
 
 _EXITING = 0x4  # the kernel's PF_EXITING
 _KILLED = 1 << 8  # SIGKILL, pending
@@ -37,18 +37,8 @@ def besides(alive: list[ProcessInfo], command: int) -> int:
 
 def is_ending(pid: int) -> bool:
     """Whether a process was killed, is on its way out or is gone, though it may not look dead yet."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        line = os.read(descriptor, 4096)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    fields = line[line.rfind(b")") + 2 :].split()
-    return fields[0] in b"ZXx" or bool(int(fields[6]) & _EXITING or int(fields[28]) & _KILLED)
+    fields = stat_fields(pid)
+    return fields is None or fields[0] in b"ZXx" or bool(int(fields[6]) & _EXITING or int(fields[28]) & _KILLED)
 
 
 def cpu_seconds(pid: int) -> float:

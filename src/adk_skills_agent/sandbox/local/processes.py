@@ -79,8 +79,8 @@ def signal_group(pid: int, number: int) -> None:
         return  # macOS says so for a group of zombies; on Linux every member changed its user
 
 
-def process_info(pid: int) -> ProcessInfo | None:
-    """What the system says about a process; None when it is gone."""
+def stat_fields(pid: int) -> list[bytes] | None:
+    """``/proc/PID/stat`` from the state on, which comes third; None when the process is gone."""
     try:
         descriptor = os.open(f"{PROC}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -92,7 +92,14 @@ def process_info(pid: int) -> ProcessInfo | None:
     finally:
         os.close(descriptor)
     # The name in parentheses may contain anything, also parentheses and spaces.
-    fields = line[line.rfind(b")") + 2 :].split()
+    return line[line.rfind(b")") + 2 :].split()
+
+
+def process_info(pid: int) -> ProcessInfo | None:
+    """What the system says about a process; None when it is gone."""
+    fields = stat_fields(pid)
+    if fields is None:
+        return None
     return ProcessInfo(
         pid=pid,
         state=fields[0].decode("ascii"),

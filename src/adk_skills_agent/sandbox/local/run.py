@@ -23,6 +23,7 @@ from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exit_watch import has_ended, nobody_writes, wait_until_ended
 from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
 from adk_skills_agent.sandbox.local.live_stdin import LiveStdin
+from adk_skills_agent.sandbox.local.memfd import filled, memory_file
 from adk_skills_agent.sandbox.local.output_filter import secrets_of_run
 from adk_skills_agent.sandbox.local.persistence import persist
 from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted, signal_group
@@ -292,20 +293,11 @@ def stdin_file(data: bytes, root: str) -> int:
     if isinstance(data, LiveStdin):
         return os.dup(data.descriptor)
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
-    else:
-        path = f"{root}/stdin"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.unlink(path)  # noqa: PTH108
-    try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+        return memory_file(data)
+    path = f"{root}/stdin"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(path)  # noqa: PTH108
+    return filled(descriptor, data)
 
 
 def drain(descriptor: int) -> bytes:

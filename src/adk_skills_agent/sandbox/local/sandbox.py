@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError, SkillsError
 from adk_skills_agent.sandbox.contract import (
@@ -45,11 +45,11 @@ from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.redaction import redact_error, redacted
 from adk_skills_agent.sandbox.security_warning import warn_insecure
 from adk_skills_agent.sandbox.streaming import ResourceSample
+from adk_skills_agent.sandbox.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.session_channel import SessionHost
 
-_Result = TypeVar("_Result")
 
 # What the two weakest levels leave open; said once per process and level (S0-44).
 _WARNINGS = {
@@ -103,7 +103,7 @@ class LocalSandbox(Sandbox):
 
         Afterwards nothing of any run that is over is left either.
         """
-        await _uninterrupted(workers.submit(asyncio.get_running_loop(), _close))
+        await uninterrupted(workers.submit(asyncio.get_running_loop(), _close))
 
     async def probe(self) -> IsolationReport:
         """Run a command that does nothing at the strongest level and report what held; cached per process.
@@ -136,7 +136,7 @@ async def choose_level(request: ExecutionRequest, policy: SandboxPolicy) -> Choi
     if is_known(policy):
         return choose(request, policy)
     loop = asyncio.get_running_loop()
-    return await _uninterrupted(workers.submit(loop, lambda: choose(request, policy)))
+    return await uninterrupted(workers.submit(loop, lambda: choose(request, policy)))
 
 
 def warn_of_level(level: IsolationLevel) -> None:
@@ -164,11 +164,11 @@ async def _run(
                 if prepared.start_at_once():
                     _set_deadline(prepared.run, policy, dependent)
                 else:
-                    await _uninterrupted(workers.submit(loop, lambda: _start(prepared, policy, dependent)))
+                    await uninterrupted(workers.submit(loop, lambda: _start(prepared, policy, dependent)))
         except asyncio.CancelledError:
             # start() has ended by now; whether it got as far as a process is known to abandon().
             with contextlib.suppress(SandboxError):
-                await _uninterrupted(workers.submit(loop, prepared.abandon))
+                await uninterrupted(workers.submit(loop, prepared.abandon))
             raise
         except GeneratorExit:
             prepared.abandon()
@@ -279,25 +279,7 @@ async def _finish(loop: asyncio.AbstractEventLoop, run: LevelRun, *, wanted: boo
         finishing = workers.submit(loop, lambda: run.finish(wanted=wanted))
     except SandboxError:
         return run.finish(wanted=wanted)
-    return await _uninterrupted(finishing)
-
-
-async def _uninterrupted(work: asyncio.Future[_Result]) -> _Result:
-    """Wait for work that must not be left half done; a cancellation comes out after it.
-
-    Raises:
-        CancelledError: The wait was cancelled; the work has ended nevertheless.
-    """
-    cancelled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        work.exception()  # taken, so that it is not reported as lost
-        raise cancelled
-    return work.result()
+    return await uninterrupted(finishing)
 
 
 def _dependent(loop: asyncio.AbstractEventLoop, prepared: Preparation) -> Dependent:

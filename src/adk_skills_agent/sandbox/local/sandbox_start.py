@@ -18,6 +18,7 @@ from adk_skills_agent.sandbox.local import bubblewrap, seccomp
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.exact_end import children_of
 from adk_skills_agent.sandbox.local.first_process import Control
+from adk_skills_agent.sandbox.local.memfd import memory_file
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.python_view import python_folders_of, shown_at
 from adk_skills_agent.sandbox.local.reaping import reap_late
@@ -250,20 +251,6 @@ def _arguments(spec: SandboxSpec, first_process: FirstProcess, files: _Files) ->
     arguments += after
     arguments += bubblewrap.environment_arguments(first_process.environment)
     return [*arguments, "--seccomp", str(files.memory(filter_of(spec)))]
-
-
-def memory_file(content: bytes) -> int:
-    """A file in memory with this content, at its start."""
-    descriptor = os.memfd_create("adk-skills", os.MFD_CLOEXEC)
-    try:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 class _Files:

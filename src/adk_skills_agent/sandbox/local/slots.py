@@ -28,6 +28,7 @@ from adk_skills_agent.sandbox.contract import ReadOnlyMount
 from adk_skills_agent.sandbox.local.guest_start import start_guest
 from adk_skills_agent.sandbox.local.late_close import do_late
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn
+from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
 from adk_skills_agent.sandbox.local.population import is_ending
 from adk_skills_agent.sandbox.local.sandbox_start import SandboxSpec
 from adk_skills_agent.sandbox.local.workspace import Workspace, link_mounts
@@ -333,31 +334,13 @@ def _end(slots: list[Newborn]) -> None:
         slot.discard()
 
 
-_pool: SlotPool | None = None
-_lock = threading.Lock()
-
-
-def slot_pool() -> SlotPool:
-    """This process's slots; a forked child gets its own."""
-    global _pool  # noqa: PLW0603  # one per process is the point
-    with _lock:
-        if _pool is None:
-            _pool = SlotPool()
-        return _pool
+slot_pool = OnePerProcess(SlotPool, SlotPool.forget)
 
 
 def close_slots(*, patient: bool = True) -> None:
     """End all slots of this process, if there are any; see :meth:`SlotPool.close`."""
-    if _pool is not None:
-        _pool.close(patient=patient)
-
-
-def _forget() -> None:
-    global _pool, _lock  # threads do not survive a fork, and locks may have been held
-    pool, _pool, _lock = _pool, None, threading.Lock()
-    if pool is not None:
-        pool.forget()
+    if (pool := slot_pool.made) is not None:
+        pool.close(patient=patient)
 
 
 atexit.register(close_slots, patient=False)
-os.register_at_fork(after_in_child=_forget)

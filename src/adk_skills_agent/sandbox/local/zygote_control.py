@@ -28,13 +28,14 @@ from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confined_run import stub_code
 from adk_skills_agent.sandbox.local.environment import search_path
 from adk_skills_agent.sandbox.local.exact_end import children_of
-from adk_skills_agent.sandbox.local.guest_control import GuestControl, guest_code
+from adk_skills_agent.sandbox.local.guest_control import THEN_THE_SCRIPT, GuestControl, guest_code
+from adk_skills_agent.sandbox.local.memfd import memory_file
 from adk_skills_agent.sandbox.local.mount_steps import described
 from adk_skills_agent.sandbox.local.own_interpreter import BASE, USUAL_FLAGS
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.python_view import MOVED, python_folders_of, shown_at
 from adk_skills_agent.sandbox.local.run import TMP_DIR
-from adk_skills_agent.sandbox.local.sandbox_start import READY_SECONDS, SandboxSpec, Started, memory_file
+from adk_skills_agent.sandbox.local.sandbox_start import READY_SECONDS, SandboxSpec, Started
 from adk_skills_agent.sandbox.local.spawner import DOORS, Child, Launch, own_peak, spawner
 from adk_skills_agent.sandbox.local.syscall_numbers import NUMBERS
 from adk_skills_agent.sandbox.local.user_mapping import map_users
@@ -43,32 +44,26 @@ _ANSWER_BYTES = 4096
 _FIRST_STAGE = """\
 import marshal, posix, sys
 _data = int(sys.argv[1])
-_stub, _zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
+_stub, _root, _zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
 _names = {"__name__": "adk_skills_zygote"}
 exec(_stub, _names)
+exec(_root, _names)
 exec(_zygote, _names)
 _names["begin"](_spec)
 """
-# The last lines are here for the same reason as in a guest's.
-_SECOND_STAGE = """\
+_SECOND_STAGE = f"""\
 import marshal, posix, sys
 _data = int(sys.argv[1])
-_stub, _guest, _zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
+_stub, _guest, _root, _zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
 posix.close(_data)
-_names = {"__name__": "adk_skills_guest"}
+_names = {{"__name__": "adk_skills_guest"}}
 exec(_stub, _names)
 exec(_guest, _names)
 _names["guest_main"] = _names["main"]
+exec(_root, _names)
 exec(_zygote, _names)
 _code, _script, _ended = _names["serve"](_spec)
-try:
-    exec(_code, _script)
-except BaseException as _error:
-    _error.__traceback__ = _error.__traceback__.tb_next
-    _ended(_error)
-    raise
-_ended(None)
-"""
+{THEN_THE_SCRIPT}"""
 
 _logger = logging.getLogger("adk_skills_agent.sandbox")
 
@@ -227,7 +222,8 @@ def _first_program(mapped: bool, second: int) -> bytes:
     return marshal.dumps(
         (
             stub_code(),
-            _zygote_code(),
+            _code("zygote_root"),
+            _code("zygote"),
             {
                 "mapped_by_host": mapped,
                 "moved": [(encode(path), encode(where)) for path, where in moved],
@@ -243,10 +239,10 @@ def _first_program(mapped: bool, second: int) -> bytes:
 def _second_program() -> bytes:
     numbers = NUMBERS[platform.machine()]
     spec = {"clone": numbers["clone"], "pivot_root": numbers["pivot_root"]}
-    return marshal.dumps((stub_code(), guest_code(), _zygote_code(), spec))
+    return marshal.dumps((stub_code(), guest_code(), _code("zygote_root"), _code("zygote"), spec))
 
 
-@functools.lru_cache(maxsize=1)
-def _zygote_code() -> CodeType:
-    path = Path(__file__).with_name("zygote.py")
-    return compile(path.read_bytes(), "zygote", "exec", dont_inherit=True, optimize=2)
+@functools.lru_cache(maxsize=2)
+def _code(name: str) -> CodeType:
+    path = Path(__file__).with_name(f"{name}.py")
+    return compile(path.read_bytes(), name, "exec", dont_inherit=True, optimize=2)

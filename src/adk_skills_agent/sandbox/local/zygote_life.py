@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
 from adk_skills_agent.sandbox.local.own_interpreter import is_usual
 from adk_skills_agent.sandbox.local.python_view import MOVED, python_folders_of, shown_at
 from adk_skills_agent.sandbox.local.sandbox_start import SandboxSpec, Started
@@ -157,31 +158,13 @@ def _tell(error: Exception) -> None:
     _logger.warning("Sandboxes are made by bubblewrap, which is slower: %s", getattr(error, "message", error))
 
 
-_life: ZygoteLife | None = None
-_lock = threading.Lock()
-
-
-def zygote_life() -> ZygoteLife:
-    """This process's; a forked child gets its own."""
-    global _life  # noqa: PLW0603  # one per process is the point
-    with _lock:
-        if _life is None:
-            _life = ZygoteLife()
-        return _life
+zygote_life = OnePerProcess(ZygoteLife, ZygoteLife.forget)
 
 
 def end_zygote() -> None:
     """End this process's zygote, if there is one."""
-    if _life is not None:
-        _life.end()
-
-
-def _forget() -> None:
-    global _life, _lock  # threads do not survive a fork, and locks may have been held
-    life, _life, _lock = _life, None, threading.Lock()
-    if life is not None:
-        life.forget()
+    if (life := zygote_life.made) is not None:
+        life.end()
 
 
 atexit.register(end_zygote)
-os.register_at_fork(after_in_child=_forget)
