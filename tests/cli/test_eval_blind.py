@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -115,3 +116,17 @@ def test_what_cannot_be_compared_is_said_before_anything_runs(
     adk_skills(monkeypatch, *SCRIPTED, *arguments, status=2)
     assert sentence in capfd.readouterr().err
     assert not (project / "adk-skills-eval").exists()
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_the_comparison_prints(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    repository = Path(__file__).resolve().parents[2]
+    (project / "examples").symlink_to(repository / "examples")
+    page = (repository / "docs/evaluate-a-skill.md").read_text()
+    command, printed = r"^(adk-skills eval [^\n]*--blind[^\n]*\n[^\n]*)\n```\n\n", r"prints[^\n]*\n\n```text\n(.*?)```"
+    shown = re.search(command + printed, page, re.MULTILINE | re.DOTALL)
+    assert shown is not None
+    adk_skills(monkeypatch, *shown[1].replace("\\\n", " ").split()[1:])
+    assert shown[2] in capfd.readouterr().out

@@ -74,6 +74,7 @@ class Options:
         return {
             "model": self.model if ADK in self.agents else "",
             "sandbox": self.sandbox,
+            "bases": [self.bases, *sorted(self.base_images)],
             "agent_network": self.agent_network,
             "verifier_network": self.verifier_network,
             "skip_tests": self.skip_tests,

@@ -15,6 +15,7 @@ from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.run.ledger import read_rows
 from adk_skills_agent.evals.run.schedule import Stopped
+from adk_skills_agent.evals.summary import summarise
 from adk_skills_agent.testing import (
     Answer,
     GeminiServer,
@@ -101,7 +102,9 @@ async def test_a_conversation_without_end_stops_at_the_turn_limit_of_the_config(
     with GeminiServer(AGENT) as server, GeminiServer(user_model) as user, GeminiServer(judge) as judging:
         settings = {"users": {"gemini-2.5-flash": user.model()}}
         given = {"judge": Judge(judging.model(), samples=1), "settings": settings}
-        await carry_out(prepared, server, tmp_path / "out", **given)
+        state = await carry_out(prepared, server, tmp_path / "out", **given)
+    (note,) = summarise(prepared.trials, state.results).notes()
+    assert note.startswith("talk ended at the turn limit of the simulated user in 1 of 1 runs (with_skill)")
     (row,) = read_rows(tmp_path / "out/trials.jsonl")
     assert [turn["user_text"] for turn in row["trace"]["turns"]] == ["Report on my data.", "Go on.", "Go on."]
     assert row["simulated_user"]["ended"] == "turn_limit_reached"

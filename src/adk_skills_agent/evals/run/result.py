@@ -42,6 +42,7 @@ class TrialResult:
         judge_cost_usd: The judge's.
         tool_calls: How many.
         user_cost_usd: Of the model that played the user; None when there was none, or its price is not known.
+        user_ended: Why a simulated user said no more: ``stop_signal_detected`` or ``turn_limit_reached``; else empty.
         error: ``kind`` and ``message``; empty when there was none.
     """
 
@@ -65,6 +66,7 @@ class TrialResult:
     judge_cost_usd: float | None
     tool_calls: int
     user_cost_usd: float | None = None
+    user_ended: str = ""
     error: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     @property
@@ -114,6 +116,7 @@ def result_of(row: Mapping[str, Any]) -> TrialResult:
             judge_cost_usd=row["judge_cost_usd"],
             tool_calls=sum(len(turn.get("calls") or ()) for turn in turns),
             user_cost_usd=(row.get("simulated_user") or {}).get("cost_usd"),
+            user_ended=(row.get("simulated_user") or {}).get("ended") or "",
             error=dict(row["error"] or {}),
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -88,8 +88,6 @@ async def run_trials(
     state.results.update(finished)
     state.resumed = len(finished)
     waiting = [trial for trial in trials if trial.key not in finished]
-    if waiting:
-        await settings.agents.get_ready(waiting[0])
 
     async def do(trial: Trial) -> bool:
         state.running[trial.key] = time.monotonic()
@@ -109,6 +107,8 @@ async def run_trials(
         return budget_usd is None or _would_cost(state) <= budget_usd
 
     try:
+        if waiting:
+            await settings.agents.get_ready(waiting[0])
         state.stopped = await work_off(waiting, do, parallel=parallel, affordable=affordable)
     except asyncio.CancelledError:
         state.stopped = Stopped.INTERRUPTED

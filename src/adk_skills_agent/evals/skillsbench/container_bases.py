@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from adk_skills_agent.evals.skillsbench.base_root import PREPARE_PYTHON, Base, base_of, make_root
 from adk_skills_agent.evals.skillsbench.box import BuildError, NotInterpretable
@@ -113,10 +113,11 @@ class BaseImages:
                 self._client.images.get(name)
             except docker.errors.ImageNotFound:
                 assert self._users is not None  # noqa: S101  # opened above
-                with tempfile.NamedTemporaryFile(dir=folder, prefix=".image-") as packed:
-                    _pack(root, self._users, packed.name)
-                    self._client.api.import_image_from_file(
-                        packed.name, repository=repository, tag="latest", changes=[f"ENV PATH={_DEFAULT_PATH}"]
+                with tempfile.TemporaryFile(dir=folder) as packed:
+                    _pack(root, self._users, packed)
+                    packed.seek(0)
+                    self._client.api.import_image_from_data(
+                        packed, repository=repository, tag="latest", changes=[f"ENV PATH={_DEFAULT_PATH}"]
                     )
                 self._client.images.get(name)
 
@@ -149,9 +150,8 @@ def trusting(options: EngineOptions) -> tuple[str, ...]:
     return tuple(f"{name}={TRUSTED}" for name in TRUST_VARIABLES) if options.certificates is not None else ()
 
 
-def _pack(root: Path, users: UserRange, target: str) -> None:
+def _pack(root: Path, users: UserRange, file: IO[bytes]) -> None:
     command = [*users.entering, "tar", "--numeric-owner", "--exclude=./dev/*", "-C", str(root), "-cf", "-", "."]
-    with open(target, "wb") as file:
-        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, check=False)
     if done.returncode:
         raise BuildError(f"{root.name} could not be packed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
