@@ -18,6 +18,7 @@
     │   └── EvalFileError        a file of eval cases cannot be read as one (``.problems``)
     ├── EvaluationError          something could not be measured; never a score
     │   ├── JudgeUnavailable     the judge gave no verdict
+    │   ├── UserModelUnavailable  the model that plays a user said nothing
     │   └── ModelUnavailable     the agent's model gave no answer
     └── SandboxError             the sandbox itself did not work; never a script's own failure
         ├── SandboxUnavailable   no isolation level here is strong enough (``.reasons``)
@@ -171,6 +172,10 @@ class EvaluationError(SkillsError):
 
 class JudgeUnavailable(EvaluationError):
     """The judge's model could not be reached, or what it said is no verdict."""
+
+
+class UserModelUnavailable(EvaluationError):
+    """The model that plays a simulated user could not be reached, or said nothing."""
 
 
 class ModelUnavailable(EvaluationError):

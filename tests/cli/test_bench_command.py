@@ -65,6 +65,8 @@ def test_tasks_that_cannot_run_are_listed_with_the_reason(tmp_path: Path) -> Non
         (["--skip-tests", "--agent", "nop"], "--skip-tests looks at how skills were used"),
         (["--filter", "nothing-like-it", "--agent", "nop"], "has no task whose name contains 'nothing-like-it'"),
         (["--wheels", "/nonexistent", "--agent", "nop"], "there is no folder /nonexistent"),
+        (["--bases", "packages", "--build-arg", "A=b"], "--bases, --build-arg: for --sandbox container only"),
+        (["--sandbox", "container", "--base-image", "ubuntu"], "--base-image 'ubuntu' is not NAME=IMAGE"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_one_sentence(tmp_path: Path, words: list[str], sentence: str) -> None:

@@ -133,6 +133,28 @@ def test_a_dry_run_checks_everything_and_writes_nothing(project: Path, run: Run)
     assert plan["trials"] == 3
 
 
+def test_a_conversation_scenario_runs_with_a_model_that_plays_the_user(project: Path, run: Run) -> None:
+    scenario = {"starting_prompt": "Hello.", "conversation_plan": "Ask for the data."}
+    rubrics = [{"rubric_id": "north", "rubric_content": {"text_property": "The answer names North."}}]
+    case = {"eval_id": "talk", "conversation_scenario": scenario, "rubrics": rubrics}
+    path = project / "skills/reporter/evals/talk.evalset.json"
+    path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [case]}))
+    (project / "user.yaml").write_text(
+        "rules:\n  - when: {user_contains: North leads}\n    text: </finished>\notherwise: {text: 'Show the data.'}\n"
+    )
+    (project / "judge.yaml").write_text("judge: [{conversation_contains: North leads}]\n")
+    judge = ("--model", "scripted:model.yaml", "--judge", "scripted:judge.yaml", "--runs", 1)
+    done = run("skills/reporter", *judge, "--filter", "talk", "--dry-run", status=2)
+    assert "talk.evalset.json:1: error [no-user-model] Case 'talk' has a conversation_scenario" in done.stderr
+    assert "--user-model" in done.stderr
+    run("skills/reporter", *judge, "--filter", "totals", "--dry-run")
+    user = ("--user-model", "scripted:user.yaml", "--fail-under", 0)
+    run("skills/reporter", *judge, "--filter", "talk", *user, "--arm", "with_skill", "--budget-usd", 1)
+    (row,) = map(json.loads, (project / "adk-skills-eval/trials.jsonl").read_text().splitlines())
+    assert [turn["user_text"] for turn in row["trace"]["turns"]] == ["Hello.", "Show the data."]
+    assert row["simulated_user"]["ended"] == "stop_signal_detected"
+
+
 @pytest.mark.parametrize(
     ("arguments", "text", "sentence"),
     [

@@ -78,3 +78,43 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(tmp_path: Path, run: Run) -
     done = run(folder, status=2)
     assert "trials.jsonl:1: this is no row of results" in done.stderr
     assert done.stdout == ""
+
+
+def a_bench_row(
+    task: str, arm: str, reward: float | None, trial: int = 1, error: str | None = None
+) -> dict[str, object]:
+    return {
+        "task": task, "arm": arm, "trial": trial, "agent": "adk", "reward": reward,
+        "passed": None if reward is None else reward >= 1.0, "error": error, "error_kind": "build" if error else None,
+        "seconds": 2.0, "category": "office", "fingerprint": "f", "usage": {"total": 100},
+    }  # fmt: skip
+
+
+def test_a_benchmark_has_a_report_too_each_task_in_each_arm_and_the_lift(tmp_path: Path, run: Run) -> None:
+    rows = [
+        a_bench_row("pdf", "no-skill", 0.0),
+        a_bench_row("pdf", "with-skill", None),
+        a_bench_row("pdf", "with-skill", 1.0),  # run again: the last row counts
+        a_bench_row("xlsx", "no-skill", 0.5),
+        a_bench_row("xlsx", "with-skill", 0.5),
+        a_bench_row("xlsx", "with-skill", 1.0, 2),
+        a_bench_row("<b>broken</b>", "with-skill", None, error="<script>alert(1)</script>"),
+    ]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"torn')
+    done = run(tmp_path)
+    lift = "lift of with-skill over no-skill (adk): +62.5% [+25.0%, +100.0%], sign test p=0.500 (2 better, 0 worse"
+    assert lift in done.stdout
+    assert "1 of 6 trials have no reward and count in no figure" in done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert "<tr><td>pdf</td><td>0.00 (1)</td><td>1.00 (1)</td><td>office</td></tr>" in page
+    assert "<tr><td>xlsx</td><td>0.50 (1)</td><td>0.75 (2)</td><td>office</td></tr>" in page
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    told = json.loads(run(tmp_path, "--json", "--out", tmp_path / "other.html").stdout)
+    assert (told["trials"], told["tasks"], told["lift"][0]["mean"]) == (6, 3, 0.625)
+    assert (tmp_path / "other.html").read_text() == page
+    assert "--baseline is for two runs of adk-skills eval" in run(tmp_path, "--baseline", tmp_path, status=2).stderr
+    (tmp_path / "results.jsonl").write_text('{"task": "pdf"}\n')
+    assert "results.jsonl:1: this is no row of results" in run(tmp_path, status=2).stderr
+    (tmp_path / "results.jsonl").write_text("")
+    assert "has no results yet. Run adk-skills bench" in run(tmp_path, status=2).stderr

@@ -15,6 +15,7 @@ Examples:
   adk-skills bench skillsbench --tasks-dir tasks --model gemini-3-flash-preview --trials 5 --out run-1
   adk-skills bench skillsbench --tasks-dir tasks --model gemini-3-flash-preview --trials 5 --out run-1 --resume
   adk-skills bench skillsbench --tasks-dir tasks --arm self-gen --arm no-skill --agent-network off
+  adk-skills bench skillsbench --tasks-dir tasks --self-test --sandbox container --build-arg https_proxy
 
 \b
 A task is a folder with instruction.md, task.toml, environment/Dockerfile, tests/test.sh and solution/solve.sh, or
@@ -95,6 +96,35 @@ def command() -> None:
     type=a_path,
     help="Folder of the built environments.  [default: skillsbench in the user's cache folder]",
 )
+@click.option(
+    "--base-image",
+    "base_images",
+    multiple=True,
+    metavar="NAME=IMAGE",
+    help="Container mode: the image to take for FROM NAME, e.g. of a mirror (repeatable).",
+)
+@click.option(
+    "--bases",
+    default="registry",
+    show_default=True,
+    type=click.Choice(["registry", "packages"]),
+    help="Container mode: whether the engine gets bases, or they are made of packages as in local mode.",
+)
+@click.option("--build-network", default=None, metavar="NAME", help="Container mode: network of builds, e.g. host.")
+@click.option(
+    "--build-arg",
+    "build_arguments",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Container mode: of every build (repeatable); NAME alone takes the environment's value. Proxies "
+    "(http_proxy, https_proxy, no_proxy ...) are given to commands with a network, too, and kept in no image.",
+)
+@click.option(
+    "--ca-certificates",
+    default=None,
+    type=a_path,
+    help="Container mode: PEM file that builds and commands with a network trust, e.g. behind a proxy that opens TLS.",
+)
 @json_option
 def skillsbench(
     tasks_dir: Path,
@@ -117,6 +147,11 @@ def skillsbench(
     out: Path,
     resume: bool,
     cache_dir: Path | None,
+    base_images: tuple[str, ...],
+    bases: str,
+    build_network: str | None,
+    build_arguments: tuple[str, ...],
+    ca_certificates: Path | None,
     as_json: bool,
 ) -> None:
     """Run SkillsBench tasks with and without their skills, each graded by its own tests."""
@@ -147,6 +182,11 @@ def skillsbench(
                 out=out,
                 resume=resume,
                 cache_dir=cache_dir,
+                base_images=base_images,
+                bases=bases,
+                build_network=build_network,
+                build_arguments=build_arguments,
+                ca_certificates=ca_certificates,
                 as_json=as_json,
             )
         )

@@ -62,6 +62,11 @@ class Options:
     resume: bool
     cache_dir: Path | None
     as_json: bool
+    base_images: tuple[str, ...] = ()
+    bases: str = "registry"
+    build_network: str | None = None
+    build_arguments: tuple[str, ...] = ()
+    ca_certificates: Path | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -69,6 +74,7 @@ class Options:
         return {
             "model": self.model if ADK in self.agents else "",
             "sandbox": self.sandbox,
+            "bases": [self.bases, *sorted(self.base_images)],
             "agent_network": self.agent_network,
             "verifier_network": self.verifier_network,
             "skip_tests": self.skip_tests,
@@ -98,7 +104,7 @@ def run(options: Options) -> int:
     with contextlib.ExitStack() as stack:
         tasks = read_tasks(options.tasks_dir, containing=options.containing)
         store = options.cache_dir.expanduser().absolute() if options.cache_dir else _cache_folder()
-        sandbox = _sandbox(options.sandbox, store)
+        sandbox = _sandbox(options, store)
         stack.callback(_close, sandbox)
         runnable, left_out = _sorted_out(tasks.tasks, sandbox, options)
         left_out = {**tasks.skipped, **left_out}
@@ -171,11 +177,29 @@ async def _run(
             await asyncio.shield(agent.close())
 
 
-def _sandbox(name: str, store: Path) -> TaskSandbox:
-    if name == "container":
+def _sandbox(options: Options, store: Path) -> TaskSandbox:
+    if options.sandbox == "container":
         from adk_skills_agent.evals.skillsbench.container_mode import open_container_mode
+        from adk_skills_agent.evals.skillsbench.engine_options import read_engine_options
 
-        return open_container_mode()
+        return open_container_mode(
+            read_engine_options(
+                base_images=options.base_images,
+                packages=store / "roots" if options.bases == "packages" else None,
+                build_network=options.build_network,
+                build_arguments=options.build_arguments,
+                certificates=options.ca_certificates,
+            )
+        )
+    given = {
+        "--base-image": options.base_images,
+        "--bases": options.bases != "registry",
+        "--build-network": options.build_network,
+        "--build-arg": options.build_arguments,
+        "--ca-certificates": options.ca_certificates,
+    }
+    if unused := [name for name, value in given.items() if value]:
+        raise ConfigError(f"{', '.join(unused)}: for --sandbox container only; local mode uses this machine's network.")
     from adk_skills_agent.evals.skillsbench.local_mode import open_local_mode
 
     return open_local_mode(store)

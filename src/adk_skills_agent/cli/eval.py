@@ -14,6 +14,7 @@ from adk_skills_agent.errors import ConfigError, EvalFileError
 from adk_skills_agent.sandbox.presets import PRESETS
 
 if TYPE_CHECKING:
+    from adk_skills_agent.evals.blind.pairs import Pair
     from adk_skills_agent.evals.preparation import Prepared
 
 EXAMPLES = """\b
@@ -21,7 +22,7 @@ Examples:
   adk-skills eval ./skills/csv-report --dry-run
   adk-skills eval ./skills/csv-report --model gemini-2.5-flash --runs 5 --out run-1
   adk-skills eval cases.yaml -d ./skills --judge none --fail-under 0.8 --json
-  adk-skills eval ./skills/csv-report --version old=./snapshot/csv-report --arm with_skill --arm old
+  adk-skills eval ./skills/csv-report --version old=./snapshot/csv-report --arm with_skill --arm old --blind
   adk-skills eval ./skills/csv-report --model scripted:model.yaml --judge none
 
 \b
@@ -54,6 +55,12 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     show_default=True,
     help="The model that judges rubrics, written as --model; 'none' leaves rubrics out.",
 )
+@click.option(
+    "--user-model",
+    default=None,
+    help="The model that plays the user of a google-adk conversation_scenario, written as --model.  "
+    "[default: that of user_simulator_config in test_config.json]",
+)
 @click.option("--judge-samples", default=3, show_default=True, type=click.IntRange(1), help="How often it is asked.")
 @click.option(
     "--arm",
@@ -62,6 +69,12 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     help="with_skill, without_skill or the name of a --version (repeatable).  [default: all of them]",
 )
 @click.option("--version", "versions", multiple=True, help="NAME=DIR: another version of the skill (repeatable).")
+@click.option(
+    "--blind",
+    is_flag=True,
+    help="Let the judge also compare the outputs of the first arm with those of each other arm, in both orders, "
+    "without knowing which is which. Asks 2 x --judge-samples questions for each pair of runs.",
+)
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Repetitions of each case.")
 @click.option("--parallel", default=4, show_default=True, type=click.IntRange(1), help="Trials at once.")
 @click.option("--filter", "pattern", default="", help="Only cases whose id holds this text, or fits it (*, ?).")
@@ -75,6 +88,7 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
 @click.option("--budget-usd", default=None, type=click.FloatRange(0, min_open=True), help="Stop before this is spent.")
 @click.option("--price", default=None, help="PROMPT,OUTPUT[,CACHED] of --model, in USD for a million tokens.")
 @click.option("--judge-price", default=None, help="The same of --judge.")
+@click.option("--user-price", default=None, help="The same of --user-model.")
 @click.option(
     "--fail-under",
     default=1.0,
@@ -94,9 +108,11 @@ def command(
     model: str | None,
     agent: str | None,
     judge: str,
+    user_model: str | None,
     judge_samples: int,
     arms: tuple[str, ...],
     versions: tuple[str, ...],
+    blind: bool,
     runs: int,
     parallel: int,
     pattern: str,
@@ -105,6 +121,7 @@ def command(
     budget_usd: float | None,
     price: str | None,
     judge_price: str | None,
+    user_price: str | None,
     fail_under: float,
     out: Path,
     workspace: Path | None,
@@ -118,9 +135,12 @@ def command(
     of skills that have them in evals/. Every result is kept in --out the moment it is there: trials.jsonl, then
     benchmark.json, junit.xml and report.html.
     """
+    from adk_skills_agent.evals.blind.pairs import plan_pairs
     from adk_skills_agent.evals.preparation import Request, prepare
 
     judged = judge != "none"
+    if blind and not judged:
+        raise ConfigError("--blind needs somebody to compare: name a model with --judge.")
     model_name = model or ("" if agent else "gemini-2.5-flash")
     request = Request(
         targets=targets,
@@ -131,6 +151,7 @@ def command(
         runs=runs,
         pattern=pattern,
         judged=judged,
+        user_model=user_model or "",
         settings={
             "model": model_name,
             "agent": agent,
@@ -149,8 +170,11 @@ def command(
     print_diagnostics([*prepared.skipped, *prepared.notes], all_of_them=True)
     if not prepared.trials:
         raise ConfigError(f"There is nothing to run{f' that fits --filter {pattern}' if pattern else ''}.")
+    pairs = plan_pairs(prepared.trials) if blind else []
+    if blind:
+        _check_pairs(prepared, pairs)
     if dry_run:
-        _print_plan(prepared, runs, as_json=as_json)
+        _print_plan(prepared, runs, len(pairs) if blind else None, judge_samples, as_json=as_json)
         raise click.exceptions.Exit(1 if prepared.skipped else 0)
     from adk_skills_agent.cli.eval_run import Options, run_eval
 
@@ -160,7 +184,7 @@ def command(
             Options(
                 model=model_name,
                 agent=agent,
-                judge=judge if prepared.judged else "",
+                judge=judge if prepared.judged or blind else "",
                 judge_samples=judge_samples,
                 runs=runs,
                 parallel=parallel,
@@ -169,12 +193,14 @@ def command(
                 budget_usd=budget_usd,
                 price=price,
                 judge_price=judge_price,
+                user_price=user_price,
                 fail_under=fail_under,
                 out=out,
                 workspace=workspace,
                 resume=resume,
                 as_json=as_json,
             ),
+            pairs if blind else None,
         )
     except BrokenPipeError:
         raise
@@ -204,8 +230,31 @@ def _versions(given: tuple[str, ...]) -> dict[str, Path]:
     return found
 
 
-def _print_plan(prepared: Prepared, runs: int, *, as_json: bool) -> None:
+def _check_pairs(prepared: Prepared, pairs: list[Pair]) -> None:
+    """Say which tasks --blind leaves out; that it leaves out all of them is wrong usage."""
+    compared = {pair.case.id for pair in pairs}
+    if not compared:
+        raise ConfigError(
+            "--blind has nothing to compare: no task is run in two arms. Name another --arm or --version; the arm "
+            "without the skill runs only tasks with an outcome to measure (a reference, expected files, rubrics)."
+        )
+    for case in prepared.cases:
+        if case.kind == "task" and case.id not in compared:
+            print(f"adk-skills: {safe(case.id)} is run in one arm only and is not compared.", file=sys.stderr)
+
+
+def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, *, as_json: bool) -> None:
+    """Print what would be run.
+
+    Args:
+        prepared: The plan.
+        runs: Repetitions.
+        pairs: How many blind comparisons there are; None without.
+        samples: How often the judge is asked each question.
+        as_json: Whether as JSON.
+    """
     arms = [arm.name for arm in prepared.arms]
+    questions = 2 * samples * (pairs or 0)
     if as_json:
         print_json(
             {
@@ -224,6 +273,7 @@ def _print_plan(prepared: Prepared, runs: int, *, as_json: bool) -> None:
                 "arms": arms,
                 "runs": runs,
                 "trials": len(prepared.trials),
+                "blind": None if pairs is None else {"comparisons": pairs, "questions": questions},
                 "skipped": [problem.to_dict() for problem in prepared.skipped],
                 "notes": [note.to_dict() for note in prepared.notes],
             }
@@ -237,3 +287,5 @@ def _print_plan(prepared: Prepared, runs: int, *, as_json: bool) -> None:
         f"{len(prepared.cases)} cases, arms {', '.join(map(safe, arms))}, {runs} runs: {len(prepared.trials)} trials"
         + (f"; {len(prepared.skipped)} skipped" if prepared.skipped else "")
     )
+    if pairs is not None:
+        print(f"{pairs} blind comparisons, each in both orders, {samples} samples: {questions} questions to the judge")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from adk_skills_agent.cli.output import safe
 
 if TYPE_CHECKING:
+    from adk_skills_agent.evals.blind.rows import Compared
+    from adk_skills_agent.evals.blind.run import BlindState
     from adk_skills_agent.evals.run.result import TrialResult
     from adk_skills_agent.evals.run.schedule import RunState
 
@@ -52,6 +54,17 @@ class Progress:
             self._display.update(self._task, completed=done, description=f"{_counts(state)}{spent}  {now}")
         elif result is not None:
             print(f"[{done}/{state.planned}] {_line(result)}", file=sys.stderr, flush=True)
+
+    def compared(self, state: BlindState, result: Compared | None) -> None:
+        """Take a blind comparison's start (no result) or end. Who won is not said before all are done."""
+        done = len(state.results)
+        if self._display is not None:
+            spent = f" ${state.spent:.4f}" if state.spent else ""
+            self._display.update(self._task, total=state.planned, completed=done, description=f"compared blind{spent}")
+        elif result is not None:
+            case, _, _, run = result.key
+            said = f"compared, {result.agreement:.0%} agree" if result.measured else f"no verdict: {safe(result.error)}"
+            print(f"[{done}/{state.planned}] {safe(case)} run {run}: {said}", file=sys.stderr, flush=True)
 
 
 def _display(planned: int) -> tuple[Any, Any]:

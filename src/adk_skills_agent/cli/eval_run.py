@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,9 @@ from adk_skills_agent.cli.eval_table import print_summary
 from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.blind.rows import NAME as COMPARISONS
+from adk_skills_agent.evals.blind.rows import Comparisons
+from adk_skills_agent.evals.blind.run import BlindState, run_comparisons
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_cache import JudgeCache
 from adk_skills_agent.evals.models import model_named
@@ -34,6 +37,7 @@ from adk_skills_agent.evals.workspace import write_workspace
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
 
+    from adk_skills_agent.evals.blind.pairs import Pair
     from adk_skills_agent.evals.preparation import Prepared
 
 SCRIPTED = "scripted:"
@@ -56,6 +60,7 @@ class Options:
     budget_usd: float | None
     price: str | None
     judge_price: str | None
+    user_price: str | None
     fail_under: float
     out: Path
     workspace: Path | None
@@ -63,8 +68,13 @@ class Options:
     as_json: bool
 
 
-def run_eval(prepared: Prepared, options: Options) -> int:
+def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None = None) -> int:
     """Run what is prepared, keep and print the results.
+
+    Args:
+        prepared: The plan.
+        options: Of the command line.
+        pairs: What is compared blind; None for no such comparison.
 
     Returns:
         The exit code.
@@ -89,12 +99,16 @@ def run_eval(prepared: Prepared, options: Options) -> int:
                 samples=options.judge_samples,
                 cache=JudgeCache(options.out / _JUDGE_CACHE),
             )
-        settings = TrialSettings(agents, judge, options.timeout, price, judge_price)
+        names = dict.fromkeys(case.scenario.model for case in prepared.cases if case.scenario is not None)
+        user_prices = _user_prices(list(names), options)
+        users = {name: stack.enter_context(named_model(name)) for name in names}
+        settings = TrialSettings(agents, judge, options.timeout, price, judge_price, users, user_prices)
         state = RunState(len(prepared.trials))
+        blind = BlindState(len(pairs)) if pairs is not None else None
         ended: BaseException | None = None
         progress = stack.enter_context(Progress(state))
         try:
-            run_interruptible(_run(prepared, settings, ledger, state, options, progress))
+            run_interruptible(_run(prepared, settings, ledger, state, options, progress, pairs, blind))
         except (KeyboardInterrupt, click.exceptions.Exit) as error:
             state.stopped, ended = Stopped.INTERRUPTED, error
         progress.close()
@@ -108,8 +122,9 @@ def run_eval(prepared: Prepared, options: Options) -> int:
             skipped=prepared.skipped,
             notes=tuple(ledger.notes),
         )
-        content = benchmark(summary, prepared.trials, state, facts)
-        written = [ledger.path, *write_outputs(options.out, content, summary, facts)]
+        content = benchmark(summary, prepared.trials, state, facts, blind)
+        compared = [options.out / COMPARISONS] if blind is not None and blind.results else []
+        written = [ledger.path, *compared, *write_outputs(options.out, content, summary, facts)]
         if state.results:
             written.append(write_report(options.out))
         if options.workspace is not None:
@@ -120,15 +135,22 @@ def run_eval(prepared: Prepared, options: Options) -> int:
     else:
         print_summary(summary, content, written)
     if ended is not None:
-        print(f"adk-skills: {_stop_sentence(state, options)}", file=sys.stderr)
+        print(f"adk-skills: {_stop_sentence(state, blind, options)}", file=sys.stderr)
         if isinstance(ended, click.exceptions.Exit):
             return ended.exit_code
         return INTERRUPTED
-    return _exit_code(summary, prepared, state, options)
+    return _exit_code(summary, prepared, state, blind, options)
 
 
 async def _run(
-    prepared: Prepared, settings: TrialSettings, ledger: Ledger, state: RunState, options: Options, progress: Progress
+    prepared: Prepared,
+    settings: TrialSettings,
+    ledger: Ledger,
+    state: RunState,
+    options: Options,
+    progress: Progress,
+    pairs: Sequence[Pair] | None,
+    blind: BlindState | None,
 ) -> None:
     try:
         await run_trials(
@@ -142,6 +164,21 @@ async def _run(
         )
     finally:
         await asyncio.shield(settings.agents.close())
+    if pairs is None or blind is None or settings.judge is None or state.stopped is not None:
+        return
+    with Comparisons(options.out) as comparisons:
+        await run_comparisons(
+            pairs,
+            state.results,
+            ledger.path,
+            settings.judge.model,
+            comparisons,
+            state=blind,
+            parallel=options.parallel,
+            price=settings.judge_price,
+            budget_usd=None if options.budget_usd is None else options.budget_usd - state.spent,
+            on_change=progress.compared,
+        )
 
 
 @contextlib.contextmanager
@@ -166,15 +203,14 @@ def _judge_model(name: str) -> Iterator[BaseLlm]:
         yield model
 
 
+def _price(text: str | None, name: str) -> Price | None:
+    if text is not None:
+        return read_price(text)
+    return Price(0.0, 0.0, 0.0, "scripted models cost nothing") if name.startswith(SCRIPTED) else price_of(name)
+
+
 def _prices(options: Options) -> tuple[Price | None, Price | None]:
-    free = Price(0.0, 0.0, 0.0, "scripted models cost nothing")
-
-    def one(text: str | None, name: str) -> Price | None:
-        if text is not None:
-            return read_price(text)
-        return free if name.startswith(SCRIPTED) else price_of(name)
-
-    price, judge_price = one(options.price, options.model), one(options.judge_price, options.judge)
+    price, judge_price = _price(options.price, options.model), _price(options.judge_price, options.judge)
     if options.budget_usd is not None:
         if price is None:
             raise ConfigError(
@@ -185,10 +221,20 @@ def _prices(options: Options) -> tuple[Price | None, Price | None]:
     return price, judge_price
 
 
-def _exit_code(summary: Summary, prepared: Prepared, state: RunState, options: Options) -> int:
+def _user_prices(names: Sequence[str], options: Options) -> dict[str, Price]:
+    prices = {name: price for name in names if (price := _price(options.user_price, name)) is not None}
+    unknown = [name for name in names if name not in prices]
+    if options.budget_usd is not None and unknown:
+        raise ConfigError(f"--budget-usd: the price of {', '.join(unknown)} is not known. Give --user-price.")
+    return prices
+
+
+def _exit_code(
+    summary: Summary, prepared: Prepared, state: RunState, blind: BlindState | None, options: Options
+) -> int:
     unmeasured = [result for result in state.results.values() if result.passed is None]
-    if state.stopped is not None:
-        print(f"adk-skills: {_stop_sentence(state, options)}", file=sys.stderr)
+    if state.stopped is not None or (blind is not None and blind.stopped is not None):
+        print(f"adk-skills: {_stop_sentence(state, blind, options)}", file=sys.stderr)
         return NOT_MEASURED
     if unmeasured:
         first = unmeasured[0]
@@ -196,6 +242,14 @@ def _exit_code(summary: Summary, prepared: Prepared, state: RunState, options: O
         print(
             f"adk-skills: {len(unmeasured)} of {state.planned} trials could not be measured ({said}). "
             "--resume runs them again.",
+            file=sys.stderr,
+        )
+        return NOT_MEASURED
+    undecided = [one for one in blind.results.values() if not one.measured] if blind is not None else []
+    if undecided:
+        print(
+            f"adk-skills: {len(undecided)} blind comparisons have no verdict ({safe(undecided[0].error)}). "
+            "--resume asks again.",
             file=sys.stderr,
         )
         return NOT_MEASURED
@@ -211,11 +265,16 @@ def _exit_code(summary: Summary, prepared: Prepared, state: RunState, options: O
     return 0
 
 
-def _stop_sentence(state: RunState, options: Options) -> str:
-    done = f"{len(state.results)} of {state.planned} trials are done and kept in {safe(str(options.out))}"
+def _stop_sentence(state: RunState, blind: BlindState | None, options: Options) -> str:
+    compared = f", {len(blind.results)} of {blind.planned} blind comparisons" if blind is not None else ""
+    done = f"{len(state.results)} of {state.planned} trials{compared} are done and kept in {safe(str(options.out))}"
+    spent = state.spent + (blind.spent if blind is not None else 0.0)
+    in_trials = state.stopped is not None and not (blind is not None and blind.stopped is not None)
+    error = state.last_error if in_trials or blind is None else f"the judge cannot be used: {blind.last_error}"
     why = {
-        Stopped.BUDGET: f"stopped before --budget-usd {options.budget_usd} was spent (${state.spent:.4f} so far)",
-        Stopped.OUTAGE: f"stopped: {safe(state.last_error)}",
+        Stopped.BUDGET: f"stopped before --budget-usd {options.budget_usd} was spent (${spent:.4f} so far)",
+        Stopped.OUTAGE: f"stopped: {safe(error)}",
         Stopped.INTERRUPTED: "interrupted",
     }
-    return f"{why[state.stopped or Stopped.INTERRUPTED]}; {done}, --resume continues"
+    stopped = state.stopped or (blind.stopped if blind is not None else None)
+    return f"{why[stopped or Stopped.INTERRUPTED]}; {done}, --resume continues"

@@ -38,6 +38,8 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
             f"lift of {safe(lift['arm'])} over {safe(lift['baseline'])}: {lift['mean']:+.1%}{interval}, sign test "
             f"p={lift['p_value']:.3f} ({lift['better']} better, {lift['worse']} worse, {lift['equal']} equal)"
         )
+    for one in ours["blind"]:
+        print(_blind_line(one))
     for arm, counts in ours["trigger"].items():
         total = counts["total"]
         print(f"triggering in {safe(arm)}: precision {_share(total['precision'])}, recall {_share(total['recall'])}")
@@ -47,6 +49,17 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
     for note in content["notes"]:
         print(f"note: {safe(note)}")
     print(f"results: {', '.join(safe(str(path)) for path in written)}")
+
+
+def _blind_line(one: Mapping[str, Any]) -> str:
+    pair = f"blind comparison of {safe(one['arm'])} with {safe(one['baseline'])}"
+    if not one["comparisons"]:
+        return f"{pair}: not measured"
+    interval = f" [{one['low']:+.1%}, {one['high']:+.1%}]" if one["low"] is not None else ""
+    return (
+        f"{pair}: {one['wins']} won, {one['ties']} tied, {one['losses']} lost; {one['preference']:+.1%}{interval}, "
+        f"sign test p={one['p_value']:.3f} ({one['better']} better, {one['worse']} worse, {one['equal']} equal)"
+    )
 
 
 def _row(summary: Summary, case: str) -> tuple[str, ...]:

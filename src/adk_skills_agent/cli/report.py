@@ -1,4 +1,4 @@
-"""``adk-skills report``: the results of an evaluation as one page to look at, alone or beside an earlier run."""
+"""``adk-skills report``: the results of an evaluation or a benchmark as one page to look at."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ Examples:
   adk-skills report run-2
   adk-skills report run-2 --baseline run-1
   adk-skills report run-2 --baseline run-1 --out compared.html --json
+  adk-skills report bench-1
 
 \b
 The page is one file and needs no network: send it, keep it as an artifact of CI, open it from disk.
@@ -31,14 +32,22 @@ def command(run_dir: Path, baseline: Path | None, out: Path | None, as_json: boo
     """Make the HTML report of a run: lift, triggering, tokens, time, every trace.
 
     RUN_DIR is the --out folder of adk-skills eval, which makes this report itself at its end; of a run that was
-    interrupted the report has what there is.
+    interrupted the report has what there is. Of adk-skills bench it has each task in each arm and the lift.
     """
-    from adk_skills_agent.evals.report.write import build_report
+    from adk_skills_agent.evals.report.bench_page import is_bench_run
+    from adk_skills_agent.evals.report.write import REPORT, build_report
 
     if out is not None and out.is_dir():
         raise ConfigError(f"--out {safe(str(out))} is a folder. Give the name of a file in it.")
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"--out {safe(str(out))}: there is no folder {safe(str(out.parent))}.")
+    if is_bench_run(run_dir):
+        if baseline is not None:
+            raise ConfigError(
+                "--baseline is for two runs of adk-skills eval. The arms of a benchmark are in its report."
+            )
+        _bench(run_dir, run_dir / REPORT if out is None else out, as_json=as_json)
+        return
     report = build_report(run_dir, baseline=baseline, out=out)
     for note in report.data.notes:
         print(f"adk-skills: {safe(note)}", file=sys.stderr)
@@ -54,3 +63,22 @@ def command(run_dir: Path, baseline: Path | None, out: Path | None, as_json: boo
             f"({lift.better} better, {lift.worse} worse, {lift.equal} equal)"
         )
     print(f"report: {safe(str(report.path))} ({len(report.run.results):,} trials, {report.size:,} bytes)")
+
+
+def _bench(run_dir: Path, out: Path, *, as_json: bool) -> None:
+    from adk_skills_agent.evals.report.bench_page import build_bench_report
+
+    report = build_bench_report(run_dir, out)
+    for note in report.notes:
+        print(f"adk-skills: {safe(note)}", file=sys.stderr)
+    if as_json:
+        print_json(report.to_json())
+        return
+    for lift in report.figures["lift"]:
+        interval = f" [{lift['low']:+.1%}, {lift['high']:+.1%}]" if lift["low"] is not None else ""
+        print(
+            f"lift of {safe(lift['arm'])} over {safe(lift['baseline'])} ({safe(lift['agent'])}): {lift['mean']:+.1%}"
+            f"{interval}, sign test p={lift['p_value']:.3f} ({lift['better']} better, {lift['worse']} worse, "
+            f"{lift['equal']} equal)"
+        )
+    print(f"report: {safe(str(report.path))} ({len(report.results):,} trials, {report.size:,} bytes)")

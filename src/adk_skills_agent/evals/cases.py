@@ -65,6 +65,21 @@ class ExpectedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Scenario:
+    """A conversation whose user is played by a model: google-adk's user simulator.
+
+    Attributes:
+        plan: google-adk's ``ConversationScenario``, as JSON.
+        simulator: Its ``LlmBackedUserSimulatorConfig``, as JSON without the model.
+        model: The name of the model that plays the user; empty when nobody has named one.
+    """
+
+    plan: Mapping[str, Any]
+    simulator: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EvalCase:
     """One thing to ask an agent, and how to tell whether it went well.
 
@@ -82,6 +97,8 @@ class EvalCase:
         criteria: Metric to its criterion (a threshold, or a mapping with it and more), as google-adk's EvalConfig has
             it; empty takes every metric that applies.
         source: Where it was read.
+        scenario: Who plays the user after the first message; then ``turns`` has that message alone, and its rubrics are
+            asked of every turn.
     """
 
     id: str
@@ -96,6 +113,7 @@ class EvalCase:
     split: str = ""
     initial_state: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     criteria: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    scenario: Scenario | None = None
 
     @property
     def kind(self) -> str:

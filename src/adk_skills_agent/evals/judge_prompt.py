@@ -116,12 +116,12 @@ def content(turns: Sequence[Turn], context: str = "") -> str:
         calls = [f"{n}. {_call(call)}" for n, call in enumerate(turn.calls, 1)]
         parts += [
             f"## Turn {number}",
-            f"User: {_cut(turn.user_text, _MOST_ANSWER_CHARS)}",
+            f"User: {cut(turn.user_text, _MOST_ANSWER_CHARS)}",
             "Tool calls:\n" + "\n".join(calls) if calls else "Tool calls: none",
-            f"Final response: {_cut(turn.final_text, _MOST_ANSWER_CHARS) or '(none)'}",
+            f"Final response: {cut(turn.final_text, _MOST_ANSWER_CHARS) or '(none)'}",
         ]
         if turn.error:
-            parts.append(f"The turn ended with an error: {_cut(turn.error, _MOST_CHARS)}")
+            parts.append(f"The turn ended with an error: {cut(turn.error, _MOST_CHARS)}")
     if context:
         parts.append(context)
     return "\n\n".join(parts)
@@ -130,11 +130,16 @@ def content(turns: Sequence[Turn], context: str = "") -> str:
 def _call(call: ToolCall) -> str:
     args = json.dumps(dict(call.args), ensure_ascii=False, default=str)
     result = "no result" if call.response is None else json.dumps(dict(call.response), ensure_ascii=False, default=str)
-    return f"{call.name}({_cut(args, _MOST_CHARS)}) -> {_cut(result, _MOST_CHARS)}"
+    return f"{call.name}({cut(args, _MOST_CHARS)}) -> {cut(result, _MOST_CHARS)}"
 
 
-def _cut(text: str, most: int) -> str:
-    """Both ends of a long text, and how much is left out."""
+def cut(text: str, most: int) -> str:
+    """Both ends of a long text, and how much is left out.
+
+    Args:
+        text: Whole.
+        most: Characters that are kept.
+    """
     if len(text) <= most:
         return text
     half = most // 2

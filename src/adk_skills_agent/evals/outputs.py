@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent import __version__
+from adk_skills_agent.evals.blind.figures import blind_figures, blind_notes
+from adk_skills_agent.evals.blind.run import BlindState
 from adk_skills_agent.evals.run.plan import Trial
 from adk_skills_agent.evals.run.result import TrialResult
 from adk_skills_agent.evals.run.schedule import RunState
@@ -42,7 +44,9 @@ class RunFacts:
     notes: tuple[str, ...] = ()
 
 
-def benchmark(summary: Summary, trials: Sequence[Trial], state: RunState, facts: RunFacts) -> dict[str, Any]:
+def benchmark(
+    summary: Summary, trials: Sequence[Trial], state: RunState, facts: RunFacts, blind: BlindState | None = None
+) -> dict[str, Any]:
     """What ``benchmark.json`` holds: skill-creator's schema, and below ``adk_skills`` what it has no place for (C46).
 
     Args:
@@ -50,11 +54,15 @@ def benchmark(summary: Summary, trials: Sequence[Trial], state: RunState, facts:
         trials: All that were planned.
         state: The run at its end.
         facts: About it.
+        blind: The blind comparisons at their end; None when nobody asked for them.
     """
+    compared = blind_figures(blind.results, blind.not_compared) if blind is not None else []
     skills = list(dict.fromkeys(name for case in summary.cases for name in case.skills))
     results = [state.results[trial.key] for trial in trials if trial.key in state.results]
     agent = [result.cost_usd for result in results if result.cost_usd is not None]
     judge = [result.judge_cost_usd for result in results if result.judge_cost_usd is not None]
+    judge += [one.cost_usd for one in (blind.results.values() if blind else ()) if one.cost_usd is not None]
+    users = [result.user_cost_usd for result in results if result.user_cost_usd is not None]
     measured = [result for result in results if result.measured]
     return {
         "metadata": {
@@ -68,7 +76,7 @@ def benchmark(summary: Summary, trials: Sequence[Trial], state: RunState, facts:
         },
         "runs": [_run(result) for result in results],
         "run_summary": run_summary(summary),
-        "notes": [*summary.notes(), *facts.notes],
+        "notes": [*summary.notes(), *blind_notes(compared), *facts.notes],
         "adk_skills": {
             "arms": list(summary.arms),
             "pass_rate": {arm: summary.pass_rate(arm) for arm in summary.arms},
@@ -88,6 +96,7 @@ def benchmark(summary: Summary, trials: Sequence[Trial], state: RunState, facts:
                 for case in summary.cases
             ],
             "lift": summary.lifts(),
+            "blind": compared,
             "trigger": summary.trigger(),
             "flaky": [{"case": cell.case.id, "arm": cell.arm} for cell in summary.cells.values() if cell.flaky],
             "skipped": [problem.to_dict() for problem in facts.skipped],
@@ -97,11 +106,12 @@ def benchmark(summary: Summary, trials: Sequence[Trial], state: RunState, facts:
                 for result in results
                 if result.error
             ],
-            "stopped": state.stopped,
+            "stopped": state.stopped or (blind.stopped if blind is not None else None),
             "cost_usd": {
                 "agent": sum(agent) if agent else None,
                 "judge": sum(judge) if judge else None,
-                "total": sum(agent) + sum(judge) if agent or judge else None,
+                "simulated_user": sum(users) if users else None,
+                "total": sum((*agent, *judge, *users)) if agent or judge or users else None,
             },
             "seconds": {
                 "agent": sum(result.seconds for result in measured),

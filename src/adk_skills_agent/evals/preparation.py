@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,7 @@ from adk_skills_agent.errors import EvalFileError
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.formats.reading import eval_files, read_eval_file
 from adk_skills_agent.evals.run.arms import WITH, WITHOUT, Arm, make_arms
-from adk_skills_agent.evals.run.plan import Trial, not_measured, plan_trials, usable_cases
+from adk_skills_agent.evals.run.plan import Trial, asked_for, not_measured, plan_trials, usable_cases
 from adk_skills_agent.format.diagnostic import Diagnostic, Severity
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -32,6 +32,7 @@ class Request:
         runs: Repetitions of each case in each arm.
         pattern: Only cases whose id holds this, or fits it.
         judged: Whether there is a judge.
+        user_model: The model that plays the user of a ``conversation_scenario``, whatever the files say.
         settings: What else a result depends on: the names of the models, say.
         private: Files and folders that agents must not see, should they lie in a skill: the results.
     """
@@ -44,6 +45,7 @@ class Request:
     runs: int = 3
     pattern: str = ""
     judged: bool = True
+    user_model: str = ""
     settings: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     private: tuple[Path, ...] = ()
 
@@ -99,9 +101,9 @@ def prepare(request: Request) -> Prepared:
             problems += error.problems
     if problems:
         raise EvalFileError(problems)
-    cases = [case for one in read for case in one.cases]
+    cases, without_user = _with_user([case for one in read for case in one.cases], request)
     notes = [note for one in read for note in one.diagnostics]
-    not_run = [note for note in notes if note.severity is Severity.ERROR]
+    not_run = [*(note for note in notes if note.severity is Severity.ERROR), *without_user]
     if not cases:
         raise EvalFileError([*map(str, not_run), *(f"{path}: There are no cases to run in it." for path in files)])
     names = request.arms or (WITH, WITHOUT, *request.versions)
@@ -120,6 +122,29 @@ def prepare(request: Request) -> Prepared:
             *not_measured(usable, judged=request.judged),
         ),
     )
+
+
+def _with_user(cases: Sequence[EvalCase], request: Request) -> tuple[list[EvalCase], list[Diagnostic]]:
+    """The cases, each with somebody to play its user; and those that have nobody."""
+    found, without = [], []
+    for case in cases:
+        name = case.scenario and (request.user_model or case.scenario.model)
+        if case.scenario is None:
+            found.append(case)
+        elif name:
+            found.append(replace(case, scenario=replace(case.scenario, model=name)))
+        elif asked_for(case, request.pattern):
+            without.append(
+                Diagnostic(
+                    "no-user-model",
+                    Severity.ERROR,
+                    f"Case {case.id!r} has a conversation_scenario, whose user a model plays. It is not run; name the "
+                    "model with --user-model, or in user_simulator_config of test_config.json.",
+                    case.source.file,
+                    case.source.line,
+                )
+            )
+    return found, without
 
 
 def _dirs(request: Request, cases: Sequence[EvalCase]) -> list[Path]:

@@ -132,7 +132,7 @@ class RowFile:
         found: dict[_Key, tuple[int, _Row]] = {}
         changed: dict[str, None] = {}
         others = 0
-        for number, start, line in self._lines():
+        for number, start, line in self.lines():
             try:
                 result = read(json.loads(line))
             except ValueError as error:
@@ -154,7 +154,8 @@ class RowFile:
             self.notes.append(f"{others} rows of {self.path} are of trials not asked for now: kept, and not counted.")
         return found
 
-    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
+    def lines(self) -> Iterator[tuple[int, int, bytes]]:
+        """Number, place in the file and bytes of each line."""
         start = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):

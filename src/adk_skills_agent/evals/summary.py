@@ -178,6 +178,13 @@ class Summary:
             for cell in self.cells.values()
             if cell.flaky
         ]
+        for cell in self.cells.values():
+            endless = sum(result.user_ended == "turn_limit_reached" for result in cell.results)
+            if endless:
+                said.append(
+                    f"{cell.case.id} ended at the turn limit of the simulated user in {endless} of {len(cell.results)} "
+                    f"runs ({cell.arm}): the conversation was cut off."
+                )
         for case in self.cases:
             ours, theirs = self.cells.get((case.id, main)), self.cells.get((case.id, "without_skill"))
             if ours is None or theirs is None or main == "without_skill":

@@ -268,7 +268,7 @@ def from_invocations(invocations: Iterable[Invocation]) -> Trace:
     turns = []
     for invocation in invocations:
         data = invocation.intermediate_data
-        usages = [_usage(usage) for usage in eval_case.get_all_usage_metadata(invocation)]
+        usages = [usage_of(usage) for usage in eval_case.get_all_usage_metadata(invocation)]
         turns.append(
             Turn(
                 user_text=text_of(invocation.user_content),
@@ -315,7 +315,7 @@ def _turn(events: Sequence[Event], seconds: float | None) -> Turn:
         calls += event.get_function_calls()
         responses += event.get_function_responses()
         if event.usage_metadata is not None:
-            usages.append(_usage(event.usage_metadata))
+            usages.append(usage_of(event.usage_metadata))
         if event.error_code or event.error_message:
             error = ": ".join(filter(None, [event.error_code, event.error_message]))
         # google-adk's rule for the final response: the last one, one with text rather than one without.
@@ -361,7 +361,8 @@ def _calls(calls: Sequence[types.FunctionCall], responses: Sequence[types.Functi
     return tuple(found)
 
 
-def _usage(data: types.GenerateContentResponseUsageMetadata) -> Usage:
+def usage_of(data: types.GenerateContentResponseUsageMetadata) -> Usage:
+    """The tokens of one answer of a model."""
     output = (data.candidates_token_count or 0) + (data.thoughts_token_count or 0)
     prompt = (data.prompt_token_count or 0) + (data.tool_use_prompt_token_count or 0)
     return Usage(prompt, output, data.total_token_count or prompt + output, data.cached_content_token_count or 0)

@@ -3,7 +3,7 @@
 from adk_skills_agent.testing.chaos import ChaoticModel, Hallucination
 from adk_skills_agent.testing.conversation import Answer, Call, Conversation, Refusal, Turn, Usage, When
 from adk_skills_agent.testing.conversation_file import load_conversation, parse_conversation
-from adk_skills_agent.testing.judging import judge_rule
+from adk_skills_agent.testing.judging import compare_rule, judge_rule
 from adk_skills_agent.testing.request import FunctionCall, FunctionResponse, ModelRequest
 from adk_skills_agent.testing.rules import Rule, RuleModel, call, say
 from adk_skills_agent.testing.rules_file import load_rules, parse_rules
@@ -27,6 +27,7 @@ __all__ = [
     "Usage",
     "When",
     "call",
+    "compare_rule",
     "judge_rule",
     "load_conversation",
     "load_rules",

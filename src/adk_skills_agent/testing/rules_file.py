@@ -11,6 +11,7 @@ rules:                                  # in order; the first that applies answe
 otherwise: {text: I cannot help with that.}
 judge:                                  # answers a judge's questions, property by property; the first that fits decides
   - {property_contains: sum, conversation_contains: "7"}    # without a conversation_contains it holds
+compare: [South leads, 109830]          # as the judge of a blind comparison: the output that holds more of them wins
 chaos: {rate: 0.2, seed: 1, kinds: [tool, skill, path, argument], in_a_row: 3}    # goes wrong at this rate
 """
 
@@ -25,7 +26,7 @@ import yaml
 from adk_skills_agent.testing.chaos import EVERY_KIND, ChaoticModel, Hallucination
 from adk_skills_agent.testing.conversation import Answer, Refusal
 from adk_skills_agent.testing.conversation_file import TURN_FIELDS, YamlReader, read_yaml
-from adk_skills_agent.testing.judging import Holds, judge_rule
+from adk_skills_agent.testing.judging import Holds, compare_rule, judge_rule
 from adk_skills_agent.testing.rules import Rule, RuleModel
 
 
@@ -67,11 +68,12 @@ class _RulesReader(YamlReader):
         root = self.root(text)
         if root is None:
             self.fail(1, "The file is empty. It needs `rules:` with a list of rules.")
-        fields = self.fields(root, "the model", ("name", "about", "rules", "otherwise", "judge", "chaos"))
-        if not {"rules", "judge"} & set(fields):
+        fields = self.fields(root, "the model", ("name", "about", "rules", "otherwise", "judge", "compare", "chaos"))
+        if not {"rules", "judge", "compare"} & set(fields):
             self.fail(root, "The model has no rules. Add `rules:` with a list of rules.")
         nodes = self.items(fields["rules"], "`rules`") if "rules" in fields else []
         judging = [self.judge(fields["judge"])] if "judge" in fields else []
+        judging += [self.comparison(fields["compare"])] if "compare" in fields else []
         model = RuleModel(
             rules=(*judging, *[self.rule(node) for node in nodes]),
             otherwise=self.said(fields["otherwise"]) if "otherwise" in fields else None,
@@ -102,6 +104,13 @@ class _RulesReader(YamlReader):
 
     def judge(self, node: yaml.Node) -> Rule:
         return judge_rule(_holds([self.property(item) for item in self.items(node, "`judge`")]))
+
+    def comparison(self, node: yaml.Node) -> Rule:
+        wanted = self.texts(node)
+        if not wanted:
+            self.fail(node, "`compare` needs at least one text that a good output holds.")
+        most = len(wanted)
+        return compare_rule(lambda output: 1 + round(4 * sum(text in output for text in wanted) / most))
 
     def property(self, node: yaml.Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
         fields = self.fields(node, "a property", ("property_contains", "conversation_contains"))

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from adk_skills_agent.evals.blind.pairs import sides
+from adk_skills_agent.evals.blind.prompt import CRITERIA
+
 WORDS = ("the", "report", "names", "region", "highest", "sales", "total", "revenue", "of", "each", "product", "north")
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">\u202e<b>bold</b>"
 """What an agent, a tool or a judge could write to break out of the page."""
@@ -92,6 +95,24 @@ def a_row(
         "judge_usage": {"prompt": 900, "output": 100, "total": 1000, "cached": 0}, "judge_cost_usd": 0.0004,
         **more,
     }  # fmt: skip
+
+
+def a_comparison(case: str, run: int, winner: str | None, *, reasons: str = "output A is complete.") -> dict[str, Any]:
+    """A blind comparison of ``with_skill`` with ``without_skill``."""
+    arms = ("with_skill", "without_skill")
+    side = {arm: side for side, arm in sides((case, *arms, run)).items()}
+    error = None if winner is not None else {"kind": "judge", "message": "The judge is away: 503."}
+    return {
+        "schema": 1, "case": case, "arms": list(arms), "run": run, "seed": 0, "fingerprint": "8a",
+        "winner": side.get(winner, "TIE") if winner is not None else None, "agreement": 1.0, "flips": int(winner == ""),
+        "samples": 3, "reasons": reasons, "scores": {of: dict.fromkeys(CRITERIA, 3.0) for of in "AB"},
+        "names_skill": None, "votes": [], "judge_usage": {"prompt": 9, "output": 1, "total": 10, "cached": 0},
+        "judge_cost_usd": 0.0001, "error": error,
+    }  # fmt: skip
+
+
+def compared(folder: Path, rows: Iterable[dict[str, Any]]) -> None:
+    (folder / "comparisons.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def a_run(folder: Path, rows: Iterable[dict[str, Any]], *, benchmark: dict[str, Any] | None = None) -> Path:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adk_skills_agent.evals.report.write import build_report
-from evals.report.result_rows import HOSTILE, a_benchmark, a_row, a_run, mixed_rows
+from evals.report.result_rows import HOSTILE, a_benchmark, a_comparison, a_row, a_run, compared, mixed_rows
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -64,7 +64,28 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows[1]["trace"]["turns"][0]["final_text"] = "x" * 60_000
     before = a_run(folder / "run-1", mixed_rows(5, 3, better=-0.25), benchmark=a_benchmark())
     now = a_run(folder / "run-2", rows, benchmark=a_benchmark())
+    names = ("case-000-sales", "case-001-costs", "case-002-orders", "case-003-sales")
+    won = ("with_skill", "", "without_skill", None)
+    said = [a_comparison(case, run, arm) for case, arm in zip(names, won, strict=True) for run in (1, 2, 3)]
+    compared(now, [*said[1:], a_comparison(names[0], 1, "with_skill", reasons=f"output B has {HOSTILE}")])
     return build_report(now, baseline=before).path
+
+
+def test_the_blind_comparison_is_told_by_arm_with_its_reasons(browser: Browser, report: Path) -> None:
+    with opened(browser, report, viewport=PHONE) as page:
+        page.get_by_role("link", name="Blind").click()
+        text = page.inner_text("#blind")
+        assert "with_skill with without_skill: 3 won, 3 tied, 3 lost; preference 0% [-100%, +100%] over 3 cases" in text
+        assert "in 3 of 27 samples it preferred a place, which is a tie" in text.lower()
+        assert "No verdict for case-003-sales run 3: The judge is away: 503." in text
+        page.locator("#blind summary", has_text="Reasons").last.click()
+        shown = page.locator("#blind tr", has_text="case-000-sales")
+        assert "Run 1: with_skill." in shown.inner_text()
+        assert "onerror=" in shown.inner_text()
+        page.locator("#blind summary", has_text="Scores").click()
+        assert "polish\t3.0\t3.0" in page.inner_text("#blind")
+        assert page.locator("#blind img, #blind li b").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 def test_a_trial_is_found_and_its_trace_read(browser: Browser, report: Path) -> None:
@@ -132,7 +153,7 @@ def test_the_page_works_with_the_keyboard_alone(browser: Browser, report: Path) 
 
 def test_what_an_agent_wrote_stays_text_and_what_was_cut_is_marked(browser: Browser, report: Path) -> None:
     with opened(browser, report, at="#trial/0/case-000-sales/with_skill/1") as page:
-        page.get_by_text("onerror").first.wait_for()
+        page.locator("#trial").get_by_text("onerror").first.wait_for()
         assert HOSTILE in page.locator("#trial .agent").last.text_content()
         assert page.locator("#trial img, #trial b b").count() == 0
         assert page.title() == "Evaluation of csv-report"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from adk_skills_agent.adk import SkillToolset
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
-from adk_skills_agent.evals.preparation import Prepared
+from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.run.grading import judge_context
 from adk_skills_agent.evals.run.ledger import read_rows
@@ -23,7 +26,7 @@ from adk_skills_agent.evals.trace import OutputFile, Trace
 from adk_skills_agent.evals.workspace import write_workspace
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, When, call, say
-from evals.eval_folders import judge_model, make_skill
+from evals.eval_folders import judge_model, make_skill, write_json
 from evals.run.running import CASES, LOADS_AND_REPORTS, a_plan, carry_out
 
 
@@ -180,6 +183,18 @@ async def test_what_the_agent_does_wrong_is_its_failure(tmp_path: Path) -> None:
     assert (result.passed, result.error["kind"], result.measured) == (False, "timeout", True)
     assert result.scores["tool_args_score"] == 1.0  # what there is counts, and is shown
     assert result.tool_calls == 1
+
+
+@pytest.mark.slow
+def test_what_a_process_does_once_is_not_on_the_first_agents_clock(tmp_path: Path) -> None:
+    """google-adk imports 400 modules for its first agent: on a busy machine longer than a trial may take."""
+    here = Path(__file__).with_name("first_turn_imports.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", here, tmp_path],
+        capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(here.parents[2])},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["imported:"], (done.stdout, done.stderr)
 
 
 JUDGED = """\
@@ -422,3 +437,19 @@ def test_the_judge_is_told_of_the_files_that_were_left_and_of_what_is_not_shown(
     assert "File left by the agent: a (9,000 bytes; its first 8,000 characters): xxx" in told
     assert "f03 (1 bytes; not shown)" in told
     assert told.endswith("The agent left 6 more files, which are not shown.")
+
+
+def test_a_query_that_is_there_twice_has_no_name_to_change(tmp_path: Path) -> None:
+    evals = make_skill(tmp_path / "skills") / "evals"
+    evals.mkdir()
+    queries = [{"query": "Tell me of my data!", "should_trigger": True}] * 2
+    write_json(evals / "eval_queries.json", queries)
+    more = [{"query": "Tell me of my data?", "should_trigger": True}]
+    write_json(tmp_path / "skills/reporter/eval_queries.json", more)
+    prepared = prepare(Request((evals.parent,), runs=1, judged=False))
+    assert [case.turns[0].user_text for case in prepared.cases] == ["Tell me of my data!"]
+    twice, alike = (str(problem) for problem in prepared.skipped)
+    first = f"{evals}/eval_queries.json:2"
+    assert f"The query 'Tell me of my data!' is there already, at {first}. It is not run; delete one of them." in twice
+    assert twice.startswith(f"{evals}/eval_queries.json:6:")
+    assert f"'Tell me of my data?' differs only in signs from the one at {first}. It is not run; reword it." in alike

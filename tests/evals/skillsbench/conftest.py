@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import container_engines
 from adk_skills_agent.evals.skillsbench.local_mode import LocalMode, open_local_mode
 
 
@@ -23,3 +24,11 @@ async def local(store: Path) -> AsyncIterator[LocalMode]:
         yield mode
     finally:
         await mode.close()
+
+
+@pytest.fixture(params=container_engines.ENGINES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> container_engines.StartedEngine:
+    pytest.importorskip("docker")
+    found = container_engines.require(request.param)
+    monkeypatch.setenv("DOCKER_HOST", found.url)
+    return found

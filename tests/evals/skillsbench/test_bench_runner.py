@@ -86,6 +86,21 @@ async def test_an_oracle_that_fails_is_graded_and_its_last_words_kept(tmp_path: 
     assert self_test_problems([result])[0].startswith("answer: oracle got 0 instead of 1")
 
 
+async def test_the_login_of_a_proxy_that_commands_tell_is_in_no_file_of_the_results(tmp_path: Path) -> None:
+    task = make_task(
+        tmp_path / "tasks",
+        solution__solve_DOT_sh="echo 'via pass-word@proxy'; exit 7\n",
+        tests__test_DOT_sh=GRADES + 'echo \'{"proxy": "pass-word"}\' | tee /logs/verifier/ctrf.json\n',
+    )
+    await carry_out(plan_of([task], agents=("oracle",)), settings_for(HostSandbox(tmp_path), tmp_path / "out"))
+    (row,) = rows(tmp_path / "out")
+    assert "[secret]@proxy" in row["error"]
+    assert row["verifier_output"] == '{"proxy": "[secret]"}\n'
+    written = [path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert len(written) >= 3
+    assert not [text for text in written if "pass-word" in text]
+
+
 async def test_a_failed_build_is_tried_twice_more_and_then_an_error_apart_from_zero(tmp_path: Path) -> None:
     sandbox = HostSandbox(tmp_path, {"lucky": 2, "broken": 99})
     tasks = [make_task(tmp_path / "tasks", name) for name in ("lucky", "broken")]
@@ -104,10 +119,10 @@ async def test_a_failed_build_is_tried_twice_more_and_then_an_error_apart_from_z
 
 async def test_an_environment_is_built_once_for_all_trials_of_an_arm_and_pruned_by_the_interval(tmp_path: Path) -> None:
     sandbox = HostSandbox(tmp_path)
-    tasks = [make_task(tmp_path / "tasks", f"t{number}") for number in range(4)]
-    plan = plan_of(tasks, ("no-skill", "with-skill"), ("nop",), trials=3)
-    await carry_out(plan, settings_for(sandbox, tmp_path / "out", prune_interval=4), parallel=5)
-    assert len(sandbox.built) == len(set(sandbox.built)) == 8
+    tasks = [make_task(tmp_path / "tasks", f"t{number}") for number in range(3)]
+    plan = plan_of(tasks, ("no-skill", "with-skill"), ("nop",), trials=2)
+    await carry_out(plan, settings_for(sandbox, tmp_path / "out", prune_interval=3), parallel=5)
+    assert len(sandbox.built) == len(set(sandbox.built)) == 6
     assert sandbox.pruned == 2
     assert not [box for box in sandbox.opened if box.folder.exists()]
 

@@ -1,95 +1,35 @@
-"""Container mode with a real engine: the one DOCKER_HOST names, else Podman started here; its image from packages."""
+"""Container mode with real engines, Docker and Podman; their base image is made of packages."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+import container_engines
 from adk_skills_agent.errors import SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.base_root import base_of, make_root
 from adk_skills_agent.evals.skillsbench.box import BuildError, Phase, TaskBox
-from adk_skills_agent.evals.skillsbench.container_mode import LABEL, ContainerMode, open_container_mode
+from adk_skills_agent.evals.skillsbench.container_mode import ContainerMode, open_container_mode
 from adk_skills_agent.evals.skillsbench.grading import grade
 from adk_skills_agent.evals.skillsbench.task import Task
-from adk_skills_agent.evals.skillsbench.user_range import open_user_range
 from evals.skillsbench.bench_tasks import carry_out, make_task, plan_of, settings_for
+from evals.skillsbench.container_modes import opened_mode
 
 pytestmark = pytest.mark.slow
 
-BASE = "docker.io/library/debian:12"
+BASE = "debian:12"
 DOCKERFILE = f"FROM {BASE}\nENV WORD=hello\nWORKDIR /app\nCOPY skills /root/.claude/skills\nCOPY . /everything\n"
-CONF = '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n[engine]\nruntime = "runc"\n' + (
-    'cgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
-)
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("docker")
-    if os.environ.get("DOCKER_HOST"):
-        yield os.environ["DOCKER_HOST"]
-        return
-    if shutil.which("podman") is None or os.geteuid():
-        pytest.skip("there is no engine: set DOCKER_HOST, or install podman")
-    folder = tmp_path_factory.mktemp("podman")
-    (folder / "containers.conf").write_text(CONF)
-    url = f"unix://{folder}/engine.sock"
-    places = ("--root", str(folder / "root"), "--runroot", str(folder / "run"), "--storage-driver", "overlay")
-    with subprocess.Popen(
-        ["podman", *places, "system", "service", "--time=0", url],
-        env={**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")},
-        stderr=subprocess.DEVNULL,
-    ) as service:
-        try:
-            deadline = time.monotonic() + 60
-            while not (folder / "engine.sock").exists():
-                assert service.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            yield url
-        finally:
-            service.terminate()
-            service.wait(60)
-            subprocess.run(["podman", *places, "unshare", "true"], check=False, capture_output=True)
 
 
 @pytest.fixture
-async def containers(engine: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ContainerMode]:
-    monkeypatch.setenv("DOCKER_HOST", engine)
-    import docker
-    import docker.errors
-
-    mode = open_container_mode()
-    client = docker.from_env(timeout=300)
-    try:
-        try:
-            client.images.get(BASE)
-        except docker.errors.ImageNotFound:
-            users = open_user_range()
-            try:
-                root = await make_root(base_of("debian:12"), store / "roots", users, 600)
-                packed = store / "debian.tar"
-                subprocess.run(
-                    [*users.entering, "tar", "--numeric-owner", "--exclude=./dev/*", "-C", root, "-cf", "-", "."],
-                    check=True,
-                    stdout=packed.open("wb"),
-                )
-            finally:
-                users.close()
-            client.api.import_image_from_file(str(packed), repository=BASE.rpartition(":")[0], tag="12")
+async def containers(engine: container_engines.StartedEngine, store: Path) -> AsyncIterator[ContainerMode]:
+    async with opened_mode(store) as mode:
         yield mode
-        assert not client.containers.list(all=True, filters={"label": LABEL})
-    finally:
-        client.close()
-        await mode.close()
 
 
 async def opened(mode: ContainerMode, task: Task, *, with_skills: bool = True) -> TaskBox:
@@ -144,6 +84,19 @@ async def test_a_command_has_a_time_an_exit_code_and_an_input(containers: Contai
         assert (ran.exit_code, ran.timed_out, ran.text) == (None, True, "begun\n")
         ran = await box.run(("bash", "-c", "cat kept; grep -l [s]leep.600 /proc/[0-9]*/cmdline | wc -l"), seconds=60)
         assert ran.text == "kept\n0\n"
+    finally:
+        await box.close()
+
+
+async def test_a_command_ends_when_its_process_does_whatever_becomes_of_its_output(
+    containers: ContainerMode, task: Task
+) -> None:
+    box = await opened(containers, task)
+    try:
+        ran = await box.run(("bash", "-c", "exec >/dev/null 2>&1; sleep 3; echo late > late; exit 5"), seconds=60)
+        assert (ran.exit_code, ran.text) == (5, "")
+        ran = await box.run(("bash", "-c", "cat late; sleep 300 & exit 6"), seconds=120)
+        assert (ran.exit_code, ran.text, ran.timed_out) == (6, "late\n", False)
     finally:
         await box.close()
 

@@ -1,4 +1,4 @@
-"""google-adk's EvalSet JSON, read by google-adk's own classes; the thresholds of the ``test_config.json`` beside it."""
+"""google-adk's EvalSet JSON, read by google-adk's own classes; with the ``test_config.json`` beside it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from adk_skills_agent.evals.cases import CaseTurn, EvalCase
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.cases import CaseTurn, EvalCase, Scenario
 from adk_skills_agent.evals.formats.fields import FieldReader
 from adk_skills_agent.evals.formats.located import Node, Unreadable, json_document
 from adk_skills_agent.evals.formats.skill_of import skill_around
 from adk_skills_agent.evals.formats.yaml_file import read_criteria
 from adk_skills_agent.evals.metrics.table import METRICS
-from adk_skills_agent.evals.rubrics import Rubric
+from adk_skills_agent.evals.rubrics import Rubric, check_ids
 from adk_skills_agent.evals.trace import from_invocations
 from adk_skills_agent.format.diagnostic import Severity
 
@@ -47,18 +48,10 @@ def read(reader: FieldReader, document: Node, skill: str | None) -> list[EvalCas
     folder, found = skill_around(reader.path)
     items = _member(document, "eval_cases").value
     nodes = items if isinstance(items, list) else []
-    criteria = _criteria(reader.path, reader)
+    criteria, simulator = _config(reader.path, reader)
     cases = []
     for number, (case, node) in enumerate(zip(eval_set.eval_cases, nodes, strict=True)):
-        if case.conversation is None:
-            reader.note(
-                node,
-                "scenario-not-run",
-                f"Case {case.eval_id!r} has a conversation_scenario, which needs a simulated user: use adk eval.",
-                Severity.ERROR,
-            )
-            continue
-        if not case.conversation:
+        if case.conversation_scenario is None and not case.conversation:
             reader.problem(
                 _member(node, "conversation"), f"eval_cases[{number}].conversation", "It has no invocations."
             )
@@ -68,6 +61,7 @@ def read(reader: FieldReader, document: Node, skill: str | None) -> list[EvalCas
             EvalCase(
                 id=case.eval_id,
                 turns=_turns(reader, case, node, number),
+                scenario=_scenario(case, simulator),
                 source=reader.source(node),
                 skills=skills,
                 skill_folder=folder if skills == (found,) else None,
@@ -81,6 +75,13 @@ def read(reader: FieldReader, document: Node, skill: str | None) -> list[EvalCas
 
 
 def _turns(reader: FieldReader, case: google_case.EvalCase, node: Node, number: int) -> tuple[CaseTurn, ...]:
+    if case.conversation_scenario is not None:
+        asked = tuple(own for one in case.rubrics or () if (own := _rubric(reader, one, node)) is not None)
+        try:
+            check_ids(asked)
+        except ConfigError as error:
+            reader.problem(node, f"eval_cases[{number}].rubrics", error.message)
+        return (CaseTurn(case.conversation_scenario.starting_prompt, rubrics=asked),)
     invocations = case.conversation or []
     turns = []
     for index, (invocation, turn) in enumerate(zip(invocations, from_invocations(invocations).turns, strict=True)):
@@ -118,20 +119,29 @@ def _skills(reader: FieldReader, node: Node, number: int) -> tuple[str, ...]:
     return reader.texts(fields.get("skills"), f"eval_cases[{number}].skills")
 
 
-def _criteria(path: Path, reader: FieldReader) -> Mapping[str, Any]:
-    """Of the sibling file, as ``adk eval`` reads it; metrics that are not ours are named."""
+def _scenario(case: google_case.EvalCase, simulator: Mapping[str, Any]) -> Scenario | None:
+    if case.conversation_scenario is None:
+        return None
+    settings = dict(simulator)
+    model = str(settings.pop("model", ""))
+    return Scenario(case.conversation_scenario.model_dump(mode="json"), settings, model)
+
+
+def _config(path: Path, reader: FieldReader) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Criteria and user simulator of the sibling file, as ``adk eval`` reads it; what is not used here is named."""
     config = path.parent / CONFIG
     if not config.is_file():
-        return {}
+        return {}, {}
     other = FieldReader(config)
     try:
-        criteria = _member(json_document(config.read_text(encoding="utf-8-sig")), "criteria")
+        document = json_document(config.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         reader.problems.append(f"{config}: It cannot be read: {error}.")
-        return {}
+        return {}, {}
     except Unreadable as error:
         reader.problems.append(f"{config}:{error.line}: {error.message}")
-        return {}
+        return {}, {}
+    criteria = _member(document, "criteria")
     ours: dict[str, Node] = {}
     for name, node in (criteria.value if isinstance(criteria.value, dict) else {}).items():
         if name in METRICS:
@@ -141,9 +151,35 @@ def _criteria(path: Path, reader: FieldReader) -> Mapping[str, Any]:
                 node, "other-metric", f"criteria.{name} is not one of ours: adk eval measures it.", Severity.INFO
             )
     found = read_criteria(other, Node(ours, criteria.line), "criteria")
+    simulator = _simulator(other, document)
     reader.problems += other.problems
     reader.notes += other.notes
-    return found
+    return found, simulator
+
+
+def _simulator(reader: FieldReader, document: Node) -> Mapping[str, Any]:
+    """``user_simulator_config``: what it says, and no defaults, so that a model nobody named is known as such."""
+    from google.adk.evaluation.simulation.llm_backed_user_simulator import LlmBackedUserSimulatorConfig
+
+    node = _member(document, "user_simulator_config")
+    if node is document or node.value is None:
+        return {}
+    place = "user_simulator_config"
+    fields = node.plain
+    if isinstance(fields, dict) and fields.get("type") not in (None, "llm_backed"):
+        reader.note(
+            node, "other-user", f"{place}: a user of type {fields['type']!r} is not played here; llm_backed is."
+        )
+        return {}
+    try:
+        config = LlmBackedUserSimulatorConfig.model_validate(fields)
+    except ValidationError as error:
+        for one in error.errors(include_url=False, include_input=False):
+            at, below = _at(node, one["loc"])
+            reader.problem(at, ".".join(filter(None, [place, below])), f"{one['msg'].rstrip('.')}.")
+        return {}
+    said: dict[str, Any] = config.model_dump(mode="json", exclude_unset=True)
+    return said
 
 
 def _member(node: Node, name: str) -> Node:

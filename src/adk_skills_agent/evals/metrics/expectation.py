@@ -28,12 +28,20 @@ class Expectation:
     rubrics: tuple[tuple[Rubric, ...], ...] = ()
 
     @classmethod
-    def of(cls, case: EvalCase) -> Expectation:
+    def of(cls, case: EvalCase, turns: int = 1) -> Expectation:
         """What a case of ours expects.
 
         Which skills are to be loaded, its expected calls say; a case without any is about its ``skills``, and about no
         skill when it has none. Of a trigger query only its own skills count.
+
+        Args:
+            case: The case.
+            turns: How many turns a simulated user made of it, each of which the case's rubrics are asked of; a case
+                that says every message itself knows.
         """
+        if case.scenario is not None:
+            rubrics = (case.turns[0].rubrics,) * max(turns, 1)
+            return cls(None, case.skills or None, (), case.expected_files, rubrics)
         expected = case.expected
         rubrics = tuple(turn.rubrics for turn in case.turns)
         if case.should_trigger is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 
+from adk_skills_agent.evals.blind.figures import blind_figures
+from adk_skills_agent.evals.report.blind_section import blind_section
 from adk_skills_agent.evals.report.charts import change_row, chart
 from adk_skills_agent.evals.report.comparison import Change, Comparison
 from adk_skills_agent.evals.report.embedding import Embedded
@@ -27,6 +29,7 @@ from adk_skills_agent.evals.report.sections import (
 _LINKS = {
     "compare": "Compared",
     "lift": "Lift",
+    "blind": "Blind",
     "cases": "Cases",
     "trigger": "Triggering",
     "cost": "Tokens and time",
@@ -47,6 +50,7 @@ def report_page(run: RunFolder, data: Embedded, baseline: RunFolder | None, comp
     parts = {
         "compare": _comparison(comparison, baseline) if comparison is not None and baseline is not None else "",
         "lift": lift_section(lifts),
+        "blind": blind_section(blind_figures(run.compared)),
         "cases": cases_section(run.summary),
         "trigger": trigger_section(run.summary),
         "cost": spread_section(run.summary),

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.blind.pairs import PairKey
+from adk_skills_agent.evals.blind.rows import Compared, read_comparisons
 from adk_skills_agent.evals.cases import EvalCase, Source
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import TrialResult, result_of
@@ -37,6 +39,7 @@ class RunFolder:
         summary: Of the results.
         benchmark: What ``benchmark.json`` holds; empty when the run did not come to its end.
         notes: What is not in the results, and why; one sentence each.
+        compared: The blind comparisons; none without ``--blind``.
     """
 
     path: Path
@@ -45,6 +48,7 @@ class RunFolder:
     summary: Summary
     benchmark: Mapping[str, Any]
     notes: tuple[str, ...]
+    compared: Mapping[PairKey, Compared]
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -92,7 +96,8 @@ def read_run(folder: Path) -> RunFolder:
                 start += len(line)
     except OSError as error:
         raise ConfigError(
-            f"The results {path} cannot be read: {error.strerror or error}. Give the --out folder of adk-skills eval."
+            f"The results {path} cannot be read: {error.strerror or error}. Give the --out folder of adk-skills eval "
+            "or adk-skills bench."
         ) from error
     if not results:
         raise ConfigError(f"{path} has no results yet. Run adk-skills eval with --out {folder} first.")
@@ -107,8 +112,9 @@ def read_run(folder: Path) -> RunFolder:
             f"{folder / BENCHMARK} is not as adk-skills eval writes it ({type(error).__name__}: {error}). Remove it, "
             "or run adk-skills eval --resume."
         ) from error
+    compared = dict(sorted(read_comparisons(folder).items()))
     order = [result.key for cell in summary.cells.values() for result in cell.results]
-    return RunFolder(folder, {key: results[key] for key in order}, places, summary, benchmark, tuple(notes))
+    return RunFolder(folder, {key: results[key] for key in order}, places, summary, benchmark, tuple(notes), compared)
 
 
 def _read(path: Path, number: int, line: bytes) -> tuple[TrialResult, EvalCase]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.blind.figures import blind_figures
 from adk_skills_agent.evals.report.comparison import Comparison, compare
 from adk_skills_agent.evals.report.embedding import Embedded, embed
 from adk_skills_agent.evals.report.page import report_page
@@ -47,6 +48,7 @@ class Report:
             "traces_left_out": self.data.without_trace,
             "notes": [*self.data.notes, *self.run.notes],
             "lift": self.run.summary.lifts(),
+            "blind": blind_figures(self.run.compared),
             "comparison": None if self.comparison is None else self.comparison.to_json(),
         }
 

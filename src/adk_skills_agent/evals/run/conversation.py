@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.errors import ErrorCode, SandboxError
+from adk_skills_agent.errors import ErrorCode, SandboxError, UserModelUnavailable
 from adk_skills_agent.evals.model_errors import is_of_the_service, sentence_of
 from adk_skills_agent.evals.run.agent import Activations
 from adk_skills_agent.evals.trace import OutputFile, Trace, Turn, from_events
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from google.adk.agents import LlmAgent
     from google.adk.artifacts import InMemoryArtifactService
     from google.adk.runners import Runner
+    from google.adk.sessions import InMemorySessionService
 
     from adk_skills_agent.evals.cases import EvalCase
+    from adk_skills_agent.evals.run.simulated_user import SimulatedUser
 
 APP, USER = "adk-skills-eval", "user"
 KEPT_BYTES = 256 * 1024
@@ -32,16 +34,24 @@ class Conversation:
     Attributes:
         trace: What happened, also when it broke off.
         seconds: How long the agent took.
-        error: ``kind`` and sentence when it broke off: ``model``, ``sandbox``, ``timeout`` or ``agent``; else empty.
+        error: ``kind`` and sentence when it broke off: ``model``, ``sandbox``, ``user model``, ``timeout`` or
+            ``agent``; else empty.
+        user_seconds: How long a simulated user took.
     """
 
     trace: Trace
     seconds: float
     error: tuple[str, str] | None = None
+    user_seconds: float = 0.0
 
 
 async def converse(
-    case: EvalCase, agent: LlmAgent, activations: Activations | None, session_id: str, limit_seconds: float
+    case: EvalCase,
+    agent: LlmAgent,
+    activations: Activations | None,
+    session_id: str,
+    limit_seconds: float,
+    user: SimulatedUser | None = None,
 ) -> Conversation:
     """Say what the case's user says, turn by turn, in a session of its own that is forgotten at the end.
 
@@ -50,7 +60,8 @@ async def converse(
         agent: To whom; it is not closed.
         activations: Skills that the user's messages activate.
         session_id: Of the session; unique.
-        limit_seconds: For all turns together.
+        limit_seconds: For all turns together; the time a simulated user takes is not the agent's.
+        user: Says what comes after the first message; None: the case has every message.
     """
     from google.adk.artifacts import InMemoryArtifactService
     from google.adk.runners import Runner
@@ -69,16 +80,22 @@ async def converse(
         )
     seconds: dict[str, float] = {}
     error: tuple[str, str] | None = None
-    begun = time.perf_counter()
+    spent, said, started = 0.0, 0, time.perf_counter()
     try:
-        async with asyncio.timeout(limit_seconds):
-            for turn in case.turns:
-                await _say(runner, session_id, _message(turn.user_text, case), seconds)
+        while (text := await _next(case, said, user, sessions, session_id)) is not None:
+            begun = time.perf_counter()
+            try:
+                async with asyncio.timeout(limit_seconds - spent):
+                    await _say(runner, session_id, _message(text, case), seconds)
+            finally:
+                spent, said = spent + time.perf_counter() - begun, said + 1
+    except UserModelUnavailable as failure:
+        error = "user model", failure.message
     except TimeoutError:
         error = "timeout", f"The agent was stopped after {limit_seconds:g} s."
     except Exception as failure:  # noqa: BLE001 - whatever an agent raises is a result of the trial
         error = _kind(failure), sentence_of(failure)
-    spent = time.perf_counter() - begun
+    thought = time.perf_counter() - started - spent if user is not None else 0.0
     session = await sessions.get_session(app_name=APP, user_id=USER, session_id=session_id)
     trace = from_events(session.events if session is not None else (), seconds=seconds)
     activated = activations.take(session_id) if activations is not None else ()
@@ -88,7 +105,17 @@ async def converse(
         output_files=await _outputs(artifacts, session_id, {file.name for file in case.files}),
         activated=activated,
     )
-    return Conversation(trace, spent, error or _sandbox_error(trace))
+    return Conversation(trace, spent, error or _sandbox_error(trace), thought)
+
+
+async def _next(
+    case: EvalCase, said: int, user: SimulatedUser | None, sessions: InMemorySessionService, session_id: str
+) -> str | None:
+    """The user's next message; None when there is none."""
+    if user is None:
+        return case.turns[said].user_text if said < len(case.turns) else None
+    session = await sessions.get_session(app_name=APP, user_id=USER, session_id=session_id)
+    return await user.says(session.events if session is not None else ())
 
 
 def _sandbox_error(trace: Trace) -> tuple[str, str] | None:

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adk_skills_agent.errors import JudgeUnavailable
+from adk_skills_agent.evals.files_shown import files_shown
 from adk_skills_agent.evals.judge import Judge, Verdict
 from adk_skills_agent.evals.metrics.expectation import Expectation
 from adk_skills_agent.evals.metrics.table import METRICS, read_options, score
 from adk_skills_agent.evals.rubrics import Rubric
 from adk_skills_agent.evals.run.plan import Trial
-from adk_skills_agent.evals.trace import OutputFile, Trace, Usage
-
-_SHOWN_FILES = 20
-_SHOWN_FILE_CHARS = 8_000
+from adk_skills_agent.evals.trace import Trace, Usage
 
 
 @dataclass(slots=True)
@@ -68,7 +66,7 @@ async def grade(trial: Trial, trace: Trace, judge: Judge | None) -> Grade:
         ConfigError: The judged criterion is there and no judge.
     """
     result = Grade()
-    expectation = Expectation.of(trial.case)
+    expectation = Expectation.of(trial.case, len(trace.turns))
     asked = judge.about(judge_context(trial, trace)) if judge is not None else None
     for name, criterion in trial.criteria.items():
         options = read_options(name, criterion)
@@ -108,26 +106,10 @@ def _row(turn: int, rubric: Rubric, verdict: Verdict) -> dict[str, Any]:
 
 def judge_context(trial: Trial, trace: Trace) -> str:
     """What the judge is told besides the turns: the files that were left, and the outcome in words."""
-    files = sorted(trace.output_files.items())
-    parts = [f"File left by the agent: {name} ({_shown(file)}" for name, file in files[:_SHOWN_FILES]]
-    if len(files) > _SHOWN_FILES:
-        parts.append(f"The agent left {len(files) - _SHOWN_FILES} more files, which are not shown.")
+    parts = files_shown(trace)
     if trial.case.expected_output:
         parts.append(f"The author of the case describes a good outcome so: {trial.case.expected_output}")
     return "\n\n".join(parts)
-
-
-def _shown(file: OutputFile) -> str:
-    """The rest of a line about a file: its size, and its beginning when it is text."""
-    size = f"{file.size:,} bytes"
-    try:
-        text = file.content.decode() if file.content is not None else ""
-    except UnicodeDecodeError:
-        text = ""
-    if not text:
-        return f"{size}; not shown)"
-    cut = f"; its first {_SHOWN_FILE_CHARS:,} characters" if len(text) > _SHOWN_FILE_CHARS else ""
-    return f"{size}{cut}): {text[:_SHOWN_FILE_CHARS]}"
 
 
 def _all(scores: Sequence[Mapping[str, Any]]) -> bool | None:

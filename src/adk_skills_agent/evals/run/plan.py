@@ -95,6 +95,11 @@ def not_measured(cases: Iterable[EvalCase], *, judged: bool) -> list[Diagnostic]
     ]
 
 
+def asked_for(case: EvalCase, pattern: str) -> bool:
+    """Whether ``--filter`` lets a case through: its id holds the pattern, or fits it (``*``, ``?``)."""
+    return not pattern or pattern in case.id or fnmatchcase(case.id, pattern)
+
+
 def usable_cases(
     cases: Iterable[EvalCase], arms: Sequence[Arm], *, judged: bool, pattern: str = ""
 ) -> tuple[list[EvalCase], list[Diagnostic]]:
@@ -113,12 +118,11 @@ def usable_cases(
         skipped.append(Diagnostic(code, Severity.ERROR, message, case.source.file, case.source.line))
 
     for case in cases:
-        if pattern and pattern not in case.id and not fnmatchcase(case.id, pattern):
+        if not asked_for(case, pattern):
             continue
         unknown = sorted({name for arm in arms for name in case.skills if name not in arm.catalog})
         if case.id in usable:
-            first = usable[case.id].source
-            skip(case, "duplicate-id", f"Case {case.id!r} has the id of the case at {first}. It is not run; rename it.")
+            skip(case, "duplicate-id", _duplicate(case, usable[case.id]))
         elif unknown:
             skip(
                 case,
@@ -138,6 +142,16 @@ def usable_cases(
             names = tuple(arms[0].catalog.get_metadata(name).name for name in case.skills)
             usable[case.id] = replace(case, skills=names)
     return list(usable.values()), skipped
+
+
+def _duplicate(case: EvalCase, first: EvalCase) -> str:
+    """Why a case is left out that another one has the id of; what to do depends on where the id is from."""
+    asked, asked_first = ([turn.user_text for turn in one.turns] for one in (case, first))
+    if case.kind == first.kind == "trigger" and asked == asked_first:
+        return f"The query {asked[0]!r} is there already, at {first.source}. It is not run; delete one of them."
+    if case.kind == "trigger" and case.id.startswith(f"{case.skills[0]}/query/"):  # its id is made of its words
+        return f"The query {asked[0]!r} differs only in signs from the one at {first.source}. It is not run; reword it."
+    return f"Case {case.id!r} has the id of the case at {first.source}. It is not run; rename it."
 
 
 def plan_trials(
@@ -181,6 +195,8 @@ def _fingerprint(case: EvalCase, arm: Arm, criteria: Mapping[str, Any], settings
         arm.digest(case),
         settings,
     ]
+    if case.scenario is not None:
+        parts.append(asdict(case.scenario))
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).hexdigest()[:16]
 
 

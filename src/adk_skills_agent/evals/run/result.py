@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.run.plan import Key
-from adk_skills_agent.evals.trace import Usage
+from adk_skills_agent.evals.trace import Trace, Usage
 
 SCHEMA = 1
-NOT_MEASURED = ("model", "judge", "sandbox")
+NOT_MEASURED = ("model", "judge", "sandbox", "user model")
 """Kinds of errors that say nothing about the agent: the trial has no result, and ``--resume`` tries it again."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -40,6 +41,8 @@ class TrialResult:
         cost_usd: The agent's; None when the price is not known.
         judge_cost_usd: The judge's.
         tool_calls: How many.
+        user_cost_usd: Of the model that played the user; None when there was none, or its price is not known.
+        user_ended: Why a simulated user said no more: ``stop_signal_detected`` or ``turn_limit_reached``; else empty.
         error: ``kind`` and ``message``; empty when there was none.
     """
 
@@ -62,6 +65,8 @@ class TrialResult:
     cost_usd: float | None
     judge_cost_usd: float | None
     tool_calls: int
+    user_cost_usd: float | None = None
+    user_ended: str = ""
     error: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     @property
@@ -77,7 +82,7 @@ class TrialResult:
     @property
     def spent(self) -> float:
         """US dollars, as far as prices are known."""
-        return (self.cost_usd or 0.0) + (self.judge_cost_usd or 0.0)
+        return (self.cost_usd or 0.0) + (self.judge_cost_usd or 0.0) + (self.user_cost_usd or 0.0)
 
 
 def result_of(row: Mapping[str, Any]) -> TrialResult:
@@ -110,7 +115,29 @@ def result_of(row: Mapping[str, Any]) -> TrialResult:
             cost_usd=row["cost_usd"],
             judge_cost_usd=row["judge_cost_usd"],
             tool_calls=sum(len(turn.get("calls") or ()) for turn in turns),
+            user_cost_usd=(row.get("simulated_user") or {}).get("cost_usd"),
+            user_ended=(row.get("simulated_user") or {}).get("ended") or "",
             error=dict(row["error"] or {}),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no result of a trial ({type(error).__name__}: {error})") from error
+
+
+def trace_of(row: Mapping[str, Any], place: str) -> Trace:
+    """The trace in a row.
+
+    Args:
+        row: Of ``trials.jsonl``.
+        place: What to call it in the error: file and line.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    try:
+        return Trace.from_json(row["trace"])
+    except (ValueError, KeyError) as error:
+        said = "it has no trace" if row.get("trace") is None else str(error).removesuffix(".")
+        raise ConfigError(
+            f"{place}: the row of {row.get('case')!r} ({row.get('arm')}, run {row.get('run')}) cannot be used: {said}. "
+            "Remove the line; --resume runs the trial again."
+        ) from error

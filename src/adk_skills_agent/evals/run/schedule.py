@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from adk_skills_agent.evals.in_parallel import in_parallel
 from adk_skills_agent.evals.run.ledger import Ledger
@@ -18,6 +18,9 @@ from adk_skills_agent.evals.run.trial import TrialSettings, judge_again, run_tri
 
 OUTAGE_TRIALS = 3
 """Trials in a row whose model, judge or sandbox could not be used: the next ones would fare the same."""
+
+
+Item = TypeVar("Item")
 
 
 class Stopped(StrEnum):
@@ -84,46 +87,83 @@ async def run_trials(
     finished = ledger.finished({trial.key: trial for trial in trials})
     state.results.update(finished)
     state.resumed = len(finished)
-    waiting = deque(trial for trial in trials if trial.key not in finished)
-    failures = 0
-    ended = asyncio.Condition()
+    waiting = [trial for trial in trials if trial.key not in finished]
 
-    async def may_start() -> bool:
-        """After a trial that could not be measured, one at a time until one can: an outage fails few, not many."""
-        async with ended:
-            await ended.wait_for(lambda: state.stopped is not None or not failures or not state.running)
-        return bool(waiting) and state.stopped is None
+    async def do(trial: Trial) -> bool:
+        state.running[trial.key] = time.monotonic()
+        on_change(state, None)
+        try:
+            row = await _row(trial, settings, ledger)
+        finally:
+            del state.running[trial.key]
+        result = result_of(row)
+        state.results[trial.key] = result
+        if not result.measured:
+            state.last_error = f"the {result.error['kind']} cannot be used: {result.error['message']}"
+        on_change(state, result)
+        return result.measured
 
-    async def work() -> None:
-        nonlocal failures
-        while await may_start():
-            if budget_usd is not None and _would_cost(state) > budget_usd:
-                state.stopped = Stopped.BUDGET
-                return
-            trial = waiting.popleft()
-            state.running[trial.key] = time.monotonic()
-            on_change(state, None)
-            try:
-                row = await _row(trial, settings, ledger)
-            finally:
-                del state.running[trial.key]
-            result = result_of(row)
-            state.results[trial.key] = result
-            failures = 0 if result.measured else failures + 1
-            if not result.measured:
-                state.last_error = f"the {result.error['kind']} cannot be used: {result.error['message']}"
-            if failures >= OUTAGE_TRIALS:
-                state.stopped = Stopped.OUTAGE
-            on_change(state, result)
-            async with ended:
-                ended.notify_all()
+    def affordable() -> bool:
+        return budget_usd is None or _would_cost(state) <= budget_usd
 
     try:
-        await in_parallel(parallel, len(waiting), work)
+        if waiting:
+            await settings.agents.get_ready(waiting[0])
+        state.stopped = await work_off(waiting, do, parallel=parallel, affordable=affordable)
     except asyncio.CancelledError:
         state.stopped = Stopped.INTERRUPTED
         raise
     return state
+
+
+async def work_off(
+    items: Iterable[Item],
+    do: Callable[[Item], Awaitable[bool]],
+    *,
+    parallel: int,
+    affordable: Callable[[], bool] = lambda: True,
+) -> Stopped | None:
+    """Do what is waiting, several at a time.
+
+    Args:
+        items: In the order in which they start.
+        do: Does one, and says whether it could be measured.
+        parallel: How many at once.
+        affordable: Whether one more may start.
+
+    Returns:
+        Why it ended early, or None.
+    """
+    waiting = deque(items)
+    failures = running = 0
+    stopped: Stopped | None = None
+    ended = asyncio.Condition()
+
+    async def may_start() -> bool:
+        """After one that could not be measured, one at a time until one can: an outage fails few, not many."""
+        async with ended:
+            await ended.wait_for(lambda: stopped is not None or not failures or not running)
+        return bool(waiting) and stopped is None
+
+    async def work() -> None:
+        nonlocal failures, running, stopped
+        while await may_start():
+            if not affordable():
+                stopped = Stopped.BUDGET
+                return
+            running += 1
+            try:
+                measured = await do(waiting.popleft())
+            finally:
+                running -= 1
+            failures = 0 if measured else failures + 1
+            if failures >= OUTAGE_TRIALS:
+                stopped = Stopped.OUTAGE
+            async with ended:
+                ended.notify_all()
+
+    await in_parallel(parallel, len(waiting), work)
+    return stopped
 
 
 async def _row(trial: Trial, settings: TrialSettings, ledger: Ledger) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.evals.judge import Judge
@@ -18,8 +18,13 @@ from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.conversation import converse
 from adk_skills_agent.evals.run.grading import Grade, grade
 from adk_skills_agent.evals.run.plan import Trial
-from adk_skills_agent.evals.run.result import SCHEMA
+from adk_skills_agent.evals.run.result import SCHEMA, trace_of
 from adk_skills_agent.evals.trace import Trace, Usage, plain
+
+if TYPE_CHECKING:
+    from google.adk.models import BaseLlm
+
+    from adk_skills_agent.evals.run.simulated_user import SimulatedUser
 
 TIMEOUT_SECONDS = 600.0
 FAILED_KINDS = ("timeout", "agent")
@@ -36,6 +41,8 @@ class TrialSettings:
         timeout: Seconds for a conversation.
         price: Of the agent's tokens; None when it is not known.
         judge_price: Of the judge's.
+        users: The models that play users, by name.
+        user_prices: Of their tokens, by name.
     """
 
     agents: Agents
@@ -43,6 +50,8 @@ class TrialSettings:
     timeout: float = TIMEOUT_SECONDS
     price: Price | None = None
     judge_price: Price | None = None
+    users: Mapping[str, BaseLlm] = field(default_factory=dict)
+    user_prices: Mapping[str, Price] = field(default_factory=dict)
 
 
 async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
@@ -63,12 +72,13 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
         raise ConfigError(f"The agent cannot be made: {sentence_of(failure)}") from failure
     # Names are the user's, and google-adk takes no session whose id reads like a path.
     session = hashlib.sha256("\0".join(map(str, trial.key)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    went = await converse(trial.case, agent, activations, session, settings.timeout)
+    user = _user(trial, settings)
+    went = await converse(trial.case, agent, activations, session, settings.timeout, user)
     error = {"kind": went.error[0], "message": went.error[1]} if went.error else None
     given, waited = await _graded(trial, went.trace, error, settings)
     usage = went.trace.usage or Usage()
     case = trial.case
-    overhead = time.perf_counter() - begun - went.seconds - waited
+    overhead = time.perf_counter() - begun - went.seconds - went.user_seconds - waited
     row = {
         "schema": SCHEMA,
         "case": case.id,
@@ -88,9 +98,33 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
         "error": error,
         "usage": usage.to_json(),
         "cost_usd": settings.price.cost(usage) if settings.price else None,
+        "simulated_user": _user_row(trial, user, settings),
         "trace": went.trace.to_json(),
     }
     return row | _scores(given, error, settings, outcome=any(METRICS[name].outcome for name in trial.criteria))
+
+
+def _user(trial: Trial, settings: TrialSettings) -> SimulatedUser | None:
+    scenario = trial.case.scenario
+    if scenario is None:
+        return None
+    from adk_skills_agent.evals.run.simulated_user import SimulatedUser
+
+    if scenario.model not in settings.users:
+        raise ConfigError(f"Case {trial.case.id!r} needs a model to play its user. Name it with --user-model.")
+    return SimulatedUser(scenario, settings.users[scenario.model])
+
+
+def _user_row(trial: Trial, user: SimulatedUser | None, settings: TrialSettings) -> dict[str, Any] | None:
+    if user is None or trial.case.scenario is None:
+        return None
+    price = settings.user_prices.get(trial.case.scenario.model)
+    return {
+        "model": trial.case.scenario.model,
+        "ended": user.ended or None,
+        "usage": user.usage.to_json(),
+        "cost_usd": price.cost(user.usage) if price is not None else None,
+    }
 
 
 async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSettings) -> dict[str, Any]:
@@ -103,8 +137,11 @@ async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSetti
 
     Returns:
         The row, scored anew.
+
+    Raises:
+        ConfigError: It has no trace.
     """
-    given, _ = await _graded(trial, Trace.from_json(row["trace"]), None, settings)
+    given, _ = await _graded(trial, trace_of(row, "trials.jsonl"), None, settings)
     given.judge_usage += Usage.from_json(row["judge_usage"])  # paid as well
     return {**row, "error": None, **_scores(given, None, settings, outcome=False)}
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adk_skills_agent.evals.skillsbench.box import BuildError, NotInterpretable
+from adk_skills_agent.evals.skillsbench.range_folders import make_owned, remove_tree
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
 from adk_skills_agent.sandbox.local.abandoned import own_prefix
 
@@ -40,6 +41,11 @@ _PYTHON_RELEASES = {
 _PYTHON_PACKAGES = ("apt", "python3", "python3-pip", "python3-venv", "python3-dev", "ca-certificates")
 _BASE_PACKAGES = ("apt", "ca-certificates")
 _LAST_LINES = 15
+PREPARE_PYTHON = (
+    "rm -f /usr/lib/python3*/EXTERNALLY-MANAGED; ln -sf /usr/bin/python3 /usr/local/bin/python; "
+    "python3 -m pip install --quiet --ignore-installed pip"
+)
+"""Makes a base with Python like the images of Python: a current pip that installs without asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +129,10 @@ async def make_root(base: Base, folder: Path, users: UserRange, seconds: float) 
     if program is None:
         raise BuildError("Local mode makes root file systems with mmdebstrap. Install it: apt-get install mmdebstrap")
     keys = await asyncio.to_thread(_keys, base, folder)
-    aside = folder / f".{base.key}.{uuid.uuid4().hex[:8]}"
-    aside.mkdir(parents=True)
-    if os.geteuid() == 0:
-        os.chown(aside, users.first, users.first)
+    holder = folder / f".{base.key}.{uuid.uuid4().hex}"
+    await asyncio.to_thread(holder.mkdir, parents=True)
+    await make_owned(holder, [base.key], users)
+    aside = holder / base.key
     components = "--components=main,universe" if base.distribution == "ubuntu" else "--components=main"
     make = [
         *(program, "--mode=root" if os.geteuid() == 0 else "--mode=unshare", "--variant=minbase", "--quiet"),
@@ -163,38 +169,20 @@ async def make_root(base: Base, folder: Path, users: UserRange, seconds: float) 
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        await remove_tree(aside, users)
+        await remove_tree(holder, users)
         if isinstance(error, TimeoutError):
             raise BuildError(f"{base.release} could not be made within {seconds:g} seconds.") from None
         raise
     if first.returncode or second.returncode:
-        await remove_tree(aside, users)
+        await remove_tree(holder, users)
         why = "\n".join((made + unpacked).decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])
         raise BuildError(f"{base.release} could not be made from {base.mirror}.", why)
     try:
-        aside.rename(target)
+        # Not moved: a plain user cannot move a folder of others.
+        target.symlink_to(f"{holder.name}/{base.key}")
     except OSError:  # another runner was faster
-        await remove_tree(aside, users)
+        await remove_tree(holder, users)
     return target
-
-
-async def remove_tree(folder: Path, users: UserRange) -> None:
-    """Remove a folder whose files belong to the range."""
-    if os.geteuid() == 0:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        return
-    process = await asyncio.create_subprocess_exec(
-        *users.entering,
-        "rm",
-        "-rf",
-        "--one-file-system",
-        str(folder),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    await process.wait()
-    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def _keys(base: Base, folder: Path) -> str:

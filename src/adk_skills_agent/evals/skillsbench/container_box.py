@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import posixpath
 import shlex
@@ -17,24 +18,29 @@ from typing import Any, TypeVar
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.skillsbench.box import LOGS, MAX_OUTPUT_BYTES, BuiltImage, Phase, Ran, TaskBox
 from adk_skills_agent.evals.skillsbench.build_context import Source, write_tar
+from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
+from adk_skills_agent.evals.skillsbench.outside_network import TRUSTED
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.sandbox.local.output import Capture
 
 _Result = TypeVar("_Result")
 _PIDS = 4096
 _NANO = 1_000_000_000
-_EXEC_SECONDS = 300.0
+_ASKS_AGAIN = 0.2
 _STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the box
 
 
 class ContainerBox(TaskBox):
     """Use :func:`open_container_box`. All calls of the engine are made in threads."""
 
-    def __init__(self, client: Any, container: Any, image: BuiltImage, network: str | None) -> None:
+    def __init__(
+        self, client: Any, container: Any, image: BuiltImage, network: str | None, options: EngineOptions
+    ) -> None:
         self.workdir = image.workdir
         self._client = client
         self._container = container
         self._env = image.env
+        self._options = options
         self._network_name = network
         self._connected = network is not None
         self._given: dict[str, Path] = {}
@@ -61,6 +67,11 @@ class ContainerBox(TaskBox):
             for path, folder in phase.folders:
                 if self._given.get(path) != folder:
                     await self._in_thread(self._give, path, folder)
+            env = dict(phase.env)
+            if phase.network:
+                env = {**self._options.environment(self._env), **env}
+                if self._options.certificates is not None:  # again each time: what ran before may have removed it
+                    await self._in_thread(self._put_file, TRUSTED, self._options.certificates.encode(), above=1)
             argv = list(command)
             if stdin is not None:
                 await self._in_thread(self._put_file, _STDIN, stdin)
@@ -69,9 +80,7 @@ class ContainerBox(TaskBox):
 
             def follow() -> int | None:
                 api = self._client.api
-                made = api.exec_create(
-                    self._container.id, argv, environment=dict(phase.env), workdir=cwd or self.workdir
-                )
+                made = api.exec_create(self._container.id, argv, environment=env, workdir=cwd or self.workdir)
                 pieces = api.exec_start(made["Id"], stream=True)
                 try:
                     for piece in pieces:
@@ -82,9 +91,11 @@ class ContainerBox(TaskBox):
                     # Its own close() leaves the connection open, and there is no public way to that.
                     pieces._response.close()
                 try:
-                    code = api.exec_inspect(made["Id"])["ExitCode"]
+                    while (state := api.exec_inspect(made["Id"]))["Running"]:
+                        time.sleep(_ASKS_AGAIN)  # its output ended before it did
                 except docker.errors.NotFound:  # ended with the container it was in
                     return None
+                code = state["ExitCode"]
                 return code if isinstance(code, int) else None
 
             running = asyncio.ensure_future(self._in_thread(follow))
@@ -125,6 +136,11 @@ class ContainerBox(TaskBox):
             script = "; ".join([*lines, f"rm -rf {path} && mkdir -p {path} && chmod 777 {path}"])
             await self._in_thread(self._root, script)
 
+    async def remove(self, path: str) -> None:
+        """Remove it as the container's root."""
+        async with self._turn:
+            await self._in_thread(self._root, f"rm -rf {path}")
+
     async def read(self, path: str, most: int) -> bytes | None:
         """Read it through the engine's archive of the file, which follows no link."""
         if not path.startswith(f"{LOGS}/"):
@@ -139,10 +155,11 @@ class ContainerBox(TaskBox):
             await self._in_thread(self._remove)
             self._threads.shutdown(wait=False)
 
-    async def _in_thread(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
+    async def _in_thread(self, work: Callable[..., _Result], *arguments: Any, **named: Any) -> _Result:
         import docker.errors
         import requests
 
+        work = functools.partial(work, **named)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
@@ -169,13 +186,17 @@ class ContainerBox(TaskBox):
         self._root(f"chmod -R a+rX {path}; find {path} -name '*.sh' -exec chmod a+x {{}} +")
         self._given[path] = folder
 
-    def _put_file(self, path: str, content: bytes) -> None:
+    def _put_file(self, path: str, content: bytes, above: int = 0) -> None:
+        """Put it there; of the folders above it, so many are made where they are not."""
+        folder = path
+        for _ in range(above + 1):
+            folder = posixpath.dirname(folder)
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
-            member = tarfile.TarInfo(posixpath.basename(path))
+            member = tarfile.TarInfo(posixpath.relpath(path, folder))
             member.size, member.mode = len(content), 0o644
             archive.addfile(member, io.BytesIO(content))
-        self._container.put_archive(posixpath.dirname(path), packed.getvalue())
+        self._container.put_archive(folder, packed.getvalue())
 
     def _root(self, script: str) -> None:
         code, output = self._container.exec_run(["/bin/sh", "-c", script], user="0", workdir="/")
@@ -209,7 +230,7 @@ class ContainerBox(TaskBox):
 
 
 async def open_container_box(
-    client: Any, task: Task, image: BuiltImage, *, label: str, network: str | None
+    client: Any, task: Task, image: BuiltImage, *, label: str, network: str | None, options: EngineOptions
 ) -> ContainerBox:
     """Start a container of an image that sleeps until it is removed.
 
@@ -219,6 +240,7 @@ async def open_container_box(
         image: What was built.
         label: Marks the containers of this run.
         network: The engine's network that a phase may be connected to; None when it has none.
+        options: What commands with a network get.
 
     Raises:
         SandboxError: The engine refused.
@@ -249,8 +271,10 @@ async def open_container_box(
         container = await asyncio.to_thread(start)
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise SandboxError(f"The container of {task.name} could not be started: {error}") from error
-    box = ContainerBox(client, container, image, network)
+    box = ContainerBox(client, container, image, network, options)
     try:
+        if options.certificates is not None:  # of the build
+            await box.remove(posixpath.dirname(TRUSTED))
         for folder in ("verifier", "agent"):
             await box.empty(f"{LOGS}/{folder}")
     except BaseException:

@@ -80,7 +80,7 @@ class Images:
         raise AssertionError  # the last attempt returned
 
     def _failed(self, task: Task, error: BuildError) -> BuildError:
-        self.counts.failed[task.name] = error.message
+        self.counts.failed[task.name] = self.sandbox.without_secrets(error.message)
         return error
 
     async def _prune(self) -> None:

@@ -11,10 +11,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adk_skills_agent.evals.skillsbench.base_root import remove_tree
+from adk_skills_agent.evals.skillsbench.range_folders import OPEN_TO_PASS, make_owned, remove_tree
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
-
-_OPEN_TO_PASS = 0o711
 
 
 @dataclass(slots=True)
@@ -50,7 +48,7 @@ async def new_layer(store: Path, users: UserRange, below: str = "layers") -> Asy
     folder = store / layer.name
     await asyncio.to_thread(_make_open, folder)
     try:
-        await _make_owned(folder, users)
+        await make_owned(folder, ["top", "scratch"], users)
         yield layer
     finally:
         if not layer.kept:
@@ -59,37 +57,7 @@ async def new_layer(store: Path, users: UserRange, below: str = "layers") -> Asy
 
 def _make_open(folder: Path) -> None:
     folder.mkdir(parents=True)
-    folder.chmod(_OPEN_TO_PASS)
-    folder.parent.chmod(_OPEN_TO_PASS)
-
-
-async def _make_owned(folder: Path, users: UserRange) -> None:
-    for name in ("top", "scratch"):
-        (folder / name).mkdir()
-        (folder / name).chmod(0o755)
-    if os.geteuid() == 0:
-        for name in ("top", "scratch"):
-            os.chown(folder / name, users.first, users.first)
-        return
-    # A plain user's folders become the range's by being made anew inside it, below one that is open to all for it.
-    await asyncio.to_thread(_make_shared, folder)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(*users.entering, "mkdir", "-m", "755", f"/proc/self/fd/{descriptor}/top"),
-            f"/proc/self/fd/{descriptor}/scratch",
-            pass_fds=(descriptor,),
-        )
-        await process.wait()
-    finally:
-        os.close(descriptor)
-    await asyncio.to_thread(folder.chmod, _OPEN_TO_PASS)
-
-
-def _make_shared(folder: Path) -> None:
-    folder.chmod(0o1777)
-    for name in ("top", "scratch"):
-        (folder / name).rmdir()
+    folder.parent.chmod(OPEN_TO_PASS)
 
 
 def layer_folder(store: Path, key: str) -> Path:

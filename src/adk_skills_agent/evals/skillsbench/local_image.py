@@ -29,6 +29,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
 )
 from adk_skills_agent.evals.skillsbench.layer_store import NewLayer, has_layer, layer_key, new_layer
 from adk_skills_agent.evals.skillsbench.local_run import PATH, Command, Layers, Limits, run_in_layers
+from adk_skills_agent.evals.skillsbench.range_folders import OPEN_TO_PASS
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
 from adk_skills_agent.evals.skillsbench.verifier_tools import uv_programs
@@ -40,7 +41,6 @@ _NOTHING_TO_DO = frozenset(
 )
 _ROOT_USERS = frozenset(("root", "0", "root:root", "0:0"))
 _LAST_CHARACTERS = 3000
-_OPEN_TO_PASS = 0o711
 _UV_IMAGE = "ghcr.io/astral-sh/uv"
 
 
@@ -169,7 +169,7 @@ def _prepared(store: Path, name: str, *, rebuild: bool) -> str:
     for name_below in ("rebuilt", "roots"):
         (store / name_below).mkdir(exist_ok=True)
     for folder in (store, store / "layers", store / "roots"):
-        folder.chmod(_OPEN_TO_PASS)
+        folder.chmod(OPEN_TO_PASS)
     mark = store / "rebuilt" / name
     if rebuild:
         mark.write_text(uuid.uuid4().hex)
@@ -263,13 +263,7 @@ class _Builder:
         await self._layer(state, argv, f"line {instruction.line}: {instruction.value[:120]}")
 
     async def _prepare_python(self, state: _State) -> None:
-        """As in the images of Python: a current pip that installs without asking."""
-        await self._shell_layer(
-            state,
-            "rm -f /usr/lib/python3*/EXTERNALLY-MANAGED; ln -sf /usr/bin/python3 /usr/local/bin/python; "
-            "python3 -m pip install --quiet --ignore-installed pip",
-            cwd="/",
-        )
+        await self._shell_layer(state, base_root.PREPARE_PYTHON, cwd="/")
 
     async def _shell_layer(self, state: _State, script: str, cwd: str) -> None:
         await self._layer(state, (*_SHELL, script), script, cwd)

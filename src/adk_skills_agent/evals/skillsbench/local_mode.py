@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from adk_skills_agent.errors import SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.base_root import remove_tree
 from adk_skills_agent.evals.skillsbench.box import BuiltImage, TaskBox
 from adk_skills_agent.evals.skillsbench.local_box import open_local_box
 from adk_skills_agent.evals.skillsbench.local_image import build_local, not_interpretable
 from adk_skills_agent.evals.skillsbench.local_run import limits_memory
+from adk_skills_agent.evals.skillsbench.outside_network import without_secrets
+from adk_skills_agent.evals.skillsbench.range_folders import remove_tree
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
 from adk_skills_agent.evals.skillsbench.user_range import UserRange, open_user_range
@@ -54,6 +55,10 @@ class LocalMode(TaskSandbox):
         """Whether memory is limited here."""
         missing = limits_memory()
         return (f"Memory and processes of a task are not limited here: {missing}",) if missing else ()
+
+    def without_secrets(self, text: str) -> str:
+        """Without the logins of this environment's proxies, which every command with a network has."""
+        return without_secrets(text, os.environ)
 
     async def close(self) -> None:
         """End the process that keeps the user range."""

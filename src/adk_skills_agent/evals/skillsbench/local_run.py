@@ -17,6 +17,7 @@ from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.evals.skillsbench.box import MAX_OUTPUT_BYTES, Ran
+from adk_skills_agent.evals.skillsbench.outside_network import TRUST_VARIABLES, TRUSTED, proxies_of
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
 from adk_skills_agent.sandbox.local.cgroup_group import Group
@@ -28,11 +29,6 @@ from adk_skills_agent.sandbox.local.output import Capture
 _SET_UP_FAILED = 125
 _DRAIN_SECONDS = 2.0
 _HOST_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-_CERTIFICATES = "/run/adk-skills/ca-certificates.crt"
-_CERTIFICATE_VARIABLES = (
-    *("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS"),
-)
-_PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _CAPABILITIES = (
     # What Docker leaves to root of a container, less those over the network and devices.
     *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"),
@@ -247,9 +243,9 @@ def _order(
         with contextlib.suppress(OSError):
             files["/etc/resolv.conf"] = Path("/etc/resolv.conf").read_bytes()
         with contextlib.suppress(OSError):
-            files[_CERTIFICATES] = Path(_HOST_CERTIFICATES).read_bytes()
-            env = {**dict.fromkeys(_CERTIFICATE_VARIABLES, _CERTIFICATES), **env}
-        env = {**{name: os.environ[name] for name in _PROXY_VARIABLES if name in os.environ}, **env}
+            files[TRUSTED] = Path(_HOST_CERTIFICATES).read_bytes()
+            env = {**dict.fromkeys(TRUST_VARIABLES, TRUSTED), **env}
+        env = {**proxies_of(os.environ), **env}
     given = {path: memory(content) for path, content in files.items()}
     arguments = [
         *("bwrap", "--bind", "/tmp", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run"),  # noqa: S108

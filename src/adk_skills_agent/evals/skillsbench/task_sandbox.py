@@ -50,5 +50,9 @@ class TaskSandbox(ABC):
         """What this machine does not give a trial, one sentence each."""
 
     @abstractmethod
+    def without_secrets(self, text: str) -> str:
+        """A text for results and messages, without the logins of proxies that commands with a network knew."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Release what the mode holds; trials must have ended."""

@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,8 +113,8 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
     except SandboxError as error:
         worked = replace(worked, error=("sandbox", error.message))
         given = infrastructure_error(error)
-    row = _row(trial, settings, worked, given)
-    return row | {
+    told = settings.sandbox.without_secrets
+    row = _row(trial, settings, worked, given) | {
         "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "total_seconds": round(time.monotonic() - begun, 3),
         "build_seconds": round(image.seconds, 3) if image else None,
@@ -122,9 +122,10 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
         "skills_found": skills.found if skills else 0,
         "skill_repairs": [repair.replace(f"{skills.folder}/", "") for repair in skills.repairs] if skills else [],
         "notes": [*(image.notes if image else ()), *(str(found) for found in trial.task.diagnostics)],
-        "trace": await asyncio.to_thread(_keep, trial, settings.out, "traces", _text(worked.trace)),
-        "ctrf": await asyncio.to_thread(_keep, trial, settings.out, "ctrf", given.report),
+        "trace": await asyncio.to_thread(_keep, trial, settings.out, "traces", _text(worked.trace), told),
+        "ctrf": await asyncio.to_thread(_keep, trial, settings.out, "ctrf", given.report, told),
     }
+    return {key: told(value) if isinstance(value, str) else value for key, value in row.items()}
 
 
 async def _attempt(
@@ -233,13 +234,13 @@ def _text(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
-def _keep(trial: BenchTrial, out: Path, kind: str, text: str | None) -> str | None:
+def _keep(trial: BenchTrial, out: Path, kind: str, text: str | None, told: Callable[[str], str]) -> str | None:
     """Write a file of a trial aside, then give it its name; returns that, relative to the results."""
     if text is None:
         return None
     name = f"{kind}/{trial.task.name}/{trial.agent}-{trial.arm}-{trial.number}.json"
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     aside = out / f"{name}.{uuid.uuid4().hex[:8]}"
-    aside.write_text(text, "utf-8")
+    aside.write_text(told(text), "utf-8")
     aside.replace(out / name)
     return name

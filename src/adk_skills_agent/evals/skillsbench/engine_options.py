@@ -1,0 +1,120 @@
+"""What container mode gives builds and commands of this machine's way to the network, and where its base images are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.skillsbench.outside_network import (
+    PROXIES,
+    TRUST_VARIABLES,
+    TRUSTED,
+    proxies_of,
+    without_secrets,
+)
+
+_MAX_CERTIFICATES_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings of container mode.
+
+    Attributes:
+        base_images: Image of a Dockerfile's FROM to the one that is taken instead, e.g. of a mirror.
+        packages: Folder for the bases that are made of Debian's and Ubuntu's packages, as local mode makes them; None
+            takes them from the engine and its registries.
+        build_network: The engine's network for builds, e.g. ``host``; None leaves it to the engine.
+        build_arguments: Of every build. The proxies among them are also given to commands that have a network.
+        certificates: A bundle that builds and commands with a network trust; None leaves it to the image.
+    """
+
+    base_images: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    packages: Path | None = None
+    build_network: str | None = None
+    build_arguments: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    certificates: str | None = None
+
+    @property
+    def changes_bases(self) -> bool:
+        """Whether a Dockerfile is rewritten for them; else the engine gets it as it is."""
+        return bool(self.base_images) or self.packages is not None or self.certificates is not None
+
+    @property
+    def kept_arguments(self) -> dict[str, str]:
+        """Build arguments an image may depend on: all but the proxies."""
+        return {name: value for name, value in self.build_arguments.items() if name not in PROXIES}
+
+    def environment(self, image: Mapping[str, str]) -> dict[str, str]:
+        """Variables of a command with a network; what the image sets itself stays."""
+        trust = dict.fromkeys(TRUST_VARIABLES, TRUSTED) if self.certificates is not None else {}
+        given = {**trust, **proxies_of(self.build_arguments)}
+        return {name: value for name, value in given.items() if name not in image}
+
+    def without_secrets(self, text: str) -> str:
+        """The text without the user and password of a proxy, however they are written in it."""
+        return without_secrets(text, self.build_arguments)
+
+
+def read_engine_options(
+    *,
+    base_images: Sequence[str] = (),
+    packages: Path | None = None,
+    build_network: str | None = None,
+    build_arguments: Sequence[str] = (),
+    certificates: Path | None = None,
+) -> EngineOptions:
+    """Options as they are written on the command line.
+
+    Args:
+        base_images: ``NAME=IMAGE`` each.
+        packages: See :class:`EngineOptions`.
+        build_network: Likewise.
+        build_arguments: ``NAME=VALUE`` each, or ``NAME`` for the value this process has in its environment.
+        certificates: A file of certificates in PEM.
+
+    Raises:
+        ConfigError: One cannot be used; says which and what is wanted.
+    """
+    bases = {}
+    for pair in base_images:
+        name, equals, image = pair.rpartition("=")
+        if not (equals and name and image):
+            raise ConfigError(
+                f"--base-image {pair!r} is not NAME=IMAGE, as in ubuntu:24.04=mirror.example/ubuntu:24.04."
+            )
+        bases[name] = image
+    arguments = {}
+    for pair in build_arguments:
+        name, equals, value = pair.partition("=")
+        if not name.isidentifier():
+            raise ConfigError(
+                "A --build-arg is neither NAME=VALUE nor the NAME of a variable."
+            )  # a value may be secret
+        if not equals and name not in os.environ:
+            raise ConfigError(f"--build-arg {name} names a variable that is not set; set it, or write {name}=VALUE.")
+        arguments[name] = value if equals else os.environ[name]
+    return EngineOptions(
+        MappingProxyType(bases),
+        packages,
+        build_network,
+        MappingProxyType(arguments),
+        _bundle(certificates) if certificates is not None else None,
+    )
+
+
+def _bundle(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_CERTIFICATES_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"--ca-certificates {path} cannot be read: {error.strerror}.") from error
+    if b"-----BEGIN CERTIFICATE-----" not in content:
+        raise ConfigError(f"--ca-certificates {path} has no certificate in PEM (-----BEGIN CERTIFICATE-----).")
+    if len(content) > _MAX_CERTIFICATES_BYTES:
+        raise ConfigError(f"--ca-certificates {path} is larger than {_MAX_CERTIFICATES_BYTES:,} bytes.")
+    return content.decode("utf-8", "replace")  # only comments can be anything but ASCII

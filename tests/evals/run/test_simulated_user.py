@@ -1,0 +1,160 @@
+"""Conversations whose user a model plays: google-adk's own simulator, over the loopback server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adk_skills_agent.errors import ConfigError, EvalFileError
+from adk_skills_agent.evals.formats.reading import read_eval_file
+from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.preparation import Prepared, Request, prepare
+from adk_skills_agent.evals.prices import Price
+from adk_skills_agent.evals.run.ledger import read_rows
+from adk_skills_agent.evals.run.schedule import Stopped
+from adk_skills_agent.evals.summary import summarise
+from adk_skills_agent.testing import (
+    Answer,
+    GeminiServer,
+    ModelRequest,
+    Refusal,
+    Rule,
+    RuleModel,
+    When,
+    call,
+    judge_rule,
+    say,
+)  # fmt: skip
+from evals.eval_folders import make_skill, write_json
+from evals.run.running import carry_out
+
+PLAN = "First ask for a report of the data. Then ask which region leads. Then you are done."
+SCENARIO = {"starting_prompt": "Report on my data.", "conversation_plan": PLAN, "user_persona": "NOVICE"}
+RUBRICS = [{"rubric_id": "names", "rubric_content": {"text_property": "The answer names a region."}}]
+AGENT = RuleModel(
+    [
+        Rule(call("load_skill", skill_name="reporter"), When(user_contains=("Report",), skills=("reporter",))),
+        Rule(say("Which figures? I have two."), When(user_contains=("Report",))),
+        Rule(say("REPORT: North leads."), When(user_contains=("region",))),
+    ],
+    otherwise=say("I cannot help."),
+)
+
+
+def user_that_follows_the_plan(said: str = "And which region leads?") -> RuleModel:
+    def answer(request: ModelRequest) -> Answer:
+        assert PLAN in request.user_text
+        return Answer("</finished>" if "North leads" in request.user_text else said)
+
+    return RuleModel([Rule(answer)])
+
+
+def a_scenario(folder: Path, *, user_model: str = "the-user", **config: Any) -> Prepared:
+    make_skill(folder / "skills")
+    case = {"eval_id": "talk", "skills": ["reporter"], "rubrics": RUBRICS, "conversation_scenario": SCENARIO}
+    path = write_json(folder / "talk.evalset.json", {"eval_set_id": "s", "eval_cases": [case]})
+    if config:
+        write_json(folder / "test_config.json", config)
+    return prepare(Request((path,), (folder / "skills",), runs=1, arms=("with_skill",), user_model=user_model))
+
+
+async def test_google_adks_user_says_what_comes_next_until_the_plan_is_done(tmp_path: Path) -> None:
+    prepared = a_scenario(tmp_path)
+    judge = RuleModel([judge_rule(lambda _, conversation: "North leads" in conversation)])
+    with (
+        GeminiServer(AGENT) as server,
+        GeminiServer(user_that_follows_the_plan()) as user,
+        GeminiServer(judge) as judging,
+    ):
+        settings = {"users": {"the-user": user.model()}, "user_prices": {"the-user": Price(1.0, 1.0, 1.0)}}
+        state = await carry_out(
+            prepared, server, tmp_path / "out", judge=Judge(judging.model(), samples=1), settings=settings
+        )
+        assert len(user.requests) == 2
+        assert "user: Report on my data." in user.requests[0].user_text
+    (row,) = read_rows(tmp_path / "out/trials.jsonl")
+    turns = row["trace"]["turns"]
+    assert [turn["user_text"] for turn in turns] == ["Report on my data.", "And which region leads?"]
+    assert [turn["final_text"] for turn in turns] == ["Which figures? I have two.", "REPORT: North leads."]
+    assert row["skills_loaded"] == ["reporter"]
+    assert [(verdict["turn"], verdict["met"]) for verdict in row["verdicts"]] == [(1, False), (2, True)]
+    assert [(score["metric"], score["value"]) for score in row["scores"]] == [("instruction_adherence_score", 0.5)]
+    told = row["simulated_user"]
+    assert (told["model"], told["ended"]) == ("the-user", "stop_signal_detected")
+    assert told["usage"]["total"] > 0
+    assert told["cost_usd"] == pytest.approx(told["usage"]["total"] / 1e6)
+    (result,) = state.results.values()
+    assert result.spent == pytest.approx(told["cost_usd"])
+    assert result.seconds >= sum(turn["seconds"] for turn in turns)
+
+
+async def test_a_conversation_without_end_stops_at_the_turn_limit_of_the_config(tmp_path: Path) -> None:
+    config = {"user_simulator_config": {"model": "gemini-2.5-flash", "max_allowed_invocations": 3}, "criteria": {}}
+    prepared = a_scenario(tmp_path, user_model="", **config)
+    (case,) = prepared.cases
+    assert case.scenario is not None
+    assert case.scenario.model == "gemini-2.5-flash"
+    judge = RuleModel([judge_rule(lambda *_: True)])
+    user_model = user_that_follows_the_plan("Go on.")
+    with GeminiServer(AGENT) as server, GeminiServer(user_model) as user, GeminiServer(judge) as judging:
+        settings = {"users": {"gemini-2.5-flash": user.model()}}
+        given = {"judge": Judge(judging.model(), samples=1), "settings": settings}
+        state = await carry_out(prepared, server, tmp_path / "out", **given)
+    (note,) = summarise(prepared.trials, state.results).notes()
+    assert note.startswith("talk ended at the turn limit of the simulated user in 1 of 1 runs (with_skill)")
+    (row,) = read_rows(tmp_path / "out/trials.jsonl")
+    assert [turn["user_text"] for turn in row["trace"]["turns"]] == ["Report on my data.", "Go on.", "Go on."]
+    assert row["simulated_user"]["ended"] == "turn_limit_reached"
+    assert row["simulated_user"]["cost_usd"] is None
+    assert row["passed"] is True
+
+
+@pytest.mark.parametrize("fault", [Refusal(403, "PERMISSION_DENIED", "no key"), say("")])
+async def test_a_user_that_says_nothing_is_an_error_of_the_run_not_of_the_agent(fault: Any, tmp_path: Path) -> None:
+    prepared = a_scenario(tmp_path)
+    with GeminiServer(AGENT) as server, GeminiServer(RuleModel([Rule(fault)])) as user:
+        settings = {"users": {"the-user": user.model()}}
+        state = await carry_out(prepared, server, tmp_path / "out", settings=settings)
+    (result,) = state.results.values()
+    assert (result.passed, result.measured, result.error["kind"]) == (None, False, "user model")
+    assert "that plays the user said nothing" in result.error["message"]
+    assert state.stopped in (None, Stopped.OUTAGE)
+    with GeminiServer(AGENT) as server, pytest.raises(ConfigError, match="needs a model to play its user"):
+        await carry_out(prepared, server, tmp_path / "b")
+
+
+def test_a_scenario_whose_user_nobody_plays_is_said_and_the_rest_runs(tmp_path: Path) -> None:
+    prepared = a_scenario(tmp_path)
+    assert [trial.key for trial in prepared.trials] == [("talk", "with_skill", 1)]
+    path = tmp_path / "talk.evalset.json"
+    content = json.loads(path.read_text())
+    call_one = {"intermediate_data": {"tool_uses": [{"name": "load_skill", "args": {}}]}}
+    content["eval_cases"].append(
+        {"eval_id": "plain", "conversation": [{"user_content": {"parts": [{"text": "Hi"}]}, **call_one}]}
+    )
+    write_json(path, content)
+    request = Request((path,), (tmp_path / "skills",), runs=1, judged=False)
+    prepared = prepare(request)
+    assert [case.id for case in prepared.cases] == ["plain"]
+    (skipped,) = prepared.skipped
+    assert skipped.code == "no-user-model"
+    assert "name the model with --user-model, or in user_simulator_config of test_config.json" in skipped.message
+    assert (skipped.file, skipped.line) == (str(path), 4)
+
+
+def test_a_user_that_cannot_be_played_here_is_named_with_file_and_line(tmp_path: Path) -> None:
+    a_scenario(tmp_path, user_simulator_config={"model": "m"})
+    path = tmp_path / "talk.evalset.json"
+    write_json(tmp_path / "test_config.json", {"user_simulator_config": {"max_allowed_invocations": "many"}})
+    with pytest.raises(
+        EvalFileError, match=r"test_config.json:3: user_simulator_config.max_allowed_invocations: Input"
+    ):
+        read_eval_file(path)
+    write_json(tmp_path / "test_config.json", {"user_simulator_config": {"type": "llm_audio", "model": "m"}})
+    file = read_eval_file(path)
+    assert [note.code for note in file.diagnostics if note.code == "other-user"] == ["other-user"]
+    assert file.cases[0].scenario is not None
+    assert file.cases[0].scenario.model == ""
