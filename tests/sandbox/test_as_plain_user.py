@@ -82,6 +82,17 @@ def test_every_row_holds_for_an_agent_without_privileges(python, home, level):
     assert int(passed[1]) > 100
 
 
+@pytest.mark.parametrize("start", ["namespaces-zygote", "namespaces-slots"])
+def test_every_row_holds_for_it_however_a_sandbox_is_started(python, home, start):
+    """These are slow for being more of the same; what takes minutes each, of every level, is left out."""
+    long = [f"--ignore=tests/sandbox/conformance/test_{name}.py" for name in ("leaks", "queue", "gigabyte")]
+    done = run_suite(python, home, "tests/sandbox/conformance", "-k", start, *long)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None, done.stdout[-2000:]
+    assert int(passed[1]) > 100
+
+
 @pytest.mark.parametrize(
     ("degradation", "levels"),
     [("docker-default", "landlock"), ("no-landlock", "namespaces"), ("gvisor", "seccomp")],
