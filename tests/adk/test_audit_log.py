@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from adk_skills_agent.adk.audit_log import AuditLog
+from adk_skills_agent.adk.event_redaction import MAX_TEXT_CHARS
 from adk_skills_agent.adk.events import (
-    MAX_TEXT_CHARS,
     ApprovalDecided,
     Events,
     Origin,

@@ -22,7 +22,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.cgroup_level import CgroupLevel
 from adk_skills_agent.sandbox.local.cgroup_pool import AHEAD, PREFIX, group_pool
-from adk_skills_agent.sandbox.local.slots import close_slots
+from adk_skills_agent.sandbox.local.slots import close_slots, slot_pool
 from level_table import missing
 
 MIB = 1 << 20
@@ -213,6 +213,23 @@ async def test_row_4_processes_of_others_with_the_same_user_id_do_not_count():
                 process.kill()
                 process.wait()
     assert result.stdout == b"29 11\n"
+
+
+@pytest.mark.slow
+async def test_limits_that_were_put_on_a_sandbox_beforehand_are_never_another_policy_s():
+    code = "for i in $(seq 12); do sleep 0.3 & done 2> /dev/null; jobs -p | wc -l"
+    ample = {"pids": 40, "memory_bytes": 256 * MIB}
+    for _ in range(4):
+        assert (await run("bash", "-c", code, **ample)).stdout == b"12\n"
+    wait_until(lambda: slot_pool().idle() > 0)
+    assert slot_pool().idle() > 0
+    few = await run("bash", "-c", code, **(ample | {"pids": 6}))
+    assert few.stdout != b"12\n"
+    one = "import time; a = bytearray(30 << 20); time.sleep(1)"
+    together = f"for i in 1 2 3 4; do python3 -I -c '{one}' & done; wait; echo enough"
+    assert (await run("bash", "-c", together, **ample)).stdout == b"enough\n"
+    assert_out_of_memory(await run("bash", "-c", together, **(ample | {"memory_bytes": 64 * MIB})))
+    assert (await run("bash", "-c", code, **ample)).stdout == b"12\n"
 
 
 async def test_two_runs_at_the_same_time_share_no_limit():

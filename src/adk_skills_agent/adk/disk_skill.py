@@ -155,7 +155,7 @@ class DiskSkill(KnownSkill):
                 self._found.pop(oldest, None)
 
     def _way_to(self, path: str) -> _Way | None:
-        """Which folders a path leads through and which file it leads to; None when there is a link among them."""
+        """Which folders a path leads through and which file it leads to; None when it is no file, or by a link."""
         try:
             here = self._folder
             way = [os.stat(here)]  # noqa: PTH116
@@ -164,7 +164,7 @@ class DiskSkill(KnownSkill):
                 way.append(os.lstat(here))
         except OSError:
             return None
-        if stat.S_ISLNK(way[-1].st_mode) or any(not stat.S_ISDIR(info.st_mode) for info in way[:-1]):
+        if not stat.S_ISREG(way[-1].st_mode) or any(not stat.S_ISDIR(info.st_mode) for info in way[:-1]):
             return None
         return tuple((info.st_dev, info.st_ino, info.st_ctime_ns) for info in way)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import logging
-import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.sandbox.secrets import MIN_SECRET_CHARS
+from adk_skills_agent.adk.event_redaction import EventRedaction, Redact
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -22,10 +20,6 @@ logger = logging.getLogger(__name__)
 
 MAX_NAMES = 100
 """Names one ``SkillDiscovered`` lists; ``count`` has the whole number."""
-MAX_TEXT_CHARS = 2_000
-"""Of any text in an event: a path or a query may come from a model and be of any length."""
-_REMEMBERED = 512
-_NAME_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +260,6 @@ class GuardTripped(SkillEvent):
 
 Listener = Callable[[Any], object]
 """Gets every event; may be ``async``."""
-Redact = Callable[[str], str]
 
 
 def origin_of(context: ReadonlyContext | None) -> Origin:
@@ -297,11 +290,8 @@ class Events:
 
     def __init__(self, listeners: Sequence[Listener] = (), redact: Redact | None = None) -> None:
         self._listeners = tuple(listeners)
-        self._redact = redact
-        # the names of sessions, skills and agents come again with every event
-        self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(redact) if redact is not None else None
+        self._redaction = EventRedaction(redact)
         self._tasks: set[asyncio.Future[Any]] = set()
-        self._last_origin = (Origin(), Origin())
 
     @property
     def heard(self) -> bool:
@@ -313,7 +303,7 @@ class Events:
         if not self._listeners:
             return
         try:
-            event = self._cleaned(event)
+            event = self._redaction.cleaned(event)
         except Exception:  # a secret may be in it, so it must not go on
             logger.exception("an event of type %s was lost: its secrets could not be taken out", type(event).__name__)
             return
@@ -351,54 +341,6 @@ class Events:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a listener failed", exc_info=error)
-
-    def _cleaned(self, event: SkillEvent) -> SkillEvent:
-        changes = self._changes(event)
-        origin = self._clean_origin(event.origin)
-        if origin is not event.origin:
-            changes["origin"] = origin
-        return replace(event, **changes) if changes else event
-
-    def _clean_origin(self, origin: Origin) -> Origin:
-        known, clean = self._last_origin
-        if known is not origin:  # a call's events come from one place
-            changes = self._changes(origin)
-            clean = replace(origin, **changes) if changes else origin
-            self._last_origin = origin, clean
-        return clean
-
-    def _changes(self, record: SkillEvent | Origin) -> dict[str, Any]:
-        """The texts of a record that must not be as they are."""
-        changes: dict[str, Any] = {}
-        names, values_of = _fields_of(type(record))  # type: ignore[arg-type]  # a class can be a key
-        for name, value in zip(names, values_of(record), strict=True):
-            if not value or not isinstance(value, (str, tuple)):
-                continue
-            if isinstance(value, str) and len(value) < MIN_SECRET_CHARS:
-                continue
-            if (clean := self._clean(value)) is not value:
-                changes[name] = clean
-        return changes
-
-    def _clean(self, value: Any) -> Any:
-        if isinstance(value, str):
-            text = self._without_secrets(value)  # before the cut: half a secret is one
-            return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
-        if isinstance(value, tuple) and value:
-            return tuple(self._clean(item) for item in value)
-        return value
-
-    def _without_secrets(self, text: str) -> str:
-        if self._redact is None or self._redact_name is None or len(text) < MIN_SECRET_CHARS:
-            return text
-        return self._redact_name(text) if len(text) <= _NAME_CHARS else self._redact(text)
-
-
-@functools.cache
-def _fields_of(kind: type[SkillEvent | Origin]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
-    """The names of a record's fields, and what gets all values at once."""
-    names = tuple(own.name for own in fields(kind))
-    return names, operator.attrgetter(*names)
 
 
 def _text(value: object) -> str:

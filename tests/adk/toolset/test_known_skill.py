@@ -167,3 +167,38 @@ def test_allowed_tools_keep_their_brackets(text: str | None, tools: tuple[str, .
 )
 def test_the_first_lines_of_a_script_say_how_it_is_called(path: str, head: str, line: str) -> None:
     assert usage_line(path, head.encode()) == line
+
+
+def test_a_file_that_became_a_folder_while_it_was_found_is_not_found_again(
+    make_skill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skill = on_disk(make_skill)
+    assert isinstance(skill, DiskSkill)
+    script = skill.local().skill_dir / "scripts" / "go.py"
+    find = skill._skill.find
+
+    def find_and_replace(path: str, prefixes: Any = ()) -> str:
+        found = find(path, prefixes)
+        script.unlink()
+        script.mkdir()
+        return found
+
+    monkeypatch.setattr(skill._skill, "find", find_and_replace)
+    assert skill.find("scripts/go.py", ()) == "scripts/go.py"
+    monkeypatch.undo()
+    with pytest.raises(ScriptNotFound):
+        skill.find("scripts/go.py", ())
+
+
+def test_a_script_that_is_replaced_by_a_link_out_of_the_skill_is_not_found_again(
+    make_skill: Callable[..., Path], tmp_path: Path
+) -> None:
+    skill = on_disk(make_skill)
+    folder = skill.local().skill_dir
+    assert [skill.find("scripts/go.py", ()) for _ in range(2)] == ["scripts/go.py"] * 2
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "go.py").write_text("print(2)")
+    (folder / "scripts").rename(folder / "before")
+    (folder / "scripts").symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidResourcePath):
+        skill.find("scripts/go.py", ())

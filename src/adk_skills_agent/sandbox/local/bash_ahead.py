@@ -16,6 +16,7 @@ import contextlib
 import functools
 import os
 import re
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
@@ -108,14 +109,15 @@ def bash_of(
     for name, value in environment.items():
         if name in _AT_START:
             continue
-        if _NAME.fullmatch(name) is None or name.startswith(_MEANING) or _STRANGE.search(value):
+        # The shell sets _ itself, but a script finds the one it was given until its first command.
+        if _NAME.fullmatch(name) is None or name == "_" or name.startswith(_MEANING) or _STRANGE.search(value):
             return None
-        size += len(name) + len(value)
+        size += len(name) + len(value) + 1
     for argument in command[position + 1 :]:
         if _STRANGE.search(argument):
             return None
-        size += len(argument)
-    if size > _MOST_BYTES // 8:  # each character has at most four bytes, or as many when it is quoted
+        size += len(argument) + 1
+    if size > _MOST_BYTES // 8:  # four bytes a character, quoted or not, and three a word
         return None
     at_start = tuple((name, value) for name, value in environment.items() if name in _AT_START)
     return Bash(tuple(command[: position + 1]), at_start, limits)
@@ -126,13 +128,21 @@ class Feed:
 
     Args:
         uid: Whose rights bash has when the agent is root: it opens the pipe by a name.
+
+    Raises:
+        OSError: No descriptor is left, or the system does not know the user.
     """
 
     def __init__(self, uid: int | None) -> None:
-        self.inside, self._descriptor = os.pipe()
-        _feeds.add(self)
+        with _forking:
+            self.inside, self._descriptor = os.pipe()
+            _feeds.add(self)
         if uid is not None:
-            os.fchown(self.inside, uid, uid)
+            try:
+                os.fchown(self.inside, uid, uid)
+            except OSError:
+                self.close()
+                raise
 
     def let_go(self) -> None:
         """Bash has its end."""
@@ -153,12 +163,14 @@ class Feed:
         """
         given = dict(bash.environment)
         # Last, because it tells the other text that this one is whole.
-        names = sorted(environment.keys() - given.keys(), key=RUN_ID_VARIABLE.__eq__)
+        names = sorted((name for name in environment if name not in given), key=RUN_ID_VARIABLE.__eq__)
         later = [f"{name}={_quoted(environment[name])}" for name in names]
         arguments = map(_quoted, command[len(bash.command) :])
         lines = ("exec </dev/null", "unset BASH_ENV", f"set -- {' '.join(arguments)}", f"export {' '.join(later)}")
+        left = memoryview("\n".join(lines).encode() + b"\n")
         try:
-            os.write(self._descriptor, "\n".join(lines).encode() + b"\n")
+            while left:  # a signal may cut a write short
+                left = left[os.write(self._descriptor, left) :]
         except OSError as error:
             reason = error.strerror or error
             raise SandboxError(f"The sandbox ended before its command began: {reason}.") from error
@@ -167,11 +179,22 @@ class Feed:
 
     def close(self) -> None:
         """There is no more; safe to call twice."""
-        _feeds.discard(self)
-        self.let_go()
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        with _forking:
+            _feeds.discard(self)
+            self.let_go()
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def check_can_wait() -> None:
+    """Refuse where a bash did not wait before.
+
+    Raises:
+        SandboxError: There is to be none in this process.
+    """
+    if _broken:
+        raise SandboxError("a bash that was started ahead did not wait.")
 
 
 def start_bash(bash: Bash, started: Started, feed: Feed) -> None:
@@ -193,33 +216,35 @@ SECONDS=0
 : {_quoted(bash.command[0])}
 """
     descriptor = os.open(first, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
+    with open(descriptor, "wb") as stream:
+        os.fchmod(descriptor, 0o444)  # whatever the agent's umask is: bash passes over what it cannot read
+        stream.write(text.encode())
     environment = {**dict(bash.environment), "PWD": str(WORK_DIR), "BASH_ENV": f"{TMP_DIR}/{name}"}
     control.give(Job(bash.command, environment, str(WORK_DIR), None, bash.limits, feed.inside))
     feed.let_go()
     deadline = time.monotonic() + _SECONDS
-    while _open_files(started.command).count(pipe) < 2:  # its standard input, and what it reads before the script
-        if time.monotonic() > deadline or is_ending(started.command):
+    while (found := _open_files(started.command)).count(pipe) < 2:  # its standard input, and what it reads first
+        if bash.command[-1] in found or time.monotonic() > deadline or is_ending(started.command):
             _broken.append(True)
-            raise SandboxError("a bash that was started ahead did not wait.")
+            check_can_wait()
         time.sleep(_PAUSE_SECONDS)
     os.unlink(first)  # noqa: PTH108  # it was read as a whole
 
 
 def is_called_again(key: Hashable, run_id: str) -> bool:
     """Whether another run wanted the same slot: for a script that runs once no bash is started ahead."""
-    first = _seen.setdefault(key, run_id)
-    _seen.move_to_end(key)
-    while len(_seen) > _MOST_SEEN:
-        _seen.popitem(last=False)
+    with _forking:
+        first = _seen.setdefault(key, run_id)
+        _seen.move_to_end(key)
+        while len(_seen) > _MOST_SEEN:
+            _seen.popitem(last=False)
     return first != run_id
 
 
 def _tells(request: ExecutionRequest, script: str) -> bool:
     """Whether a script names what differs, or it is not known whether it does."""
+    if "/../" in script:
+        return True
     for mount in request.mounts:
         inside = f"{mount.target}/"
         if mount.copied and script.startswith(inside):
@@ -254,6 +279,8 @@ def _open_files(pid: int) -> list[str]:
 _broken: list[bool] = []  # no further one is started in this process
 _seen: OrderedDict[Hashable, str] = OrderedDict()
 _feeds: set[Feed] = set()
+_forking = threading.RLock()
+"""Held while a pipe is made or closed and what was seen changes, and while the agent forks: a child knows all pipes."""
 
 
 def _forget() -> None:
@@ -262,6 +289,7 @@ def _forget() -> None:
         with contextlib.suppress(OSError):
             feed.close()
     _seen.clear()
+    _forking.release()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_forget)

@@ -238,9 +238,10 @@ class ConfinedRun(LocalRun):
 
 @functools.lru_cache(maxsize=1)
 def stub_code() -> CodeType:
-    """The stub, compiled once per agent; the same interpreter runs it."""
-    path = Path(__file__).with_name("stub.py")
-    return compile(path.read_bytes(), "stub", "exec", dont_inherit=True, optimize=2)
+    """The stub and how a script begins, compiled once per agent; the same interpreter runs it."""
+    here = Path(__file__)
+    source = b"\n".join(here.with_name(name).read_bytes() for name in ("script_begin.py", "stub.py"))
+    return compile(source, "stub", "exec", dont_inherit=True, optimize=2)
 
 
 def read_report(descriptor: int | None) -> Report:

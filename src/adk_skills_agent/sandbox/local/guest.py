@@ -21,13 +21,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from adk_skills_agent.sandbox.local.script_begin import _script
     from adk_skills_agent.sandbox.local.stub import (
         _PR_SET_DUMPABLE,
         _PR_SET_PDEATHSIG,
         _give_up_root,
         _Library,
         _one_word,
-        _script,
     )
 
 _HOST = 0  # the socket is standard input until there is a job

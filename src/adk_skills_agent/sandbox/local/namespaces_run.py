@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
 from adk_skills_agent.sandbox.local.at_once import TakesTimeError, is_empty
-from adk_skills_agent.sandbox.local.bash_ahead import Bash, bash_of, is_called_again
+from adk_skills_agent.sandbox.local.bash_ahead import bash_of
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.confined_run import not_started
 from adk_skills_agent.sandbox.local.confinement import process_limits, run_uid
 from adk_skills_agent.sandbox.local.environment import build_environment
 from adk_skills_agent.sandbox.local.exact_end import exact_status, told_status
-from adk_skills_agent.sandbox.local.guest_control import GuestControl, Job
-from adk_skills_agent.sandbox.local.inner_command import (
-    InnerCommand,
-    check_inside,
-    check_sources,
-    inner_command,
-    mounted,
-    view_of,
-)
+from adk_skills_agent.sandbox.local.guest_control import GuestControl
+from adk_skills_agent.sandbox.local.inner_command import check_inside, check_sources, inner_command, mounted, view_of
 from adk_skills_agent.sandbox.local.late_close import do_late, when_idle
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn, born_plainly
 from adk_skills_agent.sandbox.local.own_interpreter import script_position
@@ -38,7 +29,7 @@ from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.processes import RunMarks
 from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.reaping import reap_late
-from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain, stdin_file
+from adk_skills_agent.sandbox.local.run import TMP_DIR, LocalRun, drain
 from adk_skills_agent.sandbox.local.sandbox_choice import new_sandbox, slot_key
 from adk_skills_agent.sandbox.local.sandbox_start import (
     Started,
@@ -47,7 +38,8 @@ from adk_skills_agent.sandbox.local.sandbox_start import (
     sandbox_spec,
     shown_folders,
 )
-from adk_skills_agent.sandbox.local.slots import SlotKey, slot_pool
+from adk_skills_agent.sandbox.local.slots import slot_pool
+from adk_skills_agent.sandbox.local.waiting_sandbox import Command, hand_over, take_waiting
 from adk_skills_agent.sandbox.local.watchdog import DiskLimit
 from adk_skills_agent.sandbox.local.workspace import Stamp, Workspace, fill_workspace, stamp
 
@@ -80,12 +72,8 @@ class NamespacesRun(LocalRun):
         self._ordered = False
         self._own_cpu = 0.0
         self._on_the_way: tuple[str, ...] = ()
-        self._environment: dict[str, str]
-        self._inner: InnerCommand
-        self._script: int | None = None  # where in it a script is that the guest runs itself
+        self._given: Command
         self._marker = ""
-        self._limits: tuple[tuple[int, int, int], ...] = ()
-        self._bash: Bash | None = None
         self._at_once = False
         self._left_alone: Stamp | None = None  # the workspace before the command, when a change of it would show
 
@@ -170,17 +158,21 @@ class NamespacesRun(LocalRun):
         if self._network is not None:
             environment.update(self._network.environment())
         self.view = view_of(mounted(request))
-        self._inner = command = inner_command(request, policy, environment["PATH"])
+        command = inner_command(request, policy, environment["PATH"])
         self.shown = command.shown
         environment["PATH"] = ":".join(shown_at(folder) for folder in environment["PATH"].split(":"))
-        self._environment = environment
+        script = None
         if policy.python in {None, sys.executable}:
-            self._script = script_position([command.on_host, *command.argv[1:]], environment)
+            script = script_position([command.on_host, *command.argv[1:]], environment)
         spec = sandbox_spec(request, policy, self._uid)
-        made_of = (request, policy, spec, command.argv, self._script)
-        self._limits = process_limits(policy, None if policy.pids is None else policy.pids + 1)  # process 1 counts, too
+        made_of = (request, policy, spec, command.argv, script)
+        limits = process_limits(policy, None if policy.pids is None else policy.pids + 1)  # process 1 counts, too
         key = slot_key(*made_of, self.birth)
-        slot = None if key is None else self._slot(key)
+        bash = None if key is None else bash_of(request, policy, command.argv, environment, limits)
+        self._given = given = Command(command.argv, environment, limits, script, bash)
+        slot = None
+        if key is not None:
+            slot = take_waiting(key, given, policy.warm_slots, self.run_id, patient=not self._at_once)
         if slot is not None and self._begin_in(slot):
             self.warm = True
             return
@@ -189,23 +181,13 @@ class NamespacesRun(LocalRun):
         with slot_pool().cold_start() if policy.warm_slots else contextlib.nullcontext():
             self._begin_in(self.birth(lambda: new_sandbox(*made_of, environment)))
 
-    def _slot(self, key: SlotKey) -> Newborn | None:
-        """A warm sandbox for the run: with a bash that waits for it, where it can have one, or with a guest."""
-        policy, pool, patient = self._policy, slot_pool(), not self._at_once
-        bash = bash_of(self._request, policy, self._inner.argv, self._environment, self._limits)
-        own = key if bash is None else replace(key, bash=bash)
-        if bash is None or not is_called_again(own, self.run_id):
-            return pool.take(key, policy.warm_slots, patient=patient)
-        self._bash = bash
-        return pool.take(own, policy.warm_slots, patient=patient) or pool.spare(key)
-
     def _begin_in(self, newborn: Newborn) -> bool:
         """Fill a sandbox and let the command begin; False when the sandbox had died while it was idle (row 71)."""
         box = newborn.started
         self._started_sandbox, self.child = box, box.child
         self.adopt(newborn)
         try:
-            self._fill_and_begin(newborn, self._environment["PATH"])
+            self._fill_and_begin(newborn, self._given.environment["PATH"])
         except BaseException as error:
             died = isinstance(error, (SandboxError, OSError)) and is_readable(
                 box.first, _DYING_SECONDS if newborn.was_idle else 0
@@ -233,7 +215,7 @@ class NamespacesRun(LocalRun):
         self._workspace = workspace = newborn.workspace or Workspace("", folders.work, folders.tmp)
         if workspace.links and not (self._at_once or (request.input_files == () and is_empty(request.workspace))):
             workspace.unlink()  # files of these names come first
-        self._on_the_way = _on_the_way(tuple(target for _, target in shown_folders(request, policy)))
+        self._on_the_way = folders_on_the_way(tuple(target for _, target in shown_folders(request, policy)))
         workspace.given_folders.update(self._on_the_way)
         if not self._at_once:  # else there is nothing
             fill_workspace(
@@ -246,16 +228,12 @@ class NamespacesRun(LocalRun):
             )
             self._own(workspace)
         check_inside(request, policy, workspace, path)
-        if not (workspace.given or workspace.given_folders):
-            self._left_alone = folders.settled()
+        self._left_alone = None if workspace.given or workspace.given_folders else folders.settled()
         if self._network is not None:
             self._network.start(box.first_pid)
         if isinstance(box.control, GuestControl):
             self._own_cpu = cpu_seconds(box.command)
-            if newborn.feed is not None and self._bash is not None:
-                newborn.feed.give(self._bash, self._inner.argv, self._environment)
-            else:
-                self._give_job(box.control)
+            hand_over(newborn, box.control, self._given, request)
         else:
             self._own_cpu = cpu_seconds(self.child.pid) + cpu_seconds(box.first_pid)
             if box.command:
@@ -265,17 +243,6 @@ class NamespacesRun(LocalRun):
             box.control.begin(f"{TMP_DIR}/{name}")
         self.child.started = time.monotonic()
         self.marks = RunMarks(self.child.pid, self.run_id, "", frozenset(), self.child.started)
-
-    def _give_job(self, control: GuestControl) -> None:
-        request = self._request
-        stdin = None if request.stdin is None else stdin_file(request.stdin, "")
-        try:
-            command = self._inner.argv
-            environment = {**self._environment, "PWD": str(request.cwd)}  # as a shell would set it
-            control.give(Job(command, environment, str(request.cwd), self._script, self._limits, stdin))
-        finally:
-            if stdin is not None:
-                os.close(stdin)
 
     def _own(self, workspace: Workspace) -> None:
         uid = self._uid
@@ -414,11 +381,6 @@ class NamespacesRun(LocalRun):
         folders, self._folders = self._folders, None
         if folders is not None:
             folders.close()
-
-
-@functools.lru_cache(maxsize=64)
-def _on_the_way(targets: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(folders_on_the_way(targets))
 
 
 def _network(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwork | None:

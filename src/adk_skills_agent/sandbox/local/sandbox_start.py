@@ -9,7 +9,6 @@ import platform
 import select
 import signal
 import socket
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -224,7 +223,8 @@ def _shown_folders(
     return (*pairs, *((str(Path(here, mount.source)), str(mount.target)) for mount in mounts))
 
 
-def folders_on_the_way(targets: Iterable[str]) -> list[str]:
+@functools.lru_cache(maxsize=64)
+def folders_on_the_way(targets: tuple[str, ...]) -> tuple[str, ...]:
     """Folders of the workspace that exist because something is shown below it, parents first."""
     found: dict[str, None] = {}
     for target in targets:
@@ -232,7 +232,7 @@ def folders_on_the_way(targets: Iterable[str]) -> list[str]:
         if path.is_relative_to(WORK_DIR):
             inside = path.relative_to(WORK_DIR)
             found.update(dict.fromkeys(str(part) for part in reversed((inside, *inside.parents)) if str(part) != "."))
-    return list(found)
+    return tuple(found)
 
 
 def file_system_arguments(spec: SandboxSpec) -> tuple[list[str], list[str]]:

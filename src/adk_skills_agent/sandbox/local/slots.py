@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ReadOnlyMount
-from adk_skills_agent.sandbox.local.bash_ahead import Bash, Feed, start_bash
+from adk_skills_agent.sandbox.local.bash_ahead import Bash, Feed, check_can_wait, start_bash
 from adk_skills_agent.sandbox.local.guest_start import start_guest
 from adk_skills_agent.sandbox.local.late_close import do_late
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn
@@ -87,6 +87,8 @@ class SlotKey:
     def make(self) -> Newborn:
         """Start one. Blocking."""
         is_python = self.bash is None
+        if not is_python:
+            check_can_wait()
         preload = self.preload if is_python else ()
         made = self.birth(lambda: start_guest(self.spec, self.python, self.flags, preload, ahead=is_python))
         try:

@@ -1,8 +1,8 @@
 """The program that confines a run at the landlock and seccomp levels, from inside; see :mod:`.confined_run`.
 
-It is not imported: the host compiles this file once and hands the code to ``python -I`` through a descriptor. So it
-imports only what is built into the interpreter or a small extension module; ``os``, ``signal`` and ``ctypes`` would
-cost several milliseconds a run.
+It is not imported: the host compiles this file once, after :mod:`.script_begin`, and hands the code to ``python -I``
+through a descriptor. So it imports only what is built into the interpreter or a small extension module; ``os``,
+``signal`` and ``ctypes`` would cost several milliseconds a run.
 
 Two processes run it. The *supervisor* is the child of the agent: it adopts every orphan of the run, ends all of them
 at the end or when the agent dies, and reports how the command ended into a descriptor the command never has. It
@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from adk_skills_agent.sandbox.local.script_begin import _script
+
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 4, 8, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAP_AMBIENT = 36, 38, 22, 47
 _SECCOMP_MODE_FILTER, _PR_CAP_AMBIENT_RAISE = 2, 2
@@ -36,7 +38,6 @@ _WAITED_FOR = (_CHLD, _TERM, _END)
 _BLOCKED = (*_WAITED_FOR, _signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGUSR2, _signal.SIGPIPE)
 _ROUND_SECONDS = 0.004
 _others = [0.0, 0.0, 0]  # what orphans used: user and system seconds, the largest in kibibytes
-_FILE_INPUT = 257  # a whole file, as the parser numbers it
 _NOT_STARTED = 127
 
 
@@ -214,60 +215,6 @@ def _give_up_root(library: _Library, uid: int, search: bool) -> None:
     library.call("capset", header, one * 3 + bytes(12), step="drop capabilities")
     if search:  # ambient, so that what the script starts can still read the interpreter
         library.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH, "keep the search capability")
-
-
-def _script(job: dict) -> tuple:  # type: ignore[type-arg]
-    """What ``python script`` does before the first line: a fresh ``__main__``, its folder on the path, its argv."""
-    import _frozen_importlib_external as external
-    import os
-
-    known: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # name by name takes ten times as long
-    for name in known:
-        posix.unsetenv(name)
-    known.clear()
-    known.update(job["env"])
-    for name, value in known.items():
-        posix.putenv(name, value)
-    command = [os.fsdecode(part) for part in job["argv"]]
-    arguments = command[job["script"] :]
-    path = arguments[0]
-    sys.orig_argv[:] = command
-    sys.argv[:] = arguments
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
-    main_module = type(sys)("__main__")
-    main_module.__loader__ = external.SourceFileLoader("__main__", path)
-    names = main_module.__dict__
-    names.update(__file__=path, __cached__=None, __builtins__=sys.modules["builtins"], __annotations__={})
-    sys.modules["__main__"] = main_module
-    try:
-        with open(path, "rb") as stream:
-            source = stream.read()
-    except OSError as error:
-        problem = f"can't open file {os.path.abspath(path)!r}: [Errno {error.errno}] {error.strerror}"  # noqa: PTH100
-        sys.stderr.write(f"{sys.executable}: {problem}\n")
-        raise SystemExit(2) from None
-    try:
-        return _compiled(source, os.fsencode(path)), names
-    except BaseException as error:  # noqa: BLE001  # shown as the interpreter shows what it cannot compile
-        error.__traceback__ = None
-        sys.excepthook(type(error), error, None)
-        raise SystemExit(1) from None
-
-
-def _compiled(source: bytes, path: bytes) -> "Any":
-    """Compiled as by the interpreter: ``compile()`` first makes the types of ``ast``, longer than most scripts take."""
-    import _ctypes
-
-    result = type("Code", (_ctypes._SimpleCData,), {"_type_": "O"})
-    flags = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
-    function = type("Compile", (_ctypes.CFuncPtr,), {"_flags_": flags, "_restype_": result})
-    try:
-        address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "Py_CompileStringExFlags")  # type: ignore[arg-type]
-    except OSError:  # an interpreter that hides it
-        address = 0
-    if not address or b"\0" in source:
-        return compile(source, path, "exec", dont_inherit=True)
-    return function(address)(source, path, _FILE_INPUT, None, -1)
 
 
 # ---- the supervisor
