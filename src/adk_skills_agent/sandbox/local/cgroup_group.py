@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import signal
 from abc import ABC, abstractmethod
@@ -148,13 +149,12 @@ class GroupOfVersion1(Group):
             OSError: It could not be moved, or not back.
         """
         with contextlib.ExitStack() as opened:
-            ways = []
-            for doors in self.doors():
-                ways.append([os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in doors])
-                for descriptor in ways[-1]:
-                    opened.callback(os.close, descriptor)
+            descriptors = []
+            for path in itertools.chain.from_iterable(self.doors()):
+                descriptors.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+                opened.callback(os.close, descriptors[-1])
             with contextlib.ExitStack() as moved:
-                for way_in, way_out in ways:
+                for way_in, way_out in zip(descriptors[::2], descriptors[1::2], strict=True):
                     moved.callback(os.write, way_out, _MYSELF)
                     os.write(way_in, _MYSELF)
                 yield
