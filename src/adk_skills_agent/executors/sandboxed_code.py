@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shutil
 import sys
 import tempfile
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -92,6 +94,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
 
     _can_be_stateful: ClassVar[bool] = False
     _state: StatefulCode | None = PrivateAttr(default=None)
+    _last_policy: SandboxPolicy | None = PrivateAttr(default=None)
 
     def __init__(self, **data: Any) -> None:
         if data.get("stateful") and not self._can_be_stateful:
@@ -129,7 +132,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """A copy shares what is the owner's: policy, sandbox, variables, callback, sessions."""
         memo = {} if memo is None else memo
-        own = (self.policy, self.sandbox, self.env, self.on_output, self._state)
+        own = (self.policy, self.sandbox, self.env, self.on_output, self._state, self._last_policy)
         memo.update((id(shared), shared) for shared in own)
         return super().__deepcopy__(memo)
 
@@ -221,9 +224,9 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     def _execute_in_session(
         self, state: StatefulCode, key: str, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None
     ) -> CodeExecutionResult:
-        policy = check_policy(self._policy_for(code_input, wrapper))
+        policy = self._checked(self._policy_for(code_input, wrapper))
         folder = working_folder(code_input)
-        with tempfile.TemporaryDirectory(prefix=own_prefix("spill")) as spill:
+        with _spill_folder() as spill:
             request = SessionRequest(
                 code=code_input.code,
                 policy=policy,
@@ -232,7 +235,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
                 cwd=str(folder) if folder.parts else None,
                 restrict_builtins=self.restrict_builtins,
                 on_output=self.on_output,
-                spill_dir=None if wrapper is not None else Path(spill),
+                spill_dir=None if wrapper is not None else spill,
             )
             execution = state.execute(key, request)
             result = code_result(execution, policy, wrapper=wrapper, max_chars=self.max_output_chars)
@@ -246,9 +249,9 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
             problem = f"SyntaxError: the code has a lone surrogate at character {error.start}; it is no valid text."
             return CodeExecutionResult(stderr=problem, exit_code=1)
         wrapper = recognise(code)
-        policy = check_policy(self._policy_for(code_input, wrapper))
+        policy = self._checked(self._policy_for(code_input, wrapper))
         box = self.sandbox if self.sandbox is not None else _this_machine()
-        with tempfile.TemporaryDirectory(prefix=own_prefix("spill")) as spill:
+        with _spill_folder() as spill:
             request = ExecutionRequest(
                 argv=self._argv(code_input, wrapper, policy),
                 policy=policy,
@@ -256,7 +259,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
                 stdin=source,
                 input_files=input_files(code_input),
                 on_output=self.on_output,
-                spill_dir=None if wrapper is not None else Path(spill),
+                spill_dir=None if wrapper is not None else spill,
                 label="code",
             )
             call = BackgroundCall(lambda: box.run(request))
@@ -271,6 +274,14 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         if wrapper is not None and wrapper.marker is not None and policy.output_bytes < _MARKER_OUTPUT_BYTES:
             return replace(policy, output_bytes=_MARKER_OUTPUT_BYTES)
         return policy
+
+    def _checked(self, policy: SandboxPolicy) -> SandboxPolicy:
+        """The same policy; an object that is known to be good when it is as the one before."""
+        last = self._last_policy
+        if last is None or last != policy:
+            last = policy
+        self._last_policy = check_policy(last)
+        return last
 
     def _argv(
         self, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None, policy: SandboxPolicy
@@ -287,6 +298,16 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
 
     def _import_folders(self) -> tuple[str, ...]:
         return ()
+
+
+@contextlib.contextmanager
+def _spill_folder() -> Iterator[Path]:
+    """Where the full text of long output goes; made by the sandbox when there is some, and removed here."""
+    folder = Path(tempfile.gettempdir()) / (own_prefix("spill") + os.urandom(8).hex())
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,15 @@ import sys
 from typing import Any
 
 from adk_skills_agent.sandbox.box_process import Started, fork_kernel
-from adk_skills_agent.sandbox.kernel import ANSWER_BYTES, INTERRUPTED, LENGTH_BYTES, LINK_LOST, OUT_OF_CPU
+from adk_skills_agent.sandbox.kernel import (
+    ANSWER_BYTES,
+    ENDED,
+    INTERRUPTED,
+    LENGTH_BYTES,
+    LINK_LOST,
+    OUT_OF_CPU,
+    RUNS,
+)
 
 _SOL_SOCKET, _SCM_RIGHTS = 1, 1
 LINK_CLOSED = "the code closed descriptors of its own process, put another program in it, or broke its Python"
@@ -32,7 +40,7 @@ class KernelLink:
     """
 
     def __init__(self, home: str, channel: list[int]) -> None:
-        self.pid, self._socket = fork_kernel(home, channel)
+        self.pid, self._socket, self._progress = fork_kernel(home, channel)
         self.is_closed = self.is_forged = False
         self._answer = b""
         self._token = 0
@@ -42,9 +50,20 @@ class KernelLink:
         """To watch for an answer."""
         return int(self._socket.fileno())
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the code has: what is to interrupt it would be lost before. Only what the kernel says."""
+        return self._progress[0] in (RUNS, ENDED)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the code has, and the kernel is busy with its end. Only what the kernel says."""
+        return bool(self._progress[0] == ENDED)
+
     def give(self, job: dict[str, Any]) -> Started:
         """Let an execution begin, with streams of its own."""
         out, err = os.pipe(), os.pipe()
+        self._progress[0] = 0
         # Not a secret from code that searches its own process for it, only nothing it could guess: who gets that far
         # has gained no more than an early end of its own execution.
         self._token = int.from_bytes(os.urandom(8), "big")

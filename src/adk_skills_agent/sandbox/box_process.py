@@ -105,7 +105,7 @@ def _filter_calls() -> None:
     prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program))
 
 
-def fork_kernel(home: str, channel: list[int]) -> tuple[int, Any]:
+def fork_kernel(home: str, channel: list[int]) -> tuple[int, Any, Any]:
     """A fresh Python state in a process of its own.
 
     Args:
@@ -113,16 +113,18 @@ def fork_kernel(home: str, channel: list[int]) -> tuple[int, Any]:
         channel: Descriptors it must not have.
 
     Returns:
-        Its process id, and the socket to it.
+        Its process id, the socket to it, and a byte that both see.
     """
     import _socket
+    import mmap
 
+    progress = mmap.mmap(-1, 1)
     here, there = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
     pid = os.fork()
     if pid:
         there.close()
         here.setblocking(True)
-        return pid, here
+        return pid, here, progress
     try:
         link = there.detach()
         here.close()
@@ -130,7 +132,7 @@ def fork_kernel(home: str, channel: list[int]) -> tuple[int, Any]:
         os.closerange(3, link)
         os.closerange(link + 1, _MOST_DESCRIPTORS)
         os.chdir(home)
-        Kernel(link, home).serve()
+        Kernel(link, home, progress).serve()
     finally:
         os._exit(LINK_LOST)
 

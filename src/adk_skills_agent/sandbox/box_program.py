@@ -15,6 +15,7 @@ _PARTS = (
     "python_program",
     "box_files",
     "box_inputs",
+    "kernel_state",
     "kernel",
     "box_watch",
     "box_process",

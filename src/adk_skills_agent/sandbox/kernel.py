@@ -21,14 +21,18 @@ import posix
 import sys
 import time
 from types import FrameType, ModuleType
-from typing import Any, Dict
+from typing import Any
 
+from adk_skills_agent.sandbox.kernel_state import State, enter
 from adk_skills_agent.sandbox.python_program import restricted_builtins
 
 INTERRUPTED = 1
 """Flag of an answer: SIGINT ended it."""
 OUT_OF_CPU = 2
 """Flag of an answer: its processor time was used up."""
+RUNS, ENDED = 1, 2
+"""How far an execution is, in the byte both sides see: its code runs; it has ended, and what is left to do (a traceback
+needs modules, a figure is saved) is this process' own. 0 before."""
 LENGTH_BYTES = 8
 ANSWER_BYTES = 8 + 4 + 1 + 8
 LINK_LOST = 70
@@ -37,7 +41,6 @@ LINK_LOST = 70
 _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the import of ast
 _MOST_SOURCES = 200
 _SIGNALS = (_signal.SIGINT, _signal.SIGXCPU)
-_Names = Dict[str, Any]
 
 
 class _OutOfCpu(BaseException):
@@ -50,9 +53,11 @@ class Kernel:
     Args:
         link: The socket to the supervisor.
         home: The working directory.
+        progress: One byte that the supervisor sees, see :data:`RUNS`.
     """
 
-    def __init__(self, link: int, home: str) -> None:
+    def __init__(self, link: int, home: str, progress: Any) -> None:
+        self._progress = progress
         self._link = _socket.socket(fileno=link)
         self._home = home
         self._pid = posix.getpid()
@@ -170,16 +175,19 @@ class Kernel:
 
     def _run(self, job: dict[str, Any]) -> tuple[int, int]:
         self._number, self._shown = job["id"], 0
-        before = _State(self._names)
+        before = State(self._names)
         failure = None  # type: BaseException | None
         code = flags = 0
         try:
             try:
                 self._running = True
-                _enter(job)
+                self._progress[0] = RUNS
+                enter(job)
                 self._execute(job["code"], job["restrict"])
             finally:
                 self._running = False
+                if self._getpid() == self._pid:
+                    self._progress[0] = ENDED
         except SystemExit as end:
             if end.code is not None:
                 code = end.code if type(end.code) is int else 1
@@ -281,40 +289,6 @@ class Kernel:
             _say(f"{type(error).__name__}; it cannot be shown: {type(again).__name__}")
 
 
-class _State:
-    """What an execution found: names, variables of the environment, working directory."""
-
-    def __init__(self, names: _Names) -> None:
-        self._names = names
-        self._before = dict(names)
-        self._environment = dict(os.environ)
-        self._folder = _folder()
-
-    def restore(self) -> None:
-        """Back to that. Name by name: threads may be using the others."""
-        names, before = self._names, self._before
-        for name in [name for name in names if name not in before]:
-            names.pop(name, None)
-        for name, value in before.items():
-            if name not in names or names[name] is not value:
-                names[name] = value
-        _set_environment(self._environment)
-        if self._folder is not None and _folder() != self._folder:
-            _enter_if_there(self._folder)
-
-    def leave(self, job: dict[str, Any]) -> None:
-        """Take away what was there for this one execution, unless the code itself has changed it."""
-        now = dict(os.environ)
-        for name, value in job["env"].items():
-            if now.get(name) == value:
-                now.pop(name)
-                if name in self._environment:
-                    now[name] = self._environment[name]
-        _set_environment(now)
-        if job["cwd"] is not None and self._folder is not None and _folder() == job["cwd"]:
-            _enter_if_there(self._folder)
-
-
 class _Late:
     """Threads of earlier executions, and where what they print goes; changed and asked under its lock."""
 
@@ -356,35 +330,6 @@ class _Stream(io.TextIOWrapper):
 def _stdin() -> io.TextIOWrapper:
     raw: Any = io.FileIO(0, "r", closefd=False)
     return io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
-
-
-def _enter(job: dict[str, Any]) -> None:
-    os.environ.update(job["env"])
-    if job["cwd"] is not None:
-        os.makedirs(job["cwd"], exist_ok=True)
-        os.chdir(job["cwd"])
-
-
-def _set_environment(wanted: dict[str, str]) -> None:
-    for name in [name for name in os.environ if name not in wanted]:
-        del os.environ[name]
-    for name, value in wanted.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
-
-
-def _folder() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed
-        return None
-
-
-def _enter_if_there(folder: str) -> None:
-    try:
-        os.chdir(folder)
-    except OSError:
-        pass
 
 
 def _cpu_microseconds() -> int:

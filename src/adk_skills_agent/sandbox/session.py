@@ -27,8 +27,9 @@ from adk_skills_agent.sandbox.uninterrupted import uninterrupted
 
 _READY_SECONDS = 20.0
 _PING_SECONDS = 2.0
-_LATE_SECONDS = 1.0
-"""After the deadline and its grace: how long the box may take to say that it has ended what ran."""
+_LATE_SECONDS = 5.0
+"""After the deadline and its grace: how long the box may take to say that it has ended what ran. It may itself wait two
+seconds for the code to begin, and two for the traceback of code that has ended."""
 _CANCEL_SECONDS = 1.0
 
 

@@ -360,11 +360,15 @@ def box_policy(policy: SandboxPolicy) -> SandboxPolicy:
 
     Two executions whose box policies differ cannot share a box.
     """
-    own = SandboxPolicy()
-    return replace(
-        policy,
-        **{name: getattr(own, name) for name in _OF_ONE_EXECUTION},
-    )
+    global _last  # noqa: PLW0603  # one execution after the other has the same
+    known = _last
+    if known is None or known[0] is not policy:
+        own = SandboxPolicy()
+        _last = known = (policy, replace(policy, **{name: getattr(own, name) for name in _OF_ONE_EXECUTION}))
+    return known[1]
+
+
+_last: tuple[SandboxPolicy, SandboxPolicy] | None = None
 
 
 _OF_ONE_EXECUTION = (

@@ -35,7 +35,6 @@ from adk_skills_agent.sandbox.box_process import (
 from adk_skills_agent.sandbox.box_watch import INTERVAL_SECONDS, Watch, others
 
 _CHUNK = 1 << 18
-_DRAIN_SECONDS = 0.5
 _GONE_SECONDS = 0.05  # a process that has closed its pipes may take so long to be gone
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
 _CANNOT_START = "its supervisor could not start code any more"
@@ -96,7 +95,7 @@ class Supervisor:
         run = self._running
         times = [when for when in (self._outgoing.due,) if when is not None]
         if run is not None:
-            times += [when for when in (run.deadline, run.kill_at, run.drain_until) if when is not None]
+            times += run.times()
             if self._watch.inodes or self._alone:
                 times.append(time.monotonic() + INTERVAL_SECONDS)
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
@@ -119,11 +118,15 @@ class Supervisor:
             if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)
         elif run.kill_at is not None and now >= run.kill_at:
+            if self._kernel is not None and run.is_given_time(self._kernel.has_ended):
+                return
             run.kill_at = None
             self._kill(run, LINK_CLOSED if run.link_lost else "it did not stop at its deadline and was killed")
         elif run.deadline is not None and now >= run.deadline:
             run.deadline = None
             run.done["timed_out"] = True
+            self._interrupt(run)
+        elif run.ask_again is not None and now >= run.ask_again:
             self._interrupt(run)
 
     def _overtime(self) -> None:
@@ -137,6 +140,8 @@ class Supervisor:
         if run.grace <= 0:
             self._kill(run, "it was killed at its deadline")
             return
+        if self._kernel is not None and run.waits_to_begin(self._kernel.has_begun):
+            return  # the kernel would take the signal for one of the execution before
         run.kill_at = time.monotonic() + run.grace
         for number in (_signal.SIGINT if run.is_code else _signal.SIGTERM, _signal.SIGCONT):
             signal_group(run.process.pid, number)
@@ -304,7 +309,7 @@ class Supervisor:
             if self._kernel is not None and pid == self._kernel.pid:
                 self._kernel_ended(status)
             elif self._running is not None and not self._running.is_code and pid == self._running.process.pid:
-                self._command_ended(self._running, status)
+                self._running.ended(status)
 
     def _kernel_ended(self, status: int) -> None:
         kernel = self._kernel
@@ -322,12 +327,6 @@ class Supervisor:
         run.done.update(exit=code, signal=number)
         run.lost = run.lost or why_ended(code, number)
         self._finish(run)
-
-    def _command_ended(self, run: Running, status: int) -> None:
-        run.status = status
-        code, number = ending(status)
-        run.done.update(exit=code, signal=number)
-        run.drain_until = time.monotonic() + (0 if run.lost or "timed_out" in run.done else _DRAIN_SECONDS)
 
     def _finish(self, run: Running) -> None:
         """Everything written before the end goes first, then the files, then ``done``."""

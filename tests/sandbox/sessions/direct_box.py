@@ -67,6 +67,11 @@ class DirectBox:
         self.send("exec", id=self._number, kind=kind, **({"code": code} if kind == "code" else {}), **fields)
         return self.answer()
 
+    def send_code(self, code: str, **fields: Any) -> None:
+        """The same, and :meth:`answer` later."""
+        self._number += 1
+        self.send("exec", id=self._number, kind="code", code=code, **fields)
+
     def answer(self) -> dict[str, Any]:
         """The answer to what runs."""
         streams, files, skipped, gone = {1: b"", 2: b""}, {}, {}, []

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import direct_box
 import pytest
 from direct_box import DirectBox
+
+from adk_skills_agent.sandbox import frames
 
 ALL = {"count": 10, "each": 1 << 20, "total": 1 << 21}
 
@@ -194,3 +200,43 @@ def test_figures_and_frames_of_libraries_become_files(box: DirectBox) -> None:
     failed = box.run("plt.figure(3)\n1 / 0", files=ALL)
     assert failed["files"] == {}
     assert box.run("plt.get_fignums()")["stdout"] == "[]\n"
+
+
+def test_code_that_heeds_its_interrupt_keeps_its_state_however_long_the_traceback_takes(box: DirectBox) -> None:
+    box.run("kept = 1")
+    # What a folder in memory or a busy machine does to the import of a module, the code does here.
+    content = b"import time\ntime.sleep(1)\ndef format_exception(*_): return ['late']"
+    box.send("put", path="traceback.py", b64=frames.base64(content))
+    slow = box.run("import time\ntime.sleep(60)", deadline_ms=100, grace_ms=100)
+    assert (slow["timed_out"], slow["interrupted"], slow["lost"], slow["stderr"]) == (True, True, None, "late\n")
+    assert box.run("kept")["stdout"] == "1\n"
+
+
+def test_an_interrupt_waits_for_code_that_has_not_begun(box: DirectBox) -> None:
+    kernel = int(box.run("import os\nkept = 1\nos.getpid()")["stdout"])
+    os.kill(kernel, signal.SIGSTOP)  # as if it got no processor
+    box.send_code("import time\ntime.sleep(60)", deadline_ms=50, grace_ms=200)
+    time.sleep(0.5)
+    os.kill(kernel, signal.SIGCONT)
+    done = box.answer()
+    assert (done["timed_out"], done["interrupted"], done["lost"]) == (True, True, None)
+    assert box.run("kept")["stdout"] == "1\n"
+
+
+def test_code_whose_traceback_does_not_end_and_code_that_does_not_begin_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = direct_box.program_text()
+    sooner = text.replace("_OWN_SECONDS = 2.0", "_OWN_SECONDS = 0.1")
+    assert sooner != text
+    monkeypatch.setattr(direct_box, "program_text", lambda: sooner)
+    box = DirectBox(tmp_path)
+    box.hello()
+    box.send("put", path="traceback.py", b64=frames.base64(b"import time\ntime.sleep(60)"))
+    ended = box.run("import time\ntime.sleep(60)", deadline_ms=100, grace_ms=100)
+    why = "it did not stop at its deadline and was killed"
+    assert (ended["timed_out"], ended["lost"]) == (True, why)
+    os.kill(int(box.run("import os\nos.getpid()")["stdout"]), signal.SIGSTOP)
+    ended = box.run("import time\ntime.sleep(60)", deadline_ms=100, grace_ms=100)
+    assert (ended["timed_out"], ended["lost"]) == (True, why)
+    box.close()
