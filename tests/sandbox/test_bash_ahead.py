@@ -17,7 +17,7 @@ from adk_skills_agent.sandbox.local.bash_ahead import Bash, Feed
 from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
 from adk_skills_agent.sandbox.local.newborn import Newborn
 from adk_skills_agent.sandbox.local.sandbox_start import is_readable
-from adk_skills_agent.sandbox.local.slots import slot_pool
+from adk_skills_agent.sandbox.local.slots import close_slots, slot_pool
 from adk_skills_agent.sandbox.secrets import Secret
 
 pytestmark = pytest.mark.skipif(NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem()))
@@ -78,6 +78,12 @@ async def run(folder: Path, arguments: tuple[str, ...] = ARGUMENTS, **more: obje
     argv = ("bash", "--noprofile", "--norc", "/skill/a.sh", *arguments)
     mounts = (ReadOnlyMount(folder),)
     return await local_sandbox().run(ExecutionRequest(argv, policy, mounts=mounts, **more))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_yet() -> None:
+    """What other tests of this process have started ahead is none of these tests'."""
+    close_slots()
 
 
 @pytest.fixture

@@ -68,6 +68,11 @@ class SimulatedUser:
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):
                 said = await self._simulator.get_next_user_message([event.model_copy(deep=True) for event in events])
+        except ModuleNotFoundError as error:
+            raise UserModelUnavailable(
+                f"google-adk's simulated user needs {error.name}, which is not installed: pip install "
+                "'adk-skills-agent[eval]'."
+            ) from error
         except Exception as error:
             raise UserModelUnavailable(
                 f"The model {self._llm.model} that plays the user said nothing: {sentence_of(error)}"
