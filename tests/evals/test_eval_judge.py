@@ -13,6 +13,7 @@ import pytest
 from adk_skills_agent.errors import ConfigError, JudgeUnavailable
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_cache import JudgeCache
+from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.judge_prompt import question
 from adk_skills_agent.evals.model_errors import is_of_the_service, is_temporary
 from adk_skills_agent.evals.rubrics import Rubric
@@ -33,7 +34,7 @@ async def no_wait(_: float) -> None:
 
 
 def ask(server: GeminiServer, rubrics: tuple[Rubric, ...] = RUBRICS, turn: Turn = TURN, **settings: object) -> Judge:
-    judge = Judge(server.model(), sleep=no_wait, **settings)  # type: ignore[arg-type]
+    judge = Judge(JudgeModel(server.model(), sleep=no_wait, **settings))  # type: ignore[arg-type]
     asyncio.run(judge.judge([turn], rubrics))
     return judge
 
@@ -138,7 +139,7 @@ def test_a_busy_service_is_asked_again_after_growing_pauses(code: int) -> None:
         waits.append(seconds)
 
     with GeminiServer(busy_then(4, code)) as server:
-        judge = Judge(server.model(), samples=1, sleep=wait)
+        judge = Judge(JudgeModel(server.model(), samples=1, sleep=wait))
         verdicts = asyncio.run(judge.judge([TURN], RUBRICS)).verdicts
     assert [verdict.met for verdict in verdicts] == [True, True]
     assert waits == [2.0, 4.0, 8.0, 16.0]  # S0-150
@@ -186,7 +187,7 @@ def test_a_lost_connection_is_temporary_and_a_wrong_request_is_not(error: Except
 
 def counted(server: GeminiServer, path: Path, change: Callable[[Turn], Turn] = lambda turn: turn) -> int:
     before = len(server.requests)
-    judge = Judge(server.model(), samples=2, cache=JudgeCache(path), sleep=no_wait)
+    judge = Judge(JudgeModel(server.model(), samples=2, cache=JudgeCache(path), sleep=no_wait))
     assert all(verdict.met for verdict in asyncio.run(judge.judge([change(TURN)], RUBRICS)).verdicts)
     return len(server.requests) - before
 
@@ -208,7 +209,7 @@ def test_two_rubrics_of_one_id_are_refused_before_anything_is_asked() -> None:
             ask(server, (RUBRICS[0], RUBRICS[0]))
         assert server.requests == []
         with pytest.raises(ConfigError, match="at least 1 sample"):
-            Judge(server.model(), samples=0)
+            Judge(JudgeModel(server.model(), samples=0))
 
 
 def test_long_texts_are_cut_in_the_middle_and_the_cut_is_said() -> None:

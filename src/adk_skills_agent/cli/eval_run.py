@@ -23,6 +23,7 @@ from adk_skills_agent.evals.blind.rows import Comparisons
 from adk_skills_agent.evals.blind.run import BlindState, run_comparisons
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_cache import JudgeCache
+from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import model_named
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
 from adk_skills_agent.evals.prices import Price, price_of, read_price
@@ -95,9 +96,11 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
         judge = None
         if options.judge:
             judge = Judge(
-                stack.enter_context(_judge_model(options.judge)),
-                samples=options.judge_samples,
-                cache=JudgeCache(options.out / _JUDGE_CACHE),
+                JudgeModel(
+                    stack.enter_context(_judge_model(options.judge)),
+                    samples=options.judge_samples,
+                    cache=JudgeCache(options.out / _JUDGE_CACHE),
+                )
             )
         names = dict.fromkeys(case.scenario.model for case in prepared.cases if case.scenario is not None)
         user_prices = _user_prices(list(names), options)

@@ -22,7 +22,8 @@ from google.adk.evaluation.eval_rubrics import RubricScore as GoogleRubricScore
 from google.adk.evaluation.evaluator import EvalStatus, EvaluationResult, PerInvocationResult
 
 from adk_skills_agent.errors import ConfigError, SkillsError
-from adk_skills_agent.evals.judge import DEFAULT_JUDGE, Judge
+from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.judge_model import DEFAULT_JUDGE, JudgeModel
 from adk_skills_agent.evals.metrics.expectation import Expectation
 from adk_skills_agent.evals.metrics.options import Options
 from adk_skills_agent.evals.metrics.score import Score, TurnScore
@@ -151,7 +152,7 @@ def _criterion(eval_metric: EvalMetric) -> Mapping[str, Any] | float | None:
 def _judge(given: Options) -> Judge:
     """A judge of its own for every call: a model's connections belong to one event loop."""
     asked = given.settings.get("judge_model_options", {})
-    return Judge(asked.get("judge_model") or DEFAULT_JUDGE, samples=asked.get("num_samples", 3))
+    return Judge(JudgeModel(asked.get("judge_model") or DEFAULT_JUDGE, samples=asked.get("num_samples", 3)))
 
 
 def _rubrics(invocation: Invocation) -> tuple[Rubric, ...]:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from adk_skills_agent.evals.judge_cache import JudgeCache
-from adk_skills_agent.evals.judge_model import DEFAULT_JUDGE, WAITS, Inquiry, JudgeModel
+from adk_skills_agent.evals.judge_model import Inquiry, JudgeModel
 from adk_skills_agent.evals.judge_prompt import VERSION, content, question
 from adk_skills_agent.evals.rubrics import Rubric, check_ids
 from adk_skills_agent.evals.trace import Turn, Usage
-
-if TYPE_CHECKING:
-    from google.adk.models import BaseLlm
-
-__all__ = ["DEFAULT_JUDGE", "Judge", "Verdict", "Verdicts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +48,19 @@ class Verdicts:
 
 
 class Judge:
-    """Asks a model about rubrics; the arguments are those of :class:`~adk_skills_agent.evals.judge_model.JudgeModel`.
+    """Asks a model about rubrics.
+
+    Args:
+        model: Who is asked, and how often.
 
     Attributes:
-        model: Who is asked.
+        model: The same.
         spent: Tokens of every answer so far, also of those that were no use.
         given: Every verdict so far: the turn's number, the rubric, the verdict.
-
-    Raises:
-        ConfigError: ``samples`` is below 1, or the model cannot be used.
     """
 
-    def __init__(
-        self,
-        llm: BaseLlm | str = DEFAULT_JUDGE,
-        *,
-        samples: int = 3,
-        cache: JudgeCache | None = None,
-        waits: Sequence[float] = WAITS,
-        temperature: float | None = None,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        self.model = JudgeModel(llm, samples=samples, cache=cache, waits=waits, temperature=temperature, sleep=sleep)
+    def __init__(self, model: JudgeModel) -> None:
+        self.model = model
         self.spent = Usage()
         self.given: list[tuple[int, Rubric, Verdict]] = []
         self._context = ""

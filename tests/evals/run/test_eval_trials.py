@@ -15,6 +15,7 @@ from google.adk.agents import LlmAgent
 from adk_skills_agent.adk import SkillToolset
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.prices import Price
@@ -210,13 +211,15 @@ async def test_an_outage_of_the_judge_is_no_score_and_only_the_judging_is_done_a
     prepared = a_plan(tmp_path, JUDGED, runs=1, judged=True, arms=("with_skill",))
     with GeminiServer(LOADS_AND_REPORTS) as server:
         with GeminiServer(RuleModel([Rule(Refusal(403, "PERMISSION_DENIED", "no"))])) as down:
-            state = await carry_out(prepared, server, tmp_path / "out", judge=Judge(down.model(), samples=1))
+            state = await carry_out(
+                prepared, server, tmp_path / "out", judge=Judge(JudgeModel(down.model(), samples=1))
+            )
         (result,) = state.results.values()
         assert (result.passed, result.score, result.error["kind"]) == (None, None, "judge")
         asked = len(server.requests)
         with GeminiServer(judge_model(lambda text, _: "yes" if "names" in text else "no")) as up:
             state = await carry_out(
-                prepared, server, tmp_path / "out", resume=True, judge=Judge(up.model(), samples=1),
+                prepared, server, tmp_path / "out", resume=True, judge=Judge(JudgeModel(up.model(), samples=1)),
                 settings={"judge_price": Price(1.0, 1.0, 1.0)},
             )  # fmt: skip
         assert len(server.requests) == asked

@@ -11,6 +11,7 @@ import pytest
 from adk_skills_agent.errors import ConfigError, EvalFileError
 from adk_skills_agent.evals.formats.reading import read_eval_file
 from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.run.ledger import read_rows
@@ -71,7 +72,7 @@ async def test_google_adks_user_says_what_comes_next_until_the_plan_is_done(tmp_
     ):
         settings = {"users": {"the-user": user.model()}, "user_prices": {"the-user": Price(1.0, 1.0, 1.0)}}
         state = await carry_out(
-            prepared, server, tmp_path / "out", judge=Judge(judging.model(), samples=1), settings=settings
+            prepared, server, tmp_path / "out", judge=Judge(JudgeModel(judging.model(), samples=1)), settings=settings
         )
         assert len(user.requests) == 2
         assert "user: Report on my data." in user.requests[0].user_text
@@ -101,7 +102,7 @@ async def test_a_conversation_without_end_stops_at_the_turn_limit_of_the_config(
     user_model = user_that_follows_the_plan("Go on.")
     with GeminiServer(AGENT) as server, GeminiServer(user_model) as user, GeminiServer(judge) as judging:
         settings = {"users": {"gemini-2.5-flash": user.model()}}
-        given = {"judge": Judge(judging.model(), samples=1), "settings": settings}
+        given = {"judge": Judge(JudgeModel(judging.model(), samples=1)), "settings": settings}
         state = await carry_out(prepared, server, tmp_path / "out", **given)
     (note,) = summarise(prepared.trials, state.results).notes()
     assert note.startswith("talk ended at the turn limit of the simulated user in 1 of 1 runs (with_skill)")

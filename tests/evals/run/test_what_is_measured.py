@@ -13,6 +13,7 @@ from google.adk.tools.agent_tool import AgentTool
 from adk_skills_agent import SkillToolset
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.ledger import NAME, Ledger, read_rows
 from adk_skills_agent.evals.workspace import write_workspace
@@ -61,8 +62,10 @@ async def test_another_judge_may_finish_what_the_first_could_not_judge(tmp_path:
     )
     silent, good = judge_model(lambda *_: ""), judge_model(lambda *_: "yes")
     with GeminiServer(LOADS_AND_REPORTS) as server, GeminiServer(silent) as bad, GeminiServer(good) as able:
-        await carry_out(first, server, tmp_path / "out", judge=Judge(bad.model(), samples=1))
-        state = await carry_out(second, server, tmp_path / "out", judge=Judge(able.model(), samples=1), resume=True)
+        await carry_out(first, server, tmp_path / "out", judge=Judge(JudgeModel(bad.model(), samples=1)))
+        state = await carry_out(
+            second, server, tmp_path / "out", judge=Judge(JudgeModel(able.model(), samples=1)), resume=True
+        )
     assert state.resumed == 2
     assert [result.passed for result in state.results.values()] == [True] * 4
     with Ledger(tmp_path / "out", resume=True) as ledger:
@@ -76,7 +79,7 @@ async def test_what_a_judge_was_paid_for_no_verdict_stays_in_the_costs(tmp_path:
     paid = []
     with GeminiServer(LOADS_AND_REPORTS) as server, GeminiServer(silent) as bad, GeminiServer(good) as able:
         for judge in (bad, able):
-            shared = {"judge": Judge(judge.model(), samples=1), "resume": True}
+            shared = {"judge": Judge(JudgeModel(judge.model(), samples=1)), "resume": True}
             state = await carry_out(prepared, server, tmp_path / "out", **shared)
             paid.append(next(iter(state.results.values())).judge_usage.total)
             assert paid[-1] > sum(paid[:-1])
@@ -95,7 +98,9 @@ async def test_an_agent_that_is_stopped_has_missed_the_outcome_also_when_the_jud
 
     slow = RuleModel([Rule(dawdle)])
     with GeminiServer(slow) as server, GeminiServer(judge_model(lambda *_: "")) as bad:
-        state = await carry_out(prepared, server, tmp_path / "out", judge=Judge(bad.model(), samples=1), timeout=0.5)
+        state = await carry_out(
+            prepared, server, tmp_path / "out", judge=Judge(JudgeModel(bad.model(), samples=1)), timeout=0.5
+        )
     assert {(result.passed, result.outcome_passed) for result in state.results.values()} == {(False, False)}
 
 

@@ -138,6 +138,7 @@ async def test_our_own_scoring_gives_the_predicted_scores(
 
     from adk_skills_agent import SandboxPolicy, SkillToolset
     from adk_skills_agent.evals.judge import Judge
+    from adk_skills_agent.evals.judge_model import JudgeModel
     from adk_skills_agent.evals.metrics.expectation import Expectation
     from adk_skills_agent.evals.metrics.table import read_options, score
     from adk_skills_agent.evals.rubrics import Rubric
@@ -149,7 +150,7 @@ async def test_our_own_scoring_gives_the_predicted_scores(
         toolset = SkillToolset.from_dirs([folder / "skills"], policy=SandboxPolicy(min_isolation="process"))
         agent = LlmAgent(name="helper", model=server.model(), instruction="Help the user.", tools=[toolset])
         runner = InMemoryRunner(agent=agent, app_name="helper")
-        judge = Judge(server.model(), samples=3)
+        judge = Judge(JudgeModel(server.model(), samples=3))
         for case in map(GoogleCase.model_validate, EVAL_SET["eval_cases"]):
             assert case.conversation is not None
             session = await runner.session_service.create_session(app_name="helper", user_id="user")
