@@ -88,8 +88,9 @@ def guest_program(uid: int | None, preload: tuple[str, ...], *, ahead: bool) -> 
 @functools.lru_cache(maxsize=1)
 def guest_code() -> CodeType:
     """The guest, compiled once per agent; the same interpreter runs it."""
-    path = Path(__file__).with_name("guest.py")
-    return compile(path.read_bytes(), "guest", "exec", dont_inherit=True, optimize=2)
+    here = Path(__file__)
+    source = b"\n".join(here.with_name(name).read_bytes() for name in ("guest_end.py", "guest.py"))
+    return compile(source, "guest", "exec", dont_inherit=True, optimize=2)
 
 
 class GuestControl(Control):

@@ -126,6 +126,8 @@ def serve(spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
                 posix.write(door, b"0")
             pid = _fork(functions, spec["clone"])
             if pid == 0:
+                host.detach()  # or its end would close what has its number then
+                end.held.append((functions, host, known, spec))
                 return _become_guest(library, spec, given, known, end)
             said = f"started {pid}"
         except OSError as error:
