@@ -69,6 +69,7 @@ class GroupPool:
 
     def give_back(self, group: Group) -> None:
         """Have a group removed as soon as nothing is in it any more; never blocks for long."""
+        group.close_counts()
         with self._changed:
             kept = self._keeper is not None and not self._closed
             if kept:

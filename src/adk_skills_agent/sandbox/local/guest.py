@@ -1,7 +1,8 @@
 """The program that is process 1 of a sandbox whose command is Python, or is not known yet; see :mod:`.guest_control`.
 
 It is not imported: the host compiles this file once, after :mod:`.guest_end` and together with :mod:`.stub`, whose
-functions it uses, and hands both to an interpreter through a descriptor. Like the stub it imports only what is built in or small.
+functions it uses, and hands both to an interpreter through a descriptor. Like the stub it imports only what is built in
+or small.
 
 *Process 1* gives up root, starts the *payload*, waits for it and everything it leaves behind, and tells the host how it
 ended. It does not end before all of them have, so that the last process of a pipeline may still write (row 22); nothing

@@ -18,8 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from adk_skills_agent.sandbox.local.guest import _QuickEnd, _warm_up
+    from adk_skills_agent.sandbox.local.guest import _warm_up
     from adk_skills_agent.sandbox.local.guest import main as guest_main
+    from adk_skills_agent.sandbox.local.guest_end import _QuickEnd
     from adk_skills_agent.sandbox.local.stub import (
         _LAST_CAPABILITY,
         _PR_CAPBSET_DROP,
