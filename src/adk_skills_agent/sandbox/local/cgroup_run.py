@@ -151,5 +151,4 @@ class BornInAGroup:
         # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
         with contextlib.suppress(OSError):  # an agent without the right to
             cgroup_files.put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
-        group.open_counts()
-        return group.counts().cpu_seconds or 0.0
+        return group.cpu_seconds() or 0.0

@@ -166,13 +166,14 @@ class GuestControl(Control):
 
     def listen(self) -> None:
         """Take what was said until now; never blocks."""
-        if self.alone:
-            return  # its last word
-        try:
-            while data := self._connection.recv(_NEWS_BYTES):
-                self._take(data)
-        except OSError:
-            return
+        while not self.alone:  # its last word
+            try:
+                data = self._connection.recv(_NEWS_BYTES)
+            except OSError:
+                return
+            if not data:
+                return
+            self._take(data)
 
     def _take(self, data: bytes) -> None:
         *lines, self._said = (self._said + data).split(b"\n")

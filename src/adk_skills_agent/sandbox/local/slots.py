@@ -100,6 +100,8 @@ class SlotKey:
                 made = replace(made, feed=feed)
                 start_bash(self.bash, made.started, feed)
             made.stats.extend(map(opened_stat, (made.started.first_pid, made.started.command)))
+            if made.group is not None:
+                made.group.open_counts()
         except BaseException:
             made.discard()
             raise
