@@ -185,6 +185,7 @@ class NamespacesRun(LocalRun):
     def _begin_in(self, newborn: Newborn) -> bool:
         """Fill a sandbox and let the command begin; False when the sandbox had died while it was idle (row 71)."""
         box = newborn.started
+        newborn.close_stats()
         self._started_sandbox, self.child = box, box.child
         self.adopt(newborn)
         try:

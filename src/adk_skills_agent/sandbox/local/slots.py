@@ -355,7 +355,6 @@ def _alive_one(kind: _Kind, dead: list[Newborn]) -> Newborn | None:
     while kind.ready:
         slot = kind.ready.popleft()
         if _alive(slot):
-            slot.close_stats()
             return slot
         dead.append(slot)
     return None
