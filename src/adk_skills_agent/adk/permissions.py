@@ -241,6 +241,8 @@ class Permissions:
         return self.default, None, "no rule is about it"
 
     def _of_target(self, skill: str, action: Action, target: str) -> Rule | None:
+        if not self.rules:
+            return None
         if action == "tool":
             return self._best("tools", f"{skill}/{target}", f"{skill}/{self._prefix}{target}")
         if action == "run":
@@ -276,6 +278,8 @@ class Permissions:
         return sentences
 
     def _best(self, kind: str, *names: str) -> Rule | None:
+        if not self.rules:
+            return None
         texts = list(map(folded, names))
         matching = [rule for rule, matches in self._matchers if rule.kind == kind and any(map(matches, texts))]
         return max(matching, key=lambda rule: rule.rank, default=None)

@@ -70,6 +70,7 @@ _FOR_THE_USER: Mapping[str, str] = {
     "repeat": "I made no progress with this task, so I stopped here.",
     "denied": "I was not allowed to do what I needed, so I stopped here.",
 }
+_ENCODER = json.JSONEncoder(sort_keys=True, default=str, ensure_ascii=True)
 _MAX_ERROR_CHARS = 200
 _LEAST_SHOWN = 40
 _SHARED = frozenset({"script", "resource"})
@@ -275,7 +276,7 @@ def _one_more(tool_context: ToolContext, counter: str) -> int:
 
 def call_key(*parts: object) -> str:
     """A short name for one call: the same arguments give the same one."""
-    text = json.dumps(parts, sort_keys=True, default=str, ensure_ascii=True)
+    text = _ENCODER.encode(parts)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.local import cgroup_files
@@ -16,6 +17,21 @@ from adk_skills_agent.sandbox.local.cgroup_hierarchy import Hierarchy
 
 _ROUNDS = 50
 _MYSELF = b"0"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a group used.
+
+    Attributes:
+        cpu_seconds: See :meth:`Group.cpu_seconds`.
+        peak_bytes: See :meth:`Group.peak_bytes`.
+        ended: See :meth:`Group.ended`.
+    """
+
+    cpu_seconds: float | None
+    peak_bytes: int | None
+    ended: int
 
 
 class Group(ABC):
@@ -35,6 +51,7 @@ class Group(ABC):
         self.pids = f"{hierarchy.pids}/{name}"
         self.cpu = None if hierarchy.cpu is None else f"{hierarchy.cpu}/{name}"
         self._parents = hierarchy.folders
+        self._counts: tuple[int | None, int | None, int] | None = None
         with contextlib.ExitStack() as undo:
             for folder in self._folders:
                 os.mkdir(folder, 0o755)  # noqa: PTH102
@@ -110,6 +127,58 @@ class Group(ABC):
     def ended(self) -> int:
         """How many processes the kernel ended for lack of memory."""
 
+    def open_counts(self) -> None:
+        """Open what :meth:`counts` reads, while nobody waits for it; undone by :meth:`close_counts`.
+
+        Raises:
+            OSError: The group is gone, or no descriptor is left.
+        """
+        with contextlib.ExitStack() as undo:
+            found = []
+            for path in self._counted:
+                try:
+                    found.append(None if path is None else cgroup_files.opened(path))
+                except FileNotFoundError:  # an older kernel
+                    found.append(None)
+                if found[-1] is not None:
+                    undo.callback(os.close, found[-1])
+            cpu, peak, ended = found
+            if ended is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            undo.pop_all()
+        self._counts = cpu, peak, ended
+
+    def counts(self) -> Counts:
+        """All counts at once, for the one who may close them.
+
+        Raises:
+            OSError: The group is gone.
+        """
+        if self._counts is None:
+            return Counts(self.cpu_seconds(), self.peak_bytes(), self.ended())
+        cpu, peak, ended = self._counts
+        return Counts(
+            None if cpu is None else self._cpu_seconds_in(cgroup_files.now(cpu)),
+            None if peak is None else int(cgroup_files.now(peak)),
+            cgroup_files.value_in(cgroup_files.now(ended), "oom_kill"),
+        )
+
+    def close_counts(self) -> None:
+        """Nobody asks for them any more; safe to call twice."""
+        counts, self._counts = self._counts, None
+        for descriptor in counts or ():
+            if descriptor is not None:
+                os.close(descriptor)
+
+    @property
+    @abstractmethod
+    def _counted(self) -> tuple[str | None, str | None, str]:
+        """The files of the processor time, the most memory and the processes that were ended."""
+
+    @abstractmethod
+    def _cpu_seconds_in(self, text: str) -> float:
+        """From what the first of them holds."""
+
     def end_all(self) -> int:
         """Kill what is left in it without waiting; how many there were."""
         left = cgroup_files.processes(self.memory)
@@ -170,15 +239,24 @@ class GroupOfVersion1(Group):
 
     def cpu_seconds(self) -> float | None:
         """See :meth:`Group.cpu_seconds`."""
-        return None if self.cpu is None else cgroup_files.number(f"{self.cpu}/cpuacct.usage") / 1e9
+        path = self._counted[0]
+        return None if path is None else self._cpu_seconds_in(cgroup_files.get(path))
 
     def peak_bytes(self) -> int | None:
         """See :meth:`Group.peak_bytes`."""
-        return cgroup_files.number(f"{self.memory}/memory.max_usage_in_bytes")
+        return cgroup_files.number(self._counted[1])
 
     def ended(self) -> int:
         """See :meth:`Group.ended`."""
-        return cgroup_files.value(f"{self.memory}/memory.oom_control", "oom_kill")
+        return cgroup_files.value(self._counted[2], "oom_kill")
+
+    @property
+    def _counted(self) -> tuple[str | None, str, str]:
+        cpu = None if self.cpu is None else f"{self.cpu}/cpuacct.usage"
+        return cpu, f"{self.memory}/memory.max_usage_in_bytes", f"{self.memory}/memory.oom_control"
+
+    def _cpu_seconds_in(self, text: str) -> float:
+        return int(text) / 1e9
 
     def _set_up(self) -> None:
         """There are none."""
@@ -200,18 +278,25 @@ class GroupOfVersion2(Group):
 
     def cpu_seconds(self) -> float | None:
         """See :meth:`Group.cpu_seconds`."""
-        return cgroup_files.value(f"{self.cpu}/cpu.stat", "usage_usec") / 1e6
+        return self._cpu_seconds_in(cgroup_files.get(self._counted[0]))
 
     def peak_bytes(self) -> int | None:
         """See :meth:`Group.peak_bytes`; kept since Linux 5.19."""
         try:
-            return cgroup_files.number(f"{self.memory}/memory.peak")
+            return cgroup_files.number(self._counted[1])
         except FileNotFoundError:
             return None
 
     def ended(self) -> int:
         """See :meth:`Group.ended`."""
-        return cgroup_files.value(f"{self.memory}/memory.events", "oom_kill")
+        return cgroup_files.value(self._counted[2], "oom_kill")
+
+    @property
+    def _counted(self) -> tuple[str, str, str]:
+        return f"{self.cpu}/cpu.stat", f"{self.memory}/memory.peak", f"{self.memory}/memory.events"
+
+    def _cpu_seconds_in(self, text: str) -> float:
+        return cgroup_files.value_in(text, "usage_usec") / 1e6
 
     def end_all(self) -> int:
         """Kill what is left in it without waiting, as one where the kernel can (Linux 5.14); how many there were."""

@@ -62,13 +62,14 @@ class GroupPool:
             if self._taken > 1 and self._keeper is None and not self._closed:
                 self._keeper = threading.Thread(target=self._keep, name="adk-skills-cgroups", daemon=True)
                 self._keeper.start()
-            self._changed.notify()
-            if self._ready:
-                return self._ready.pop()
-        return self._make()
+            found = self._ready.pop() if self._ready else None
+            if len(self._ready) < AHEAD // 2:  # else it is told when one comes back: the run needs the processor now
+                self._changed.notify()
+        return found or self._make()
 
     def give_back(self, group: Group) -> None:
         """Have a group removed as soon as nothing is in it any more; never blocks for long."""
+        group.close_counts()
         with self._changed:
             kept = self._keeper is not None and not self._closed
             if kept:

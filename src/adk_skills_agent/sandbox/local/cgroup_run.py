@@ -70,13 +70,13 @@ class CgroupRun(NamespacesRun):
             self._give_back()
 
     def _account(self, group: Group, result: Aftermath) -> None:
-        cpu = group.cpu_seconds()
-        if cpu is not None:
-            result.cpu_seconds = max(0.0, cpu - self._cpu_before)
-        peak = group.peak_bytes()
+        counts = group.counts()
+        peak = counts.peak_bytes
+        if counts.cpu_seconds is not None:
+            result.cpu_seconds = max(0.0, counts.cpu_seconds - self._cpu_before)
         if peak is not None:
             result.max_rss = peak
-        if group.ended():
+        if counts.ended:
             result.cause = Status.OUT_OF_MEMORY
             result.notes.append(self._out_of_memory(peak))
             if result.status is None:
@@ -94,6 +94,7 @@ class CgroupRun(NamespacesRun):
     def _give_back(self) -> None:
         group, self._group = self._group, None
         if group is not None:
+            group.close_counts()
             when_idle(functools.partial(group_pool().give_back, group))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 
@@ -26,19 +27,10 @@ def choose(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
     Raises:
         SandboxUnavailable: None at or above ``min_isolation`` works here and fits, with the reason of each.
     """
-    least = IsolationLevel(policy.min_isolation)
-    demanded = None if policy.isolation == "auto" else IsolationLevel(policy.isolation)
     reasons: list[str] = []
     remedies: list[str] = []
     works = False  # one of those asked for does, if only for other policies
-    if demanded is not None and demanded.strength < least.strength:
-        raise SandboxUnavailable(
-            f"isolation={demanded.value!r} is weaker than min_isolation={least.value!r}. Change one of them.",
-            (f"{demanded.value}: weaker than min_isolation",),
-        )
-    for level in levels():
-        if level.level.strength < least.strength or demanded not in {None, level.level}:
-            continue
+    for level in _asked_for(policy.isolation, policy.min_isolation):
         problem = level.problem()
         if problem is not None:
             remedies += [remedy] if (remedy := level.remedy()) else []
@@ -50,8 +42,8 @@ def choose(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
             return Choice(level, tuple(reasons))
         reasons.append(f"{level.level.value}: {problem}")
     _known.add((os.getpid(), policy.isolation, policy.min_isolation))
-    if demanded is not None and not reasons:
-        reasons.append(f"{demanded.value}: there is no such level on this system")
+    if policy.isolation != "auto" and not reasons:
+        reasons.append(f"{policy.isolation}: there is no such level on this system")
     error = SandboxUnavailable(_sentence(policy, reasons, works=works), tuple(reasons))
     best = _strongest(request, policy)
     # Notes are for the owner: a model that is told how to switch protection off may pass that on.
@@ -59,6 +51,20 @@ def choose(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
         error.add_note(f"To change that: {remedy}.")
     error.add_note(_advice(policy, best))
     raise error
+
+
+@functools.lru_cache(maxsize=64)
+def _asked_for(isolation: str, min_isolation: str) -> tuple[Level, ...]:
+    least = IsolationLevel(min_isolation)
+    demanded = None if isolation == "auto" else IsolationLevel(isolation)
+    if demanded is not None and demanded.strength < least.strength:
+        raise SandboxUnavailable(
+            f"isolation={demanded.value!r} is weaker than min_isolation={least.value!r}. Change one of them.",
+            (f"{demanded.value}: weaker than min_isolation",),
+        )
+    return tuple(
+        level for level in levels() if level.level.strength >= least.strength and demanded in {None, level.level}
+    )
 
 
 def is_known(policy: SandboxPolicy) -> bool:

@@ -14,6 +14,10 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.local.workspace import about
 
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
+_MOST_PROGRAMS = 64
+_programs: dict[bytes, tuple[int, ...]] = {}
+"""Programs that could be started, as they were then; what changes has another time stamp. Scripts are looked at anew,
+because what their ``#!`` line names may go."""
 
 
 def spelling(requested: str, on_host: str) -> str:
@@ -116,22 +120,34 @@ def _problem(path: bytes, *, hosts: bool) -> str:
         return f"it cannot be read ({getattr(error, 'strerror', None) or error})"
     if not stat.S_ISREG(info.st_mode):
         return "it is not a file"
+    looked_at = (os.geteuid(), info.st_dev, info.st_ino, info.st_mode, info.st_ctime_ns)
+    if _programs.get(path) == looked_at:
+        return ""
     if not os.access(path, os.X_OK):
         return "it is not executable"
-    return _head_problem(path, hosts=hosts)
-
-
-def _head_problem(path: bytes, *, hosts: bool) -> str:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        head = _head(path)
     except PermissionError:
         return ""  # executable without being readable: the kernel may still start it
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
+    problem = _head_problem(head, hosts=hosts)
+    if not problem and not head.startswith(b"#!"):
+        _programs[path] = looked_at
+        if len(_programs) > _MOST_PROGRAMS:
+            _programs.pop(next(iter(_programs)), None)
+    return problem
+
+
+def _head(path: bytes) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        head = os.read(descriptor, _HEAD_BYTES)
+        return os.read(descriptor, _HEAD_BYTES)
     finally:
         os.close(descriptor)
+
+
+def _head_problem(head: bytes, *, hosts: bool) -> str:
     if not head.startswith(b"#!"):
         return "" if b"\0" in head else "it is a text file without a #! line"
     # As the kernel reads it: only spaces and tabs separate, a carriage return is a part of the name.

@@ -1,7 +1,8 @@
 """The program that is process 1 of a sandbox whose command is Python, or is not known yet; see :mod:`.guest_control`.
 
-It is not imported: the host compiles this file once, together with :mod:`.stub` whose functions it uses, and hands
-both to an interpreter through a descriptor. Like the stub it imports only what is built in or small.
+It is not imported: the host compiles this file once, after :mod:`.guest_end` and together with :mod:`.stub`, whose
+functions it uses, and hands both to an interpreter through a descriptor. Like the stub it imports only what is built in
+or small.
 
 *Process 1* gives up root, starts the *payload*, waits for it and everything it leaves behind, and tells the host how it
 ended. It does not end before all of them have, so that the last process of a pipeline may still write (row 22); nothing
@@ -21,6 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from adk_skills_agent.sandbox.local.guest_end import _ABOUT_TO_END, _AWAITED, _Ending, _QuickEnd
     from adk_skills_agent.sandbox.local.script_begin import _script
     from adk_skills_agent.sandbox.local.stub import (
         _PR_SET_DUMPABLE,
@@ -36,6 +38,7 @@ _NOT_STARTED = 127
 _UMASK = 0o077
 _CHILDREN = -1
 _USAGE_BYTES = 144
+_empty_stdin: "list[Any]" = []  # what a script has as sys.stdin when there is nothing to be read, once it is made
 _USUAL = b"""
 import os, sys
 class A(list):
@@ -73,9 +76,12 @@ def main(spec: dict) -> tuple:  # type: ignore[type-arg]
         _preload(spec["preload"])
         spec["end"] = spec.get("end") or _QuickEnd()
         step = "fork"
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _AWAITED)
         payload = posix.fork()
         if payload:
-            _wait(library, payload, ahead=spec["ahead"], holds_output=spec.get("holds_output", False))
+            _wait(library, payload, holds_output=spec.get("holds_output", False))
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        spec["end"].belongs_to(posix.getpid(), posix.getppid(), (library, spec))
         library.prctl(_PR_SET_DUMPABLE, 1)  # a run may look at itself
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         posix.umask(_UMASK)
@@ -127,26 +133,52 @@ def _preload(names: "list[str]") -> None:
 # ---- process 1
 
 
-def _wait(library: "_Library", payload: int, *, ahead: bool, holds_output: bool) -> None:
+def _wait(library: "_Library", payload: int, *, holds_output: bool) -> None:
     """Tell how the payload ended, and when nobody is left and what all used; then end."""
-    if ahead:
-        "{}alone {} {}".format("", *_used_by_children(library))  # what it will do, done once
+    try:
+        ending: _Ending | None = _Ending(payload)
+    except OSError:
+        ending = None  # it is only told later
     if not holds_output:  # bubblewrap does: the end of the pipes is the end of the run
         null = posix.open("/dev/null", posix.O_RDWR)
         for number in (1, 2):
             posix.dup2(null, number)
+    _rehearse_the_end(library, ending)
     said = ""
     while True:
         try:
-            pid, status = posix.waitpid(-1, posix.WNOHANG if said else 0)
+            pid, status = posix.waitpid(_CHILDREN, posix.WNOHANG)
         except ChildProcessError:
-            _tell("{}alone {} {}".format(said, *_used_by_children(library)))
+            _tell(_last_words(library, said))
             posix._exit(0)
-        if pid == 0:
-            _tell(said[:-1])
-            said = ""
-        elif pid == payload:
+        if pid == payload:
             said = f"ended {status}\n"
+        elif pid == 0:
+            if said:
+                _tell(said[:-1])
+                said = ""
+            if _signal.sigwaitinfo(_AWAITED).si_signo == _ABOUT_TO_END and ending is not None:
+                seen, ending = ending.look(), None  # once: whoever else says so is not believed again
+                if seen is not None:
+                    _tell(_last_words(library, f"ended {seen[0]}\n", *seen[1:]))
+                    posix.waitpid(payload, 0)  # and leave the processor to the host meanwhile
+                    posix._exit(0)
+
+
+def _rehearse_the_end(library: "_Library", ending: "_Ending | None") -> None:
+    """Do once what the host will wait for, while it does not: a fork pays for each page it touches first."""
+    try:
+        posix.waitpid(posix.getpid(), posix.WNOHANG)
+    except ChildProcessError:
+        _last_words(library, f"ended {0}\n").encode()
+    if ending is not None:
+        ending.look(1)
+
+
+def _last_words(library: "_Library", said: str, seconds: float = 0.0, largest: int = 0) -> str:
+    """What the host is told when nobody is left; with what somebody used who was not waited for yet."""
+    used, most = _used_by_children(library)
+    return f"{said}alone {used + int(seconds * 1e6)} {max(most, largest)}"
 
 
 def _used_by_children(library: "_Library") -> "tuple[int, int]":
@@ -183,7 +215,14 @@ def _warm_up() -> None:
     main_module, here, line = sys.modules["__main__"], sys.path[:], sys.orig_argv[:]
     exec(*_script({"argv": [b"/dev/null"], "script": 0, "env": {b"PATH": b"/"}}))  # noqa: S102  # nothing
     sys.modules["__main__"], sys.path[:], sys.orig_argv[:] = main_module, here, line
+    host = posix.dup(_HOST)  # out of the way for a moment: most scripts find nothing on their standard input
+    null = posix.open("/dev/null", posix.O_RDONLY)
+    posix.dup2(null, 0)
     _new_stdin()
+    posix.dup2(host, _HOST)
+    posix.close(null)
+    posix.close(host)
+    _empty_stdin[:] = [sys.stdin]
     sys.stdout.flush()
     gc.collect()
     gc.freeze()
@@ -225,7 +264,8 @@ def _begin(library: "_Library", job: "dict[str, Any]") -> tuple:  # type: ignore
                 _signal.signal(number, _signal.SIG_DFL)
             posix.execve(job["argv"][0], job["argv"], job["env"])
         step = "begin"
-        _new_stdin()
+        if job["stdin"] or [sys.stdin] != _empty_stdin:
+            _new_stdin()
         begun = _script(job)
     except OSError as error:
         posix.write(host, f"failed {_one_word(step)} {error.errno}\n".encode())
@@ -255,103 +295,3 @@ def _new_stdin() -> None:
     buffer.raw.name = "<stdin>"  # type: ignore[attr-defined]
     sys.stdin = sys.__stdin__ = text = io.TextIOWrapper(buffer, old.encoding, old.errors)  # type: ignore[misc]
     text.mode = "r"  # type: ignore[misc]
-
-
-# ---- the end of a script
-
-
-class _QuickEnd:
-    """Ends the interpreter after a script without taking apart what was there before it, which takes milliseconds.
-
-    What a script can notice is as always: its threads are waited for, its exit functions run, its streams are flushed,
-    its modules and objects are destroyed, libraries' exit functions run. Registered before all of the script's exit
-    functions it is called after them.
-    """
-
-    def __init__(self) -> None:
-        import _ctypes
-        import atexit
-        import gc
-
-        class Exit(_ctypes.CFuncPtr):
-            _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI  # other threads stay where they are
-
-        self._exit = Exit(_ctypes.dlsym(_ctypes.dlopen(None, 0), "exit"))  # type: ignore[arg-type]
-        self._before = frozenset(sys.modules)
-        atexit.register(self)
-        gc.freeze()
-        self._code: int | None = None
-
-    def rehearse(self) -> None:
-        """Do once what the end of every script does."""
-        import _weakref
-        import gc
-
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for name in ("last_type", "last_value", "last_traceback"):
-            setattr(sys, name, None)
-            delattr(sys, name)
-        own = [name for name in list(sys.modules) if name not in self._before or name == "__main__"]
-        left = [_weakref.ref(sys.modules[name]) for name in own]
-        for reference in reversed(left):
-            reference()
-        gc.collect()
-        gc.collect()
-        gc.freeze()
-
-    def ended(self, error: "BaseException | None") -> None:
-        """The script's last line is done."""
-        # Held, or they would be taken apart piece by piece, which takes longer than all of this; but nothing of the
-        # script's, which must go.
-        self._kept = names = sys._getframe(1).f_globals
-        for name in ("_code", "_script"):
-            names.pop(name, None)
-        if error is None:
-            self._code = 0
-        elif isinstance(error, SystemExit):
-            if error.code is None or type(error.code) is int:
-                self._code = (error.code or 0) & 0xFF
-            else:
-                self._code = 1
-        elif not isinstance(error, KeyboardInterrupt) and sys.excepthook is sys.__excepthook__:
-            self._code = 1
-
-    def __call__(self) -> None:
-        """Do what ``Py_FinalizeEx`` does, for what is the script's; return to leave all of it to that."""
-        if self._code is None:
-            return
-        import _weakref
-        import gc
-
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except BaseException:  # noqa: BLE001  # the interpreter says so, with an exit code of its own
-            return
-        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-        for name in ("last_type", "last_value", "last_traceback", "path_hooks", "path_importer_cache"):
-            setattr(sys, name, None)
-        # Without our hold on them, so that most go with all they need still there.
-        own = [sys.modules.pop(name) for name in list(sys.modules) if name not in self._before or name == "__main__"]
-        left = [_weakref.ref(module) for module in own if type(module) is type(sys)]
-        own.clear()
-        gc.collect()
-        for reference in reversed(left):
-            _empty(reference())
-        gc.collect()
-        try:
-            sys.stdout.flush()  # type: ignore[union-attr]
-            sys.stderr.flush()  # type: ignore[union-attr]
-        except BaseException:  # noqa: BLE001
-            return
-        self._exit(self._code)
-
-
-def _empty(module: "Any") -> None:
-    """Let go of what is in a module that something still holds, private names first, as the interpreter does."""
-    names = {} if module is None else vars(module)
-    for private in (True, False):
-        for name in list(names):
-            if name != "__builtins__" and (name[:1] == "_" and name[1:2] != "_") is private:
-                names[name] = None

@@ -88,8 +88,9 @@ def guest_program(uid: int | None, preload: tuple[str, ...], *, ahead: bool) -> 
 @functools.lru_cache(maxsize=1)
 def guest_code() -> CodeType:
     """The guest, compiled once per agent; the same interpreter runs it."""
-    path = Path(__file__).with_name("guest.py")
-    return compile(path.read_bytes(), "guest", "exec", dont_inherit=True, optimize=2)
+    here = Path(__file__)
+    source = b"\n".join(here.with_name(name).read_bytes() for name in ("guest_end.py", "guest.py"))
+    return compile(source, "guest", "exec", dont_inherit=True, optimize=2)
 
 
 class GuestControl(Control):
@@ -165,13 +166,14 @@ class GuestControl(Control):
 
     def listen(self) -> None:
         """Take what was said until now; never blocks."""
-        if self.alone:
-            return  # its last word
-        try:
-            while data := self._connection.recv(_NEWS_BYTES):
-                self._take(data)
-        except OSError:
-            return
+        while not self.alone:  # its last word
+            try:
+                data = self._connection.recv(_NEWS_BYTES)
+            except OSError:
+                return
+            if not data:
+                return
+            self._take(data)
 
     def _take(self, data: bytes) -> None:
         *lines, self._said = (self._said + data).split(b"\n")

@@ -87,13 +87,16 @@ def view_of(places: tuple[tuple[PurePosixPath, str], ...]) -> PathView:
     return PathView(places)
 
 
-def inner_command(request: ExecutionRequest, policy: SandboxPolicy, path: str) -> InnerCommand:
+def inner_command(
+    request: ExecutionRequest, policy: SandboxPolicy, path: str, shown: tuple[tuple[PurePosixPath, str], ...]
+) -> InnerCommand:
     """The command as the sandbox sees it; one given by a path is looked at when the workspace is there.
 
     Args:
         request: Its ``argv``.
         policy: Names the interpreter.
         path: The run's PATH.
+        shown: See :func:`mounted`.
 
     Raises:
         SandboxError: There is no such command.
@@ -103,14 +106,14 @@ def inner_command(request: ExecutionRequest, policy: SandboxPolicy, path: str) -
     check_argv(argv)
     if "\0" in str(request.cwd):
         raise ValueError(f"cwd {str(request.cwd)!r} contains a NUL byte; no folder can be called so.")
-    places = view_of((*mounted(request), *_OWN_PLACES))
-    shown = spelling(argv[0], places.argument(argv[0]))
+    places = view_of((*shown, *_OWN_PLACES))
+    spelled = spelling(argv[0], places.argument(argv[0]))
     if argv[0] in {policy.python, sys.executable}:
-        return InnerCommand((shown_at(argv[0]), *argv[1:]), argv[0], shown)
+        return InnerCommand((shown_at(argv[0]), *argv[1:]), argv[0], spelled)
     if "/" in argv[0]:
-        return InnerCommand(tuple(argv), places.argument(argv[0]), shown)
+        return InnerCommand(tuple(argv), places.argument(argv[0]), spelled)
     on_host = os.fsdecode(find_command(argv[0], argv[0], path=encode(path), cwd=b"/"))
-    return InnerCommand((shown_at(on_host), *argv[1:]), on_host, shown)
+    return InnerCommand((shown_at(on_host), *argv[1:]), on_host, spelled)
 
 
 def check_inside(request: ExecutionRequest, policy: SandboxPolicy, workspace: Workspace, path: str) -> None:

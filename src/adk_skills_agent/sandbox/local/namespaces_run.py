@@ -36,7 +36,6 @@ from adk_skills_agent.sandbox.local.sandbox_start import (
     folders_on_the_way,
     is_readable,
     sandbox_spec,
-    shown_folders,
 )
 from adk_skills_agent.sandbox.local.slots import slot_pool
 from adk_skills_agent.sandbox.local.waiting_sandbox import Command, hand_over, take_waiting
@@ -157,14 +156,16 @@ class NamespacesRun(LocalRun):
         check_sources(request, policy, self._uid)
         if self._network is not None:
             environment.update(self._network.environment())
-        self.view = view_of(mounted(request))
-        command = inner_command(request, policy, environment["PATH"])
+        shown = mounted(request)
+        self.view = view_of(shown)
+        command = inner_command(request, policy, environment["PATH"], shown)
         self.shown = command.shown
         environment["PATH"] = ":".join(shown_at(folder) for folder in environment["PATH"].split(":"))
         script = None
         if policy.python in {None, sys.executable}:
             script = script_position([command.on_host, *command.argv[1:]], environment)
         spec = sandbox_spec(request, policy, self._uid)
+        self._on_the_way = folders_on_the_way(spec.shown)
         made_of = (request, policy, spec, command.argv, script)
         limits = process_limits(policy, None if policy.pids is None else policy.pids + 1)  # process 1 counts, too
         key = slot_key(*made_of, self.birth)
@@ -184,6 +185,7 @@ class NamespacesRun(LocalRun):
     def _begin_in(self, newborn: Newborn) -> bool:
         """Fill a sandbox and let the command begin; False when the sandbox had died while it was idle (row 71)."""
         box = newborn.started
+        newborn.close_stats()
         self._started_sandbox, self.child = box, box.child
         self.adopt(newborn)
         try:
@@ -215,7 +217,6 @@ class NamespacesRun(LocalRun):
         self._workspace = workspace = newborn.workspace or Workspace("", folders.work, folders.tmp)
         if workspace.links and not (self._at_once or (request.input_files == () and is_empty(request.workspace))):
             workspace.unlink()  # files of these names come first
-        self._on_the_way = folders_on_the_way(tuple(target for _, target in shown_folders(request, policy)))
         workspace.given_folders.update(self._on_the_way)
         if not self._at_once:  # else there is nothing
             fill_workspace(

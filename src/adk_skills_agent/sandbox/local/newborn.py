@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.sandbox.local.sandbox_start import Started
@@ -29,6 +30,7 @@ class Newborn:
         workspace: What is in its workspace already; None for nothing.
         cpu_before: Processor time its group had used when it was made, in seconds.
         feed: The other end of what a bash in it reads that was started ahead; None where a guest waits.
+        stats: Descriptors that tell of its processes while it waits; see :func:`.population.is_ending_now`.
     """
 
     started: Started
@@ -38,9 +40,16 @@ class Newborn:
     workspace: Workspace | None = None
     cpu_before: float = 0.0
     feed: Feed | None = None
+    stats: list[int] = field(default_factory=list)
+
+    def close_stats(self) -> None:
+        """It waits no longer."""
+        while self.stats:
+            os.close(self.stats.pop())
 
     def discard(self) -> None:
         """End it unused, and wait for that; everything of it is gone or, after seconds, no longer waited for."""
+        self.close_stats()
         self.started.end()
         self.started.reap()
         if self.feed is not None:

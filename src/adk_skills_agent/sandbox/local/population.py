@@ -6,10 +6,11 @@ import os
 import time
 
 from adk_skills_agent.sandbox.local.exact_end import children_of
-from adk_skills_agent.sandbox.local.processes import ProcessInfo, process_info, stat_fields
+from adk_skills_agent.sandbox.local.processes import ProcessInfo, fields_of_stat, process_info, stat_fields
 
 _EXITING = 0x4  # the kernel's PF_EXITING
 _KILLED = 1 << 8  # SIGKILL, pending
+_STAT_BYTES = 4096
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -38,7 +39,28 @@ def besides(alive: list[ProcessInfo], command: int) -> int:
 def is_ending(pid: int) -> bool:
     """Whether a process was killed, is on its way out or is gone, though it may not look dead yet."""
     fields = stat_fields(pid)
-    return fields is None or fields[0] in b"ZXx" or bool(int(fields[6]) & _EXITING or int(fields[28]) & _KILLED)
+    return fields is None or _says_ending(fields)
+
+
+def opened_stat(pid: int) -> int:
+    """A descriptor for :func:`is_ending_now`.
+
+    Raises:
+        OSError: The process is gone, or no descriptor is left.
+    """
+    return os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def is_ending_now(stat: int) -> bool:
+    """:func:`is_ending` for a process that was looked up before, in a third of the time."""
+    try:
+        return _says_ending(fields_of_stat(os.pread(stat, _STAT_BYTES, 0)))
+    except OSError:
+        return True
+
+
+def _says_ending(fields: list[bytes]) -> bool:
+    return fields[0] in b"ZXx" or bool(int(fields[6]) & _EXITING or int(fields[28]) & _KILLED)
 
 
 def cpu_seconds(pid: int) -> float:

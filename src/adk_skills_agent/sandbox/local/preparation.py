@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 
@@ -63,16 +62,14 @@ class Preparation:
         Raises:
             SandboxError: See ``LevelRun.start``; also when a mount cannot be copied.
         """
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.release)
+        captures: tuple[Capture, ...] = ()
+        try:
             began = time.monotonic()
             self._staged = staged = stage(self._asked)
             remember(self._asked, time.monotonic() - began)
             self.request, self.notes = staged.request, staged.notes
             self.run = run = self._level.new_run(self.request, self._policy)
-            self.captures = open_captures(self.request.spill_dir, self._policy, run.run_id)
-            for capture in self.captures:
-                undo.callback(capture.discard)
+            self.captures = captures = open_captures(self.request.spill_dir, self._policy, run.run_id)
             with self._lock:
                 self._made = run
                 abandoned = self._abandoned
@@ -82,7 +79,13 @@ class Preparation:
                 run.start()
             elif not run.start_at_once():
                 raise TakesTimeError
-            undo.pop_all()
+        except BaseException:
+            try:
+                for capture in captures:
+                    capture.discard()
+            finally:
+                self.release()
+            raise
 
     def abandon(self) -> None:
         """End the run at once from any thread, also while it is being started."""

@@ -91,6 +91,11 @@ def stat_fields(pid: int) -> list[bytes] | None:
         return None
     finally:
         os.close(descriptor)
+    return fields_of_stat(line)
+
+
+def fields_of_stat(line: bytes) -> list[bytes]:
+    """What such a file holds, from the state on."""
     # The name in parentheses may contain anything, also parentheses and spaces.
     return line[line.rfind(b")") + 2 :].split()
 

@@ -224,10 +224,10 @@ def _shown_folders(
 
 
 @functools.lru_cache(maxsize=64)
-def folders_on_the_way(targets: tuple[str, ...]) -> tuple[str, ...]:
+def folders_on_the_way(shown: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Folders of the workspace that exist because something is shown below it, parents first."""
     found: dict[str, None] = {}
-    for target in targets:
+    for _, target in shown:
         path = PurePosixPath(target)
         if path.is_relative_to(WORK_DIR):
             inside = path.relative_to(WORK_DIR)

@@ -53,15 +53,25 @@ def _script(job: dict) -> tuple:  # type: ignore[type-arg]
 
 def _compiled(source: bytes, path: bytes) -> "Any":
     """Compiled as by the interpreter: ``compile()`` first makes the types of ``ast``, longer than most scripts take."""
+    if not _compilers:
+        _compilers.append(_interpreters_own())
+    compiler = _compilers[0]
+    if compiler is None or b"\0" in source:
+        return compile(source, path, "exec", dont_inherit=True)
+    return compiler(source, path, _FILE_INPUT, None, -1)
+
+
+def _interpreters_own() -> "Any":
+    """The interpreter's function; None where it hides it."""
     import _ctypes
 
     result = type("Code", (_ctypes._SimpleCData,), {"_type_": "O"})
     flags = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
     function = type("Compile", (_ctypes.CFuncPtr,), {"_flags_": flags, "_restype_": result})
     try:
-        address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "Py_CompileStringExFlags")  # type: ignore[arg-type]
-    except OSError:  # an interpreter that hides it
-        address = 0
-    if not address or b"\0" in source:
-        return compile(source, path, "exec", dont_inherit=True)
-    return function(address)(source, path, _FILE_INPUT, None, -1)
+        return function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "Py_CompileStringExFlags"))  # type: ignore[arg-type]
+    except OSError:
+        return None
+
+
+_compilers: "list[Any]" = []  # made once, before there is a script where its process waits for one

@@ -108,6 +108,9 @@ def materialise(source: Path, cache_root: Path | None = None, *, without: tuple[
     root = cache_folder(cache_root)
     folder = os.path.abspath(source)  # noqa: PTH100
     try:
+        found = _unchanged(root, folder, without)
+        if found is not None:
+            return found
         with _one_at_a_time((root, folder, without)):
             deadline = time.monotonic() + _PATIENCE_SECONDS
             for pause in itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1])):
@@ -122,6 +125,23 @@ def materialise(source: Path, cache_root: Path | None = None, *, without: tuple[
         raise about(SandboxError(f"The skill's folder cannot be copied for its scripts: {reason}."), folder) from error
     sentence = "The skill's folder changes while it is copied for its scripts. Wait until nothing writes to it."
     raise about(SandboxError(sentence), folder)
+
+
+def _unchanged(root: str, folder: str, without: tuple[str, ...]) -> Materialised | None:
+    """The copy of a folder that is what it was the last time, as is the copy; None when something is to be done."""
+    source = _sources.get((root, folder, without))
+    if source is None or source.seen != snapshot(folder):
+        return None
+    copied = source.copied
+    entry = _take(root, copied.digest)
+    try:
+        unchanged = bool(entry.seen) and snapshot(entry.path) == entry.seen
+    except (OSError, SandboxError):
+        unchanged = False
+    if unchanged:
+        return Materialised(entry.folder, copied.digest, copied.bytes, copied.files, tuple(copied.notes), entry)
+    _release(entry)
+    return None
 
 
 def _attempt(root: str, folder: str, without: tuple[str, ...]) -> Materialised | None:

@@ -30,7 +30,7 @@ from adk_skills_agent.sandbox.local.guest_start import start_guest
 from adk_skills_agent.sandbox.local.late_close import do_late
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn
 from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
-from adk_skills_agent.sandbox.local.population import is_ending
+from adk_skills_agent.sandbox.local.population import is_ending_now, opened_stat
 from adk_skills_agent.sandbox.local.sandbox_start import SandboxSpec
 from adk_skills_agent.sandbox.local.workspace import Workspace, link_mounts
 from adk_skills_agent.sandbox.local.zygote_life import end_zygote
@@ -99,6 +99,9 @@ class SlotKey:
                 feed = Feed(self.spec.uid)
                 made = replace(made, feed=feed)
                 start_bash(self.bash, made.started, feed)
+            made.stats.extend(map(opened_stat, (made.started.first_pid, made.started.command)))
+            if made.group is not None:
+                made.group.open_counts()
         except BaseException:
             made.discard()
             raise
@@ -249,6 +252,9 @@ class SlotPool:
         for kind in list(self._kinds.values()):
             for slot in list(kind.ready):
                 slot.started.close()  # what feeds a bash is closed in all forked children
+                slot.close_stats()
+                if slot.group is not None:
+                    slot.group.close_counts()
                 slot.started.folders.let_go()
 
     def _start_makers(self) -> None:
@@ -360,7 +366,7 @@ def _alive(slot: Newborn) -> bool:
     poll = select.poll()
     poll.register(started.first, select.POLLIN)
     poll.register(started.control.descriptor, select.POLLIN)
-    return not poll.poll(0) and not is_ending(started.first_pid) and not is_ending(started.command)
+    return not poll.poll(0) and not any(map(is_ending_now, slot.stats))
 
 
 def _end(slots: list[Newborn]) -> None:

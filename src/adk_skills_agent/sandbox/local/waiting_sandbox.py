@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -44,10 +45,18 @@ def take_waiting(key: SlotKey, command: Command, wanted: int, run_id: str, *, pa
         patient: Whether one that is nearly there is waited for.
     """
     pool = slot_pool()
-    own = key if command.bash is None else replace(key, bash=command.bash)
-    if command.bash is None or not is_called_again(own, run_id):
+    if command.bash is None:
+        return pool.take(key, wanted, patient=patient)
+    own = _with_bash(key, command.bash)
+    if not is_called_again(own, run_id):
         return pool.take(key, wanted, patient=patient)
     return pool.take(own, wanted, patient=patient) or pool.spare(key)
+
+
+@functools.lru_cache(maxsize=64)
+def _with_bash(key: SlotKey, bash: Bash) -> SlotKey:
+    """One object for all runs of a script: it is found sooner."""
+    return replace(key, bash=bash)
 
 
 def hand_over(newborn: Newborn, control: GuestControl, command: Command, request: ExecutionRequest) -> None:

@@ -18,8 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from adk_skills_agent.sandbox.local.guest import _QuickEnd, _warm_up
+    from adk_skills_agent.sandbox.local.guest import _warm_up
     from adk_skills_agent.sandbox.local.guest import main as guest_main
+    from adk_skills_agent.sandbox.local.guest_end import _QuickEnd
     from adk_skills_agent.sandbox.local.stub import (
         _LAST_CAPABILITY,
         _PR_CAPBSET_DROP,
@@ -126,6 +127,8 @@ def serve(spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
                 posix.write(door, b"0")
             pid = _fork(functions, spec["clone"])
             if pid == 0:
+                host.detach()  # or its end would close what has its number then
+                end.held.append((functions, host, known, spec))
                 return _become_guest(library, spec, given, known, end)
             said = f"started {pid}"
         except OSError as error:

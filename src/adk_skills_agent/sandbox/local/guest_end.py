@@ -1,0 +1,207 @@
+"""How a script's process ends quickly, and how process 1 of its sandbox learns of that early.
+
+It is not imported: its text comes before that of :mod:`.guest`, which says why.
+
+When a process ends, the kernel first takes its memory away, which takes half a millisecond, and then tells its parent.
+From the first moment of that nothing of it runs any more: the kernel shows it as exiting, and no process can come back
+from there. A script's process tells process 1 that it is about to end, by a signal that whoever sends it can only make
+process 1 look a few times; what counts is what the kernel shows.
+"""
+
+import _signal  # type: ignore[import-not-found]
+import posix
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_ABOUT_TO_END = _signal.SIGUSR1
+_AWAITED = (_signal.SIGCHLD, _ABOUT_TO_END)
+_EXITING = 0x4  # the kernel's PF_EXITING
+_LOOKS, _PAUSE_SECONDS = 25, 0.00003
+_STAT_BYTES, _STATUS_BYTES = 1024, 4096
+# In /proc/PID/stat, counted from what follows the name in brackets.
+_FLAGS, _CHILD_FAULTS, _CHILD_MAJOR_FAULTS, _THREADS, _CODE_BEGINS, _EXIT_CODE = 6, 8, 10, 17, 23, 49
+
+
+# ---- in process 1
+
+
+class _Ending:
+    """What the kernel shows of a script's process, through descriptors from before there was anything of a script.
+
+    Args:
+        pid: The process, a child of this one.
+    """
+
+    def __init__(self, pid: int) -> None:
+        import time
+
+        own = posix.getpid()
+        self._pid = b"%d" % pid
+        self._clock = (~pid << 3) | 2  # of the processor time of a process
+        self._time, self._sleep = time.clock_gettime, time.sleep
+        self._files = [
+            posix.open(f"/proc/{path}", posix.O_RDONLY | posix.O_CLOEXEC)
+            for path in (
+                f"{pid}/status",
+                f"{pid}/stat",
+                f"{pid}/task/{pid}/children",
+                f"{own}/task/{own}/children",
+            )
+        ]
+
+    def look(self, looks: int = _LOOKS) -> "tuple[int, float, int] | None":
+        """Wait a moment for the end of the process; None when it does not end, or other processes may be there.
+
+        Returns:
+            Its status as ``wait`` gives it, its processor time in seconds and the most memory it had in KiB.
+        """
+        status, stat, children, siblings = self._files
+        largest = 0
+        for left in range(looks, 0, -1):
+            # First the memory: there is none to be seen once it is exiting.
+            told = posix.pread(status, _STATUS_BYTES, 0)
+            at = told.find(b"VmHWM:")
+            if at > 0:
+                largest = int(told[at + 6 : told.index(b"k", at)])
+            fields = posix.pread(stat, _STAT_BYTES, 0).rpartition(b")")[2].split()
+            if int(fields[_FLAGS]) & _EXITING:
+                break
+            if left > 1:
+                self._sleep(_PAUSE_SECONDS)
+        else:
+            return None
+        # One thread, so that none of it runs any more; no child it waited for, whose usage only wait() tells exactly.
+        alone = fields[_THREADS] == b"1" and fields[_CHILD_FAULTS] == fields[_CHILD_MAJOR_FAULTS] == b"0"
+        # 1 stands for what may not be seen: then the exit code may not either.
+        if not alone or not largest or fields[_CODE_BEGINS] == b"1":
+            return None
+        # It cannot get children any more, and those it had become ours; ours only become more while we do not wait for
+        # them. So who is in none of the two lists, in this order, does not exist.
+        if posix.pread(children, _STAT_BYTES, 0) or posix.pread(siblings, _STAT_BYTES, 0).split() != [self._pid]:
+            return None
+        return int(fields[_EXIT_CODE]), self._time(self._clock), largest
+
+
+# ---- in the script's process
+
+
+class _QuickEnd:
+    """Ends the interpreter after a script without taking apart what was there before it, which takes milliseconds.
+
+    What a script can notice is as always: its threads are waited for, its exit functions run, its streams are flushed,
+    its modules and objects are destroyed, libraries' exit functions run. Registered before all of the script's exit
+    functions it is called after them.
+
+    Attributes:
+        held: What it would take time to take apart, and nobody has to.
+    """
+
+    def __init__(self) -> None:
+        import _ctypes
+        import atexit
+        import gc
+
+        class Exit(_ctypes.CFuncPtr):
+            _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI  # other threads stay where they are
+
+        self._exit = Exit(_ctypes.dlsym(_ctypes.dlopen(None, 0), "exit"))  # type: ignore[arg-type]
+        self._before = frozenset(sys.modules)
+        self.held: list[object] = []
+        self._own_pid = self._first_pid = -1
+        self._getpid, self._kill = posix.getpid, posix.kill
+        atexit.register(self)
+        gc.freeze()
+        self._code: int | None = None
+
+    def belongs_to(self, own_pid: int, first_pid: int, held: tuple) -> None:  # type: ignore[type-arg]
+        """Say whose end it is.
+
+        Args:
+            own_pid: The script's process; what it forks ends in the same way, but is not waited for like it.
+            first_pid: Process 1.
+            held: See the class.
+        """
+        self._own_pid, self._first_pid = own_pid, first_pid
+        self.held.append(held)
+
+    def rehearse(self) -> None:
+        """Do once what the end of every script does."""
+        import _weakref
+        import gc
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for name in ("last_type", "last_value", "last_traceback"):
+            setattr(sys, name, None)
+            delattr(sys, name)
+        own = [name for name in list(sys.modules) if name not in self._before or name == "__main__"]
+        left = [_weakref.ref(sys.modules[name]) for name in own]
+        for reference in reversed(left):
+            reference()
+        gc.collect()
+        gc.collect()
+        gc.freeze()
+
+    def ended(self, error: "BaseException | None") -> None:
+        """The script's last line is done."""
+        # Held, or they would be taken apart piece by piece, which takes longer than all of this; but nothing of the
+        # script's, which must go.
+        self._kept = names = sys._getframe(1).f_globals
+        for name in ("_code", "_script"):
+            names.pop(name, None)
+        if error is None:
+            self._code = 0
+        elif isinstance(error, SystemExit):
+            if error.code is None or type(error.code) is int:
+                self._code = (error.code or 0) & 0xFF
+            else:
+                self._code = 1
+        elif not isinstance(error, KeyboardInterrupt) and sys.excepthook is sys.__excepthook__:
+            self._code = 1
+
+    def __call__(self) -> None:
+        """Do what ``Py_FinalizeEx`` does, for what is the script's; return to leave all of it to that."""
+        if self._code is None:
+            return
+        import _weakref
+        import gc
+
+        if self._getpid() == self._own_pid:
+            try:
+                self._kill(self._first_pid, _ABOUT_TO_END)
+            except OSError:
+                pass  # it learns of the end later
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException:  # noqa: BLE001  # the interpreter says so, with an exit code of its own
+            return
+        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+        for name in ("last_type", "last_value", "last_traceback", "path_hooks", "path_importer_cache"):
+            setattr(sys, name, None)
+        # Without our hold on them, so that most go with all they need still there.
+        own = [sys.modules.pop(name) for name in list(sys.modules) if name not in self._before or name == "__main__"]
+        left = [_weakref.ref(module) for module in own if type(module) is type(sys)]
+        own.clear()
+        gc.collect()
+        for reference in reversed(left):
+            _empty(reference())
+        gc.collect()
+        try:
+            sys.stdout.flush()  # type: ignore[union-attr]
+            sys.stderr.flush()  # type: ignore[union-attr]
+        except BaseException:  # noqa: BLE001
+            return
+        self._exit(self._code)
+
+
+def _empty(module: "Any") -> None:
+    """Let go of what is in a module that something still holds, private names first, as the interpreter does."""
+    names = {} if module is None else vars(module)
+    for private in (True, False):
+        for name in list(names):
+            if name != "__builtins__" and (name[:1] == "_" and name[1:2] != "_") is private:
+                names[name] = None
