@@ -24,6 +24,7 @@ class Running:
     def __init__(self, frame: frames.Frame, process: Started, is_code: bool) -> None:
         self.id = frames.number(frame, "id")
         self.is_code = is_code
+        self.is_last = frames.flag(frame, "last")
         self.process = process
         self.began = time.monotonic()
         deadline = frame.get("deadline_ms")

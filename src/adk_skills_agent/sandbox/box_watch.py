@@ -66,11 +66,12 @@ class Watch:
         self._reaped_before = 0.0
         self._next = self._next_memory = 0.0
 
-    def begin(self) -> None:
-        """An execution begins."""
+    def begin(self, *, of_command: bool) -> None:
+        """An execution begins; what code of a session uses is counted by its own process."""
         self._oom_before = self._oom_kills.read() or 0
-        self._cpu_before = self._cpu.read()
-        self._reaped_before = _reaped()[0]
+        if of_command:
+            self._cpu_before = self._cpu.read()
+            self._reaped_before = _reaped()[0]
         self._next = self._next_memory = time.monotonic() + INTERVAL_SECONDS
 
     def has_lost_to_memory(self) -> bool:
