@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adk_skills_agent.sandbox import python_program
+from adk_skills_agent.sandbox.box_end import QuickEnd
 from adk_skills_agent.sandbox.box_interpreter import Child
 from adk_skills_agent.sandbox.box_process import end_unless_greeted, guard, take_channel
 from adk_skills_agent.sandbox.supervisor import Supervisor
@@ -16,4 +17,10 @@ def main() -> None:
         Supervisor(reading, writing, guard()).serve()
     except Child:
         pass  # and out of it, so that nothing of the supervisor is in a traceback
-    python_program.main()
+    end = QuickEnd()
+    try:
+        python_program.main()
+    except BaseException as error:
+        end.ended(error)
+        raise
+    end.ended(None)

@@ -90,20 +90,18 @@ def prctl(option: int, value: int, more: Any = 0) -> bool:
 
 
 _library: Any = None
-call_filter = b""
-"""The system call filter of everything started from here on; what surrounds the box may have one of its own."""
+_call_filter: Any = None
 
 
-def _filter_calls() -> None:
-    if not call_filter:
-        return
+def filter_calls(program: bytes) -> None:
+    """Put a system call filter on everything started from here on; what surrounds the box may have one of its own."""
+    global _call_filter  # noqa: PLW0603
     import ctypes
 
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
-    program = Program(len(call_filter) // _INSTRUCTION_BYTES, call_filter)
-    prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program))
+    _call_filter = ctypes.byref(Program(len(program) // _INSTRUCTION_BYTES, program)) if program else None
 
 
 def fork_kernel(home: str, channel: list[int]) -> tuple[int, Any, Any]:
@@ -259,7 +257,8 @@ def _become(channel: list[int]) -> None:
     prctl(_PR_SET_DUMPABLE, 1)  # first: until then its files in /proc are root's
     first_to_end()
     prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
-    _filter_calls()
+    if _call_filter is not None:
+        prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _call_filter)
 
 
 def ending(status: int) -> tuple[int | None, int | None]:

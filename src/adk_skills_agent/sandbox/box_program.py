@@ -16,6 +16,7 @@ _PARTS = (
     "box_files",
     "box_inputs",
     "box_interpreter",
+    "box_end",
     "kernel_state",
     "kernel",
     "box_watch",

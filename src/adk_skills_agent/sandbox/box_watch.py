@@ -142,10 +142,14 @@ def _living() -> int:
 def first_to_end() -> None:
     """When memory runs out the kernel takes this process, and not its supervisor."""
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, b"1000")
     except OSError:
         pass
+    os.close(descriptor)
 
 
 def _reaped() -> tuple[float, int]:

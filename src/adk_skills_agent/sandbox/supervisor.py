@@ -209,7 +209,7 @@ class Supervisor:
         limit(limits)
         filters = frame.get("filters") or {}
         if filters:
-            box_process.call_filter = frames.content({**filters, "t": "hello"}, os.uname().machine)
+            box_process.filter_calls(frames.content({**filters, "t": "hello"}, os.uname().machine))
         version = "{}.{}.{}".format(*sys.version_info[:3])
         told = {"pid": os.getpid(), "proto": frames.PROTOCOL, "python": version, "guarded": self._guarded}
         self._send({"t": "ready", **told, "writable": os.access(".", os.W_OK)})
