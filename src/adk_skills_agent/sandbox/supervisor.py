@@ -106,6 +106,8 @@ class Supervisor:
             self._end(0)
         if run is None:
             return
+        if run.is_to_be_heard(now):
+            self._pipes.watch()
         full = self._watch.overfull()
         if full is not None and "disk" not in run.done:
             run.done["disk"] = full
@@ -336,6 +338,7 @@ class Supervisor:
                 self._pass_on(run.id, stream, data, late=False)
             if not run.is_code or run.lost is not None:
                 self._pipes.forget(descriptor)
+        self._pipes.watch()  # what it has left running may go on writing
         self._pipes.forget_oldest()
         if not run.is_code and self._alone:
             run.done["killed"] = others(_GONE_SECONDS if run.lost is None else 0) - (self._kernel is not None)
