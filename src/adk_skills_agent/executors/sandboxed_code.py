@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
 
+_DEFAULTS = SandboxPolicy()
 _MARKER_OUTPUT_BYTES = 48 << 20
 """Kept when a skill's files come back on stdout: google-adk's bound of 16 MiB in base64, as the last quarter or first
 three of it."""
@@ -95,6 +96,9 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     _can_be_stateful: ClassVar[bool] = False
     _state: StatefulCode | None = PrivateAttr(default=None)
     _last_policy: SandboxPolicy | None = PrivateAttr(default=None)
+    _policies: dict[tuple[str, ...], tuple[SandboxPolicy, dict[str, Any], SandboxPolicy]] = PrivateAttr(
+        default_factory=dict
+    )
 
     def __init__(self, **data: Any) -> None:
         if data.get("stateful") and not self._can_be_stateful:
@@ -132,7 +136,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """A copy shares what is the owner's: policy, sandbox, variables, callback, sessions."""
         memo = {} if memo is None else memo
-        own = (self.policy, self.sandbox, self.env, self.on_output, self._state, self._last_policy)
+        own = (self.policy, self.sandbox, self.env, self.on_output, self._state, self._last_policy, self._policies)
         memo.update((id(shared), shared) for shared in own)
         return super().__deepcopy__(memo)
 
@@ -142,17 +146,25 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         Args:
             timeout_seconds: The call's own; None when it has none.
         """
-        policy = SandboxPolicy() if self.policy is None else self.policy
+        policy = _DEFAULTS if self.policy is None else self.policy
         seconds = self._own("timeout_seconds", timeout_seconds) if timeout_seconds is None else timeout_seconds
         memory = policy.memory_bytes
         if self._is_own("max_memory_mb"):
             memory = None if self.max_memory_mb is None else self.max_memory_mb << 20
-        return replace(
+        return self._changed(
             policy,
             wall_seconds=self._default_seconds(policy) if seconds is None else seconds,
             memory_bytes=memory,
             inherit_env=(*policy.inherit_env, *self.allowed_env_vars),
         )
+
+    def _changed(self, policy: SandboxPolicy, **changes: Any) -> SandboxPolicy:
+        """The policy with changes: one object for the same changes of the same one, since each call makes them."""
+        names = tuple(changes)
+        known = self._policies.get(names)
+        if known is None or known[0] is not policy or known[1] != changes:
+            self._policies[names] = known = (policy, changes, replace(policy, **changes))
+        return known[2]
 
     @abstractmethod
     def _default_seconds(self, policy: SandboxPolicy) -> float | None:
@@ -185,11 +197,12 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         """
         wrapper = recognise(code_execution_input.code)
         # google-adk gives the scripts of its own skills no id: each is a program by itself, not a step of a session.
-        if self._state is None or (wrapper is not None and code_execution_input.execution_id is None):
+        state = self._state
+        if state is None or (wrapper is not None and code_execution_input.execution_id is None):
             with on_behalf_of(invocation_context):
                 return self._execute(code_execution_input)
         key = session_key(invocation_context, code_execution_input.execution_id)
-        return self._execute_in_session(self._state, key, code_execution_input, wrapper)
+        return self._execute_in_session(state, key, code_execution_input, wrapper)
 
     def reset_state(self, invocation_context: InvocationContext | None = None, execution_id: str | None = None) -> None:
         """Forget a Python state: what runs in it is ended, the next execution begins anew and says so (S0-114).
@@ -278,10 +291,9 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     def _checked(self, policy: SandboxPolicy) -> SandboxPolicy:
         """The same policy; an object that is known to be good when it is as the one before."""
         last = self._last_policy
-        if last is None or last != policy:
-            last = policy
-        self._last_policy = check_policy(last)
-        return last
+        if last is None or (last is not policy and last != policy):
+            self._last_policy = last = policy
+        return check_policy(last)
 
     def _argv(
         self, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None, policy: SandboxPolicy
@@ -303,11 +315,12 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
 @contextlib.contextmanager
 def _spill_folder() -> Iterator[Path]:
     """Where the full text of long output goes; made by the sandbox when there is some, and removed here."""
-    folder = Path(tempfile.gettempdir()) / (own_prefix("spill") + os.urandom(8).hex())
+    place = f"{tempfile.gettempdir()}/{own_prefix('spill')}{os.urandom(8).hex()}"
     try:
-        yield folder
+        yield Path(place)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if os.path.lexists(place):
+            shutil.rmtree(place, ignore_errors=True)
 
 
 @lru_cache(maxsize=1)

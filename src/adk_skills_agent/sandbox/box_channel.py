@@ -97,10 +97,16 @@ class Pipes:
         self._known: dict[int, tuple[int, int]] = {}  # oldest first
 
     def add(self, number: int, stdout: int, stderr: int) -> None:
-        """Those of a new execution."""
+        """Those of a new execution; none is watched any more until :meth:`watch`."""
+        for descriptor in self._known:
+            ignore(self._poll, descriptor)
         for stream, descriptor in enumerate((stdout, stderr), 1):
             os.set_blocking(descriptor, False)
             self._known[descriptor] = (stream, number)
+
+    def watch(self) -> None:
+        """From here on poll says what comes in any of them."""
+        for descriptor in self._known:
             self._poll.register(descriptor, select.POLLIN)
 
     def owner(self, descriptor: int) -> tuple[int, int] | None:

@@ -125,15 +125,13 @@ async def _run(
     answer = None
     thrown_away = False
     try:
-        await _work(lambda: made.append(BoxFolder(request, policy, layout, run_id)))
-        files = made[0]
+        files = await _work(lambda: _folder(made, request, policy, layout, run_id))
         view = layout.view(request.mounts)
         streams = {
             number: Stream(name, -1, capture, OutputFilter(view, secrets), request.on_output, policy.output_bytes)
             for number, name, capture in ((1, "stdout", captures[0]), (2, "stderr", captures[1]))
         }
         answer = BoxAnswer(streams, files, policy, _EXEC_ID)
-        await _work(lambda: files.check_folder(request.cwd))
         channel = await open_channel(policy)
         overdue = False
         started = ended = time.monotonic()
@@ -160,9 +158,16 @@ async def _run(
         if answer.failure is not None:
             raise answer.failure
         timing = Timing(asked, started, ended, overdue=overdue)
-        return await _work(
-            lambda: box_result(answer, files, captures, streams, policy, channel.isolation, end, timing, secrets, shown)
-        )
+
+        def conclude() -> ExecutionResult:
+            try:
+                isolation = channel.isolation
+                return box_result(answer, files, captures, streams, policy, isolation, end, timing, secrets, shown)
+            finally:
+                made.clear()
+                files.discard()
+
+        return await _work(conclude)
     except BaseException as error:
         thrown_away = isinstance(error, GeneratorExit)
         for capture in captures:
@@ -176,6 +181,16 @@ async def _run(
                 files.discard()
             else:
                 await _work(files.discard)
+
+
+def _folder(
+    made: list[BoxFolder], request: ExecutionRequest, policy: SandboxPolicy, layout: BoxLayout, run_id: str
+) -> BoxFolder:
+    """The run's folder, which is in ``made`` as soon as there is something to discard. Blocking."""
+    files = BoxFolder(request, policy, layout, run_id)
+    made.append(files)
+    files.check_folder(request.cwd)
+    return files
 
 
 def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: BoxLayout, run_id: str) -> frames.Frame:
@@ -215,6 +230,7 @@ def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: BoxLayout
         "flood": policy.output_flood_bytes,
         "cpu_seconds": _cpu_seconds(policy),
         "pids": None if layout.alone else policy.pids,  # a limit of the user's, who has other boxes
+        "last": layout.alone and not layout.batch,
     }
 
 
@@ -262,15 +278,17 @@ def _cpu_seconds(policy: SandboxPolicy) -> int | None:
 async def _send(channel: Channel, messages: Iterator[bytes]) -> None:
     """Send everything, a part at a time; reading files is a worker's job."""
 
-    def batch() -> bytes:
+    def batch() -> tuple[bytes, bool]:
         data = bytearray()
         for message in messages:
             data += message
             if len(data) >= _BATCH_BYTES:
-                break
-        return bytes(data)
+                return bytes(data), True
+        return bytes(data), False
 
-    while data := await _work(batch):
+    more = True
+    while more:
+        data, more = await _work(batch)
         await channel.send(data)
 
 

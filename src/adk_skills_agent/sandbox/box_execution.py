@@ -16,6 +16,7 @@ from adk_skills_agent.sandbox.box_process import Started, ending
 _DRAIN_SECONDS = 0.5
 _OWN_SECONDS = 2.0  # what a kernel does itself before and after its code may take so long beyond the deadline, each
 _AGAIN_SECONDS = 0.01
+_UNHEARD_SECONDS = 0.002  # each line, and the end of an old pipe, wakes the supervisor; most code ends sooner
 
 
 class Running:
@@ -24,8 +25,10 @@ class Running:
     def __init__(self, frame: frames.Frame, process: Started, is_code: bool) -> None:
         self.id = frames.number(frame, "id")
         self.is_code = is_code
+        self.is_last = frames.flag(frame, "last")
         self.process = process
         self.began = time.monotonic()
+        self.hear_at: float | None = self.began + (_UNHEARD_SECONDS if is_code else 0)
         deadline = frame.get("deadline_ms")
         self.deadline: float | None = None if deadline is None else self.began + deadline / 1000
         self.grace = frames.number(frame, "grace_ms", 1000) / 1000
@@ -44,7 +47,15 @@ class Running:
 
     def times(self) -> list[float]:
         """When it has to be looked at."""
-        return [when for when in (self.deadline, self.ask_again, self.kill_at, self.drain_until) if when is not None]
+        times = (self.hear_at, self.deadline, self.ask_again, self.kill_at, self.drain_until)
+        return [when for when in times if when is not None]
+
+    def is_to_be_heard(self, now: float) -> bool:
+        """Whether what it writes is to be watched from now on; once."""
+        if self.hear_at is None or now < self.hear_at:
+            return False
+        self.hear_at = None
+        return True
 
     def waits_to_begin(self, has_begun: bool) -> bool:
         """Whether to ask again a little later for its end, because its code has not begun; not for ever."""

@@ -70,8 +70,10 @@ class KernelLink:
         try:
             data = marshal.dumps({**job, "token": self._token})
             passed = out[1].to_bytes(4, sys.byteorder) + err[1].to_bytes(4, sys.byteorder)
-            self._socket.sendmsg([len(data).to_bytes(LENGTH_BYTES, "big")], [(_SOL_SOCKET, _SCM_RIGHTS, passed)])
-            self._socket.sendall(data)
+            message = len(data).to_bytes(LENGTH_BYTES, "big") + data
+            sent = self._socket.sendmsg([message], [(_SOL_SOCKET, _SCM_RIGHTS, passed)])
+            if sent < len(message):
+                self._socket.sendall(message[sent:])
         except OSError:
             pass  # the kernel is gone: what its end looks like is about to be seen
         finally:

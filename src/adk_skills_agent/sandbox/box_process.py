@@ -9,8 +9,9 @@ import _signal  # type: ignore[import-not-found]
 import errno
 import os
 import time
-from typing import Any, NoReturn
+from typing import Any
 
+from adk_skills_agent.sandbox.box_interpreter import Child, become
 from adk_skills_agent.sandbox.box_watch import first_to_end
 from adk_skills_agent.sandbox.kernel import LINK_LOST, Kernel
 
@@ -89,20 +90,18 @@ def prctl(option: int, value: int, more: Any = 0) -> bool:
 
 
 _library: Any = None
-call_filter = b""
-"""The system call filter of everything started from here on; what surrounds the box may have one of its own."""
+_call_filter: Any = None
 
 
-def _filter_calls() -> None:
-    if not call_filter:
-        return
+def filter_calls(program: bytes) -> None:
+    """Put a system call filter on everything started from here on; what surrounds the box may have one of its own."""
+    global _call_filter  # noqa: PLW0603
     import ctypes
 
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
-    program = Program(len(call_filter) // _INSTRUCTION_BYTES, call_filter)
-    prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program))
+    _call_filter = ctypes.byref(Program(len(program) // _INSTRUCTION_BYTES, program)) if program else None
 
 
 def fork_kernel(home: str, channel: list[int]) -> tuple[int, Any, Any]:
@@ -144,16 +143,28 @@ def start_command(
     stdin: bytearray | None,
     channel: list[int],
     limits: dict[str, int | None],
+    here: bool = False,
 ) -> Started:
     """Start one command in a session of its own, under resource limits by name; None is no limit.
 
+    Args:
+        argv: The command.
+        environment: All of its environment.
+        cwd: Its working directory.
+        stdin: Its standard input; None for nothing.
+        channel: Descriptors it must not have.
+        limits: See above.
+        here: The fork itself is to be the command; see :mod:`.box_interpreter`.
+
     Raises:
         OSError: It cannot be started.
+        Child: In the fork, with ``here``.
     """
     out, err, told = os.pipe(), os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
-        _exec(argv, environment, cwd, stdin, channel, (out[1], err[1], told[1]), limits)
+        _prepare(argv, environment, cwd, stdin, channel, (out[1], err[1], told[1]), limits, here)
+        raise Child
     for _, write in (out, err, told):
         os.close(write)
     said = os.read(told[0], 64)
@@ -167,7 +178,7 @@ def start_command(
     return Started(pid, out[0], err[0])
 
 
-def _exec(
+def _prepare(
     argv: list[Any],
     environment: dict[str, str],
     cwd: str,
@@ -175,22 +186,29 @@ def _exec(
     channel: list[int],
     ends: tuple[int, int, int],
     limits: dict[str, int | None],
-) -> NoReturn:
+    here: bool,
+) -> None:
+    """Give the fork what is the command's, and let it be that; returns only when it is Python code to be run here."""
+    out, err, told = ends
     try:
-        out, err, told = ends
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.dup2(_readable(stdin), 0)
         os.set_inheritable(0, True)
         _become(channel)
-        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; other programs must not
-            _signal.signal(number, _signal.SIG_DFL)
         os.chdir(cwd)
         limit({name: most for name, most in limits.items() if most is not None})
+        if here:
+            become(argv, environment)
+            os.closerange(3, _MOST_DESCRIPTORS)
+            return
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; other programs must not
+            _signal.signal(number, _signal.SIG_DFL)
         os.execvpe(argv[0], argv, environment)  # noqa: S606  # a command of the request, without a shell
     except OSError as error:
         os.write(told, str(error.errno).encode())
-    finally:
+        os._exit(_NOT_STARTED)
+    except BaseException:  # noqa: BLE001  # no memory: nothing of the supervisor may go on in its fork
         os._exit(_NOT_STARTED)
 
 
@@ -239,7 +257,8 @@ def _become(channel: list[int]) -> None:
     prctl(_PR_SET_DUMPABLE, 1)  # first: until then its files in /proc are root's
     first_to_end()
     prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
-    _filter_calls()
+    if _call_filter is not None:
+        prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _call_filter)
 
 
 def ending(status: int) -> tuple[int | None, int | None]:

@@ -15,6 +15,8 @@ _PARTS = (
     "python_program",
     "box_files",
     "box_inputs",
+    "box_interpreter",
+    "box_end",
     "kernel_state",
     "kernel",
     "box_watch",
@@ -23,6 +25,7 @@ _PARTS = (
     "box_channel",
     "box_execution",
     "supervisor",
+    "box_main",
 )
 
 _START = """\
@@ -36,11 +39,12 @@ def _module(name, source=None):
     if parent:
         setattr(sys.modules[parent], own, module)
     if source is not None:
+        module.__source__ = source
         exec(compile(source, "<" + name + ">", "exec", dont_inherit=True), module.__dict__)
     return module
 """
 _END = f"""\
-_main = sys.modules["{_PACKAGE}.supervisor"].main
+_main = sys.modules["{_PACKAGE}.box_main"].main
 for _name in _made:
     del sys.modules[_name]
 _main()

@@ -66,11 +66,12 @@ class Watch:
         self._reaped_before = 0.0
         self._next = self._next_memory = 0.0
 
-    def begin(self) -> None:
-        """An execution begins."""
+    def begin(self, *, of_command: bool) -> None:
+        """An execution begins; what code of a session uses is counted by its own process."""
         self._oom_before = self._oom_kills.read() or 0
-        self._cpu_before = self._cpu.read()
-        self._reaped_before = _reaped()[0]
+        if of_command:
+            self._cpu_before = self._cpu.read()
+            self._reaped_before = _reaped()[0]
         self._next = self._next_memory = time.monotonic() + INTERVAL_SECONDS
 
     def has_lost_to_memory(self) -> bool:
@@ -141,10 +142,14 @@ def _living() -> int:
 def first_to_end() -> None:
     """When memory runs out the kernel takes this process, and not its supervisor."""
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, b"1000")
     except OSError:
         pass
+    os.close(descriptor)
 
 
 def _reaped() -> tuple[float, int]:

@@ -17,7 +17,7 @@ Host to box (``t`` is the kind; what has a default may be left out):
                       ``argv`` the whole environment, for ``code`` what is added), ``deadline_ms`` (null: none),
                       ``grace_ms``, ``flood`` (bytes per stream, null: none), ``files`` (``count``, ``each``, ``total``;
                       null: collect none), ``cpu_seconds``, ``pids`` (of ``argv``), ``restrict`` (of ``code``: fewer
-                      builtins).
+                      builtins), ``last`` (of ``argv``: nothing comes after it, ``bye`` follows its ``done``).
 ``interrupt``         ``id``: SIGINT to what runs, as at the deadline.
 ``ping``              ``n``
 ``close``             end everything and exit.
@@ -41,7 +41,8 @@ Box to host:
                       nor named), ``cut`` (only so many entries were looked at). The last frame of its id.
 ``failed``            ``of`` (a kind), ``reason``: a ``put`` or a frame could not be carried out.
 ``pong``              ``n``
-``bye``               answers ``close``: nothing is left in the box but the supervisor, which ends. Not in a batch.
+``bye``               answers ``close``, and follows the ``done`` of the ``last`` one: nothing is left in the box but
+                      the supervisor, which ends with the channel. Not in a batch.
 ====================  ==================================================================================================
 """
 
@@ -59,6 +60,7 @@ PIECE_BYTES = 512 << 10
 """Raw bytes of content that surely fit in one frame once they are base64."""
 
 _LENGTH_BYTES = 4
+_as_json = json.JSONEncoder(separators=(",", ":")).encode  # made once: json.dumps() makes one each time
 Frame = Dict[str, Any]
 
 
@@ -72,7 +74,7 @@ def encode(frame: Frame) -> bytes:
     Raises:
         FrameError: It is larger than :data:`MOST_BYTES`.
     """
-    data = json.dumps(frame, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    data = _as_json(frame).encode("utf-8", "surrogatepass")
     if len(data) > MOST_BYTES:
         raise FrameError(f"A frame of kind {frame.get('t')!r} has {len(data):,} bytes; {MOST_BYTES:,} are possible.")
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data

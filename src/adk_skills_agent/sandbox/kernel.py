@@ -40,6 +40,7 @@ LINK_LOST = 70
 
 _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the import of ast
 _MOST_SOURCES = 200
+_FIRST_BYTES = 1 << 16  # most jobs are shorter, and come in one piece with their descriptors
 _SIGNALS = (_signal.SIGINT, _signal.SIGXCPU)
 
 
@@ -112,20 +113,19 @@ class Kernel:
     # ---- the way of one execution
 
     def _receive(self) -> tuple[dict[str, Any], int, int]:
-        data, passed, _, _ = self._link.recvmsg(LENGTH_BYTES, _socket.CMSG_SPACE(8), _socket.MSG_WAITALL)
-        if len(data) != LENGTH_BYTES or not passed:
+        data, passed, _, _ = self._link.recvmsg(_FIRST_BYTES, _socket.CMSG_SPACE(8))
+        if len(data) < LENGTH_BYTES or not passed:
             raise EOFError
         numbers = passed[0][2]
-        size = int.from_bytes(numbers[:4], sys.byteorder)
-        out, err = size, int.from_bytes(numbers[4:8], sys.byteorder)
-        left = int.from_bytes(data, "big")
-        held = bytearray()
-        while len(held) < left:
-            piece = self._link.recv(min(left - len(held), 1 << 20))
+        out, err = (int.from_bytes(numbers[at : at + 4], sys.byteorder) for at in (0, 4))
+        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
+        held = bytearray(data)
+        while len(held) < end:
+            piece = self._link.recv(min(end - len(held), 1 << 20))
             if not piece:
                 raise EOFError
             held += piece
-        return marshal.loads(bytes(held)), out, err  # noqa: S302  # from the supervisor
+        return marshal.loads(memoryview(held)[LENGTH_BYTES:]), out, err  # noqa: S302  # from the supervisor
 
     def _begin(self, out: int, err: int) -> None:
         """Give the streams to a new execution, and those it takes over to threads that are still there."""

@@ -34,13 +34,12 @@ class State:
 
     def leave(self, job: dict[str, Any]) -> None:
         """Take away what was there for this one execution, unless the code itself has changed it."""
-        now = dict(os.environ)
         for name, value in job["env"].items():
-            if now.get(name) == value:
-                now.pop(name)
+            if os.environ.get(name) == value:
                 if name in self._environment:
-                    now[name] = self._environment[name]
-        _set_environment(now)
+                    os.environ[name] = self._environment[name]
+                else:
+                    del os.environ[name]
         if job["cwd"] is not None and self._folder is not None and _folder() == job["cwd"]:
             _enter_if_there(self._folder)
 

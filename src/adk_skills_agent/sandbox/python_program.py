@@ -22,6 +22,9 @@ _LINE_CHARS = 500
 
 def program_text() -> str:
     """The text of this file, for ``python -I -c``."""
+    held = globals().get("__source__")  # in a box there is no file
+    if isinstance(held, str):
+        return held
     from pathlib import Path
 
     return Path(__file__).read_text(encoding="utf-8")

@@ -119,7 +119,9 @@ class PythonSession:
             raise SandboxError(f"The session cannot run code now: it is {self.state.value}.")
         channel, policy = self._channel, request.policy
         self.executions += 1
-        request = replace(request, redact=self._secrets_until(request))
+        redact = self._secrets_until(request)
+        if redact != request.redact:
+            request = replace(request, redact=redact)
         sent = request_frames(self.executions, request)
         exchange = Exchange(self.executions, request, channel.view, self._late)
         self._late = ""

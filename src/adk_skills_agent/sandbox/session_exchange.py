@@ -8,10 +8,10 @@ import signal
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.box_answer import cut_note
-from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, IsolationReport, OutputFile, Status
+from adk_skills_agent.sandbox.contract import ExecutionResult, IsolationReport, OutputFile, Status
 from adk_skills_agent.sandbox.local.mime_types import mime_type
 from adk_skills_agent.sandbox.local.output import open_captures
-from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_of_run
+from adk_skills_agent.sandbox.local.output_filter import OutputFilter, secrets_among
 from adk_skills_agent.sandbox.local.output_names import distinct, readable, safe_name
 from adk_skills_agent.sandbox.local.supervision import Stream
 from adk_skills_agent.sandbox.local.view import PathView
@@ -53,8 +53,7 @@ class Exchange:
         self._policy = policy = request.policy
         self._view = view if view is not None else PathView(())
         self._late = late
-        run = ExecutionRequest(("code",), policy, env=request.env, redact=request.redact)
-        self._secrets = secrets_of_run(run, policy)
+        self._secrets = secrets_among(request.env, request.redact, policy)
         captures = open_captures(request.spill_dir, policy, os.urandom(8).hex())
         self._streams = tuple(
             Stream(name, -1, capture, OutputFilter(self._view, self._secrets), request.on_output, policy.output_bytes)

@@ -128,14 +128,16 @@ class Sessions:
             ValueError: The request cannot be expressed.
             CancelledError: The code was stopped.
         """
-        request = replace(request, policy=check_policy(request.policy))
+        policy = check_policy(request.policy)
         self._belong_here()
-        place = self._places.setdefault(session_id, _Place())
+        place = self._places.get(session_id)
+        if place is None:
+            place = self._places[session_id] = _Place()
         self._places.move_to_end(session_id)
         place.wanted += 1
         try:
             async with place.turn:
-                lost = await self._make_ready(session_id, place, request.policy)
+                lost = await self._make_ready(session_id, place, policy)
                 session = place.session
                 assert session is not None  # noqa: S101  # just made ready
                 try:

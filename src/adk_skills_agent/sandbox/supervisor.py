@@ -20,17 +20,16 @@ from adk_skills_agent.sandbox.box_channel import Outgoing, Pipes, ignore, take
 from adk_skills_agent.sandbox.box_execution import Running, code_job
 from adk_skills_agent.sandbox.box_files import Workspace
 from adk_skills_agent.sandbox.box_inputs import Inputs, Parts
+from adk_skills_agent.sandbox.box_interpreter import is_own
 from adk_skills_agent.sandbox.box_kernel import LINK_CLOSED, KernelLink, why_ended
 from adk_skills_agent.sandbox.box_process import (
     end_everything,
     end_orphans,
     ending,
-    guard,
     kill_all,
     limit,
     signal_group,
     start_command,
-    take_channel,
 )
 from adk_skills_agent.sandbox.box_watch import INTERVAL_SECONDS, Watch, others
 
@@ -107,6 +106,8 @@ class Supervisor:
             self._end(0)
         if run is None:
             return
+        if run.is_to_be_heard(now):
+            self._pipes.watch()
         full = self._watch.overfull()
         if full is not None and "disk" not in run.done:
             run.done["disk"] = full
@@ -210,7 +211,7 @@ class Supervisor:
         limit(limits)
         filters = frame.get("filters") or {}
         if filters:
-            box_process.call_filter = frames.content({**filters, "t": "hello"}, os.uname().machine)
+            box_process.filter_calls(frames.content({**filters, "t": "hello"}, os.uname().machine))
         version = "{}.{}.{}".format(*sys.version_info[:3])
         told = {"pid": os.getpid(), "proto": frames.PROTOCOL, "python": version, "guarded": self._guarded}
         self._send({"t": "ready", **told, "writable": os.access(".", os.W_OK)})
@@ -222,7 +223,7 @@ class Supervisor:
         self._last_id = number
         parts, problem = self._inputs.take()
         is_code = frames.text(frame, "kind") == "code"
-        self._watch.begin()
+        self._watch.begin(of_command=not is_code)
         try:
             if problem is not None:
                 raise OSError(errno.EIO, problem)
@@ -248,7 +249,8 @@ class Supervisor:
         pids = frame.get("pids") if os.getuid() else None
         limits = {"FSIZE": self._file_bytes, "CPU": frame.get("cpu_seconds"), "NPROC": pids}
         argv, environment = frames.field(frame, "argv", list), frame.get("env") or {}
-        process = start_command(argv, environment, cwd, parts.get("stdin"), self._own, limits)
+        here = self._kernel is None and is_own(argv, environment)
+        process = start_command(argv, environment, cwd, parts.get("stdin"), self._own, limits, here)
         return Running(frame, process, False)
 
     def _read(self, descriptor: int) -> None:
@@ -336,6 +338,7 @@ class Supervisor:
                 self._pass_on(run.id, stream, data, late=False)
             if not run.is_code or run.lost is not None:
                 self._pipes.forget(descriptor)
+        self._pipes.watch()  # what it has left running may go on writing
         self._pipes.forget_oldest()
         if not run.is_code and self._alone:
             run.done["killed"] = others(_GONE_SECONDS if run.lost is None else 0) - (self._kernel is not None)
@@ -355,12 +358,14 @@ class Supervisor:
             run.done["unlisted"] = self._workspace.tell_changes(run.id, run.files, self._send)
             run.done["cut"] = self._workspace.cut_at
         took = round((time.monotonic() - run.began) * 1000, 3)
-        self._send({"t": "done", "id": run.id, "ms": took, "lost": run.lost, **run.done})
+        self._send({"t": "done", "id": run.id, "ms": took, "lost": run.lost, **run.done}, soon=run.is_last)
         if self._ending:
             self._end(0)
+        if run.is_last:
+            self._say_goodbye()
 
-    def _send(self, frame: frames.Frame) -> None:
-        if not self._outgoing.send(frame):
+    def _send(self, frame: frames.Frame, *, soon: bool = False) -> None:
+        if not self._outgoing.send(frame, soon):
             self._end(0)
 
     def _leave(self) -> None:
@@ -390,10 +395,3 @@ class Supervisor:
         if self._batch or code:
             self._outgoing.flush_all()
         os._exit(code)
-
-
-def main() -> None:
-    """Take the channel out of everybody's reach, then serve."""
-    box_process.end_unless_greeted()
-    reading, writing = take_channel()
-    Supervisor(reading, writing, guard()).serve()

@@ -19,14 +19,14 @@ HANG_SECONDS = 30.0
 class DirectBox:
     """The program and both ends of its channel."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-c", program_text()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=folder,
-            env={"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder)},
+            env={"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder), **environment},
             bufsize=0,
         )
         self.late = b""

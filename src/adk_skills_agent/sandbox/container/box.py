@@ -55,6 +55,7 @@ class ContainerBox:
         self._stream = stream
         self._removals = removals
         self._stderr = bytearray()
+        self._tail = b""
         self._killed = False
         self._ended = False
         self._closed: BoxEnd | None = None
@@ -79,6 +80,7 @@ class ContainerBox:
             while (found := await self._stream.receive()) is not None:
                 number, piece = found
                 if number != STDERR:
+                    self._tail = (self._tail + piece[-len(_BYE) :])[-len(_BYE) :]
                     return piece
                 self._stderr += piece
                 del self._stderr[:-_STDERR_BYTES]
@@ -113,10 +115,11 @@ class ContainerBox:
                 status = await self._how_it_ended()
             elif not self._killed and not await self._leaves():
                 self.kill()
-            self._stream.close()
-            self._removals.begin(self._engine, self.name)
             if self._killed:
+                self._removals.begin(self._engine, self.name)
                 notes = await self._gone()
+            else:
+                self._removals.begin_soon(self._engine, self.name, self._stream.close)
             self._closed = BoxEnd(status, notes)
         return self._closed
 
@@ -126,14 +129,14 @@ class ContainerBox:
 
     async def _leaves(self) -> bool:
         """Ask the program to end everything and itself; whether nothing else is left in the box."""
-        said = b""
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
-                await self.send(frames.encode({"t": "close"}))
+                if self._tail != _BYE:
+                    await self.send(frames.encode({"t": "close"}))
                 # The engine tells the end of a container some time after it; the program tells it at once. No other
                 # frame can end like that, whatever came before it and however little of it was read.
-                while not said.endswith(_BYE) and (data := await self.receive()):
-                    said = (said + data)[-len(_BYE) :]
+                while self._tail != _BYE and await self.receive():
+                    pass
         except (TimeoutError, EngineUnavailable):
             return False
         return True

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
@@ -18,6 +19,8 @@ REMOVE_SECONDS = 30.0
 """How long the engine may take to remove one."""
 _LOOK_SECONDS = 0.01
 _GOING_SECONDS = 0.02
+_SOON_SECONDS = 0.03
+_MOST_WAITING = 2  # more than these wait for nothing: the engine's threads are needed
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -71,6 +74,35 @@ class Removals:
         try:
             submit_and_forget(lambda: self._remove(engine, container))
         except RuntimeError as error:  # the interpreter ends: the container does with the stream
+            self._end(container, str(error))
+
+    def begin_soon(self, engine: Engine, container: str, let_go: Callable[[], None]) -> None:
+        """The same for one in which nothing runs any more, a moment later.
+
+        The engine needs the processors for it, and so does who waits for the result of what ran in there.
+
+        Args:
+            engine: Its engine.
+            container: Its id.
+            let_go: Closes its streams, with which its program ends; called in a thread.
+        """
+        with self._lock:
+            self._there.pop(container, None)
+            if container in self._pending:
+                return
+            busy = len(self._pending) >= _MOST_WAITING
+            self._pending.add(container)
+
+        def remove() -> None:
+            if not busy:
+                time.sleep(_SOON_SECONDS)
+            let_go()
+            self._remove(engine, container)
+
+        try:
+            submit_and_forget(remove)
+        except RuntimeError as error:
+            let_go()
             self._end(container, str(error))
 
     def _remove(self, engine: Engine, container: str) -> None:

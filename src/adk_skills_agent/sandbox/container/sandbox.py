@@ -13,6 +13,7 @@ from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxErr
 from adk_skills_agent.sandbox.box_command import run_command
 from adk_skills_agent.sandbox.box_layout import BoxLayout
 from adk_skills_agent.sandbox.container.box import ContainerBox, start_box
+from adk_skills_agent.sandbox.container.description import ContainerDescription
 from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, connect_now, engine_urls, submit
 from adk_skills_agent.sandbox.container.image import OnProgress, resolve
 from adk_skills_agent.sandbox.container.options import ContainerOptions, Plan
@@ -43,33 +44,6 @@ MAX_RUNNING = 16
 _LASTS_SECONDS = 7200.0
 _CLOSE_SECONDS = 60.0
 _RUNNING = Turns(MAX_RUNNING)
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerDescription:
-    """What a sandbox of containers found, for people: ``adk-skills doctor --container``.
-
-    Attributes:
-        engine: Name and version.
-        url: Where it listens.
-        runtime: The OCI runtime its containers get.
-        runtimes: All it knows.
-        rootless: It runs as a plain user.
-        cgroups: ``1``, ``2``, or empty when it does not tell.
-        image: The id of the image.
-        python: Version of the image's Python; empty when none was started.
-        weakened: Hardening that is switched off, a sentence each.
-    """
-
-    engine: str
-    url: str
-    runtime: str
-    runtimes: tuple[str, ...]
-    rootless: bool
-    cgroups: str
-    image: str
-    python: str
-    weakened: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +114,10 @@ class ContainerSandbox(Sandbox):
         policy = check_policy(request.policy)
         self.check_usable(policy)
         async with _RUNNING.place():
-            staged = await uninterrupted(workers.submit(asyncio.get_running_loop(), lambda: stage(request)))
+            if request.mounts:
+                staged = await uninterrupted(workers.submit(asyncio.get_running_loop(), lambda: stage(request)))
+            else:
+                staged = stage(request)
             try:
                 warm = False
 
@@ -173,7 +150,10 @@ class ContainerSandbox(Sandbox):
         ready = await self._prepared()
         self._removals.begin_of_closed_loops()
         try:
-            plan = await uninterrupted(submit(lambda: self._plan(ready, policy, mounts)))
+            if mounts:
+                plan = await uninterrupted(submit(lambda: self._plan(ready, policy, mounts)))
+            else:
+                plan = self._plan(ready, policy, ())
             isolation = self._report(ready.engine.info, plan)
             marks = labels(lasts=None if policy.wall_seconds is None else policy.wall_seconds + _LASTS_SECONDS)
             marks[SANDBOX_LABEL] = self._token

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.environment import secrets_in
 from adk_skills_agent.sandbox.local.view import PathView, ViewStream
 from adk_skills_agent.sandbox.secret_forms import SecretForms, forms_of
-from adk_skills_agent.sandbox.secrets import Redactor
+from adk_skills_agent.sandbox.secrets import EnvValue, Redactor, Secret
 
 
 class OutputFilter:
@@ -34,10 +36,24 @@ class OutputFilter:
 
 
 def secrets_of_run(request: ExecutionRequest, policy: SandboxPolicy) -> SecretForms | None:
-    """What must not come out of a run: what it is given, and what it may find; None when that is nothing.
+    """What must not come out of a run; see :func:`secrets_among`."""
+    return secrets_among(request.env, request.redact, policy)
+
+
+def secrets_among(
+    env: Mapping[str, EnvValue], redact: tuple[tuple[str, Secret], ...], policy: SandboxPolicy
+) -> SecretForms | None:
+    """What must not come out: what a run is given, and what it may find; None when that is nothing.
+
+    Args:
+        env: Variables of this run.
+        redact: Names and values of more.
+        policy: Whose variables it gets, too.
 
     Raises:
         ConfigError: An inherited variable that looks secret cannot be one.
     """
-    found = {secret: name for name, secret in reversed((*secrets_in(policy, request.env), *request.redact))}
+    if not (env or redact or policy.env or policy.inherit_env):
+        return None
+    found = {secret: name for name, secret in reversed((*secrets_in(policy, env), *redact))}
     return forms_of(tuple((name, secret) for secret, name in reversed(found.items())))
