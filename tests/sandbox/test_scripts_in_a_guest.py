@@ -25,6 +25,8 @@ SCRIPTS = {
     "an exit with a number": "import sys; sys.exit(7)",
     "an exit with a negative number": "import sys; sys.exit(-1)",
     "an exit with a truth value": "import sys; sys.exit(True)",
+    "an exit with no truth": "import sys; sys.exit(False)",
+    "an exit with a number no process can have": "import sys; sys.exit(2**70)",
     "the builtin exit": "exit(3)",
     "an exception": "def f(): 1/0\nf()",
     "an interrupt": "raise KeyboardInterrupt",

@@ -22,7 +22,8 @@ _EXITING = 0x4  # the kernel's PF_EXITING
 _LOOKS, _PAUSE_SECONDS = 25, 0.00003
 _STAT_BYTES, _STATUS_BYTES = 1024, 4096
 # In /proc/PID/stat, counted from what follows the name in brackets.
-_FLAGS, _CHILD_FAULTS, _CHILD_MAJOR_FAULTS, _THREADS, _CODE_BEGINS, _EXIT_CODE = 6, 8, 10, 17, 23, 49
+_FLAGS, _CHILD_FAULTS, _CHILD_MAJOR_FAULTS, _THREADS, _MEMORY, _CODE_BEGINS, _EXIT_CODE = 6, 8, 10, 17, 20, 23, 49
+_MOST_CODE = 1 << 63  # of what the interpreter takes for an exit code
 
 
 # ---- in process 1
@@ -66,7 +67,7 @@ class _Ending:
             at = told.find(b"VmHWM:")
             if at > 0:
                 largest = int(told[at + 6 : told.index(b"k", at)])
-            fields = posix.pread(stat, _STAT_BYTES, 0).rpartition(b")")[2].split()
+            fields = _fields(stat)
             if int(fields[_FLAGS]) & _EXITING:
                 break
             if left > 1:
@@ -82,7 +83,19 @@ class _Ending:
         # them. So who is in none of the two lists, in this order, does not exist.
         if posix.pread(children, _STAT_BYTES, 0) or posix.pread(siblings, _STAT_BYTES, 0).split() != [self._pid]:
             return None
-        return int(fields[_EXIT_CODE]), self._time(self._clock), largest
+        # The kernel has set the exit code when it begins with the memory; before 5.18 it shows none until then, and it
+        # never shows that of a process whose memory is out of our sight.
+        for left in range(_LOOKS, 0, -1):
+            if fields[_MEMORY] == b"0":
+                return int(_fields(stat)[_EXIT_CODE]), self._time(self._clock), largest
+            if left < _LOOKS:
+                self._sleep(_PAUSE_SECONDS)
+            fields = _fields(stat)
+        return None
+
+
+def _fields(stat: int) -> "list[bytes]":
+    return posix.pread(stat, _STAT_BYTES, 0).rpartition(b")")[2].split()
 
 
 # ---- in the script's process
@@ -152,13 +165,14 @@ class _QuickEnd:
         self._kept = names = sys._getframe(1).f_globals
         for name in ("_code", "_script"):
             names.pop(name, None)
-        if error is None:
+        code = error.code if isinstance(error, SystemExit) else error
+        if code is None:
             self._code = 0
         elif isinstance(error, SystemExit):
-            if error.code is None or type(error.code) is int:
-                self._code = (error.code or 0) & 0xFF
-            else:
+            if not isinstance(code, int):
                 self._code = 1
+            elif -_MOST_CODE <= code < _MOST_CODE:
+                self._code = code & 0xFF
         elif not isinstance(error, KeyboardInterrupt) and sys.excepthook is sys.__excepthook__:
             self._code = 1
 
