@@ -16,6 +16,7 @@ _PARTS = (
     "box_files",
     "box_inputs",
     "box_interpreter",
+    "script_end",
     "box_end",
     "kernel_state",
     "kernel",

@@ -168,7 +168,7 @@ def test_without_a_way_to_the_c_library_the_interpreter_ends_itself(monkeypatch:
 
     registered: list[Any] = []
     monkeypatch.setattr(atexit, "register", registered.append)
-    monkeypatch.setitem(sys.modules, "ctypes", None)
+    monkeypatch.setitem(sys.modules, "_ctypes", None)
     end = box_end.QuickEnd()
     gc.unfreeze()
     end.ended(None)

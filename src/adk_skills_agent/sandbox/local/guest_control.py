@@ -89,7 +89,8 @@ def guest_program(uid: int | None, preload: tuple[str, ...], *, ahead: bool) -> 
 def guest_code() -> CodeType:
     """The guest, compiled once per agent; the same interpreter runs it."""
     here = Path(__file__)
-    source = b"\n".join(here.with_name(name).read_bytes() for name in ("guest_end.py", "guest.py"))
+    parts = (here.parents[1] / "script_end.py", here.with_name("guest_end.py"), here.with_name("guest.py"))
+    source = b"\n".join(part.read_bytes() for part in parts)
     return compile(source, "guest", "exec", dont_inherit=True, optimize=2)
 
 

@@ -1,6 +1,6 @@
 """How a script's process ends quickly, and how process 1 of its sandbox learns of that early.
 
-It is not imported: its text comes before that of :mod:`.guest`, which says why.
+It is not imported: its text comes between those of :mod:`..script_end` and :mod:`.guest`, which says why.
 
 When a process ends, the kernel first takes its memory away, which takes half a millisecond, and then tells its parent.
 From the first moment of that nothing of it runs any more: the kernel shows it as exiting, and no process can come back
@@ -14,7 +14,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from adk_skills_agent.sandbox.script_end import exit_code_of, exit_of_c, take_apart
 
 _ABOUT_TO_END = _signal.SIGUSR1
 _AWAITED = (_signal.SIGCHLD, _ABOUT_TO_END)
@@ -23,7 +23,6 @@ _LOOKS, _PAUSE_SECONDS = 25, 0.00003
 _STAT_BYTES, _STATUS_BYTES = 1024, 4096
 # In /proc/PID/stat, counted from what follows the name in brackets.
 _FLAGS, _CHILD_FAULTS, _CHILD_MAJOR_FAULTS, _THREADS, _MEMORY, _CODE_BEGINS, _EXIT_CODE = 6, 8, 10, 17, 20, 23, 49
-_MOST_CODE = 1 << 63  # of what the interpreter takes for an exit code
 
 
 # ---- in process 1
@@ -113,14 +112,10 @@ class _QuickEnd:
     """
 
     def __init__(self) -> None:
-        import _ctypes
         import atexit
         import gc
 
-        class Exit(_ctypes.CFuncPtr):
-            _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI  # other threads stay where they are
-
-        self._exit = Exit(_ctypes.dlsym(_ctypes.dlopen(None, 0), "exit"))  # type: ignore[arg-type]
+        self._exit = exit_of_c()
         self._before = frozenset(sys.modules)
         self.held: list[object] = []
         self._own_pid = self._first_pid = -1
@@ -165,57 +160,19 @@ class _QuickEnd:
         self._kept = names = sys._getframe(1).f_globals
         for name in ("_code", "_script"):
             names.pop(name, None)
-        code = error.code if isinstance(error, SystemExit) else error
-        if code is None:
-            self._code = 0
-        elif isinstance(error, SystemExit):
-            if not isinstance(code, int):
-                self._code = 1
-            elif -_MOST_CODE <= code < _MOST_CODE:
-                self._code = code & 0xFF
-        elif not isinstance(error, KeyboardInterrupt) and sys.excepthook is sys.__excepthook__:
+        self._code = exit_code_of(error)
+        ordinary = error is not None and not isinstance(error, (SystemExit, KeyboardInterrupt))
+        if ordinary and sys.excepthook is sys.__excepthook__:
             self._code = 1
 
     def __call__(self) -> None:
         """Do what ``Py_FinalizeEx`` does, for what is the script's; return to leave all of it to that."""
-        if self._code is None:
+        if self._code is None or self._exit is None:
             return
-        import _weakref
-        import gc
-
         if self._getpid() == self._own_pid:
             try:
                 self._kill(self._first_pid, _ABOUT_TO_END)
             except OSError:
                 pass  # it learns of the end later
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except BaseException:  # noqa: BLE001  # the interpreter says so, with an exit code of its own
-            return
-        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-        for name in ("last_type", "last_value", "last_traceback", "path_hooks", "path_importer_cache"):
-            setattr(sys, name, None)
-        # Without our hold on them, so that most go with all they need still there.
-        own = [sys.modules.pop(name) for name in list(sys.modules) if name not in self._before or name == "__main__"]
-        left = [_weakref.ref(module) for module in own if type(module) is type(sys)]
-        own.clear()
-        gc.collect()
-        for reference in reversed(left):
-            _empty(reference())
-        gc.collect()
-        try:
-            sys.stdout.flush()  # type: ignore[union-attr]
-            sys.stderr.flush()  # type: ignore[union-attr]
-        except BaseException:  # noqa: BLE001
-            return
-        self._exit(self._code)
-
-
-def _empty(module: "Any") -> None:
-    """Let go of what is in a module that something still holds, private names first, as the interpreter does."""
-    names = {} if module is None else vars(module)
-    for private in (True, False):
-        for name in list(names):
-            if name != "__builtins__" and (name[:1] == "_" and name[1:2] != "_") is private:
-                names[name] = None
+        if take_apart(self._before):
+            self._exit(self._code)
