@@ -27,6 +27,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ReadOnlyMount
 from adk_skills_agent.sandbox.local.bash_ahead import Bash, Feed, check_can_wait, start_bash
 from adk_skills_agent.sandbox.local.guest_start import start_guest
+from adk_skills_agent.sandbox.local.keeper import end_keeper
 from adk_skills_agent.sandbox.local.late_close import do_late
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn
 from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess
@@ -152,6 +153,7 @@ class SlotPool:
         if not held:
             self.close()
             end_zygote()
+            end_keeper()
 
     def take(self, key: SlotKey, wanted: int, *, patient: bool = True) -> Newborn | None:
         """A slot nobody has used, or None.
