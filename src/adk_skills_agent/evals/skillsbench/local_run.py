@@ -20,10 +20,10 @@ from adk_skills_agent.evals.skillsbench.box import MAX_OUTPUT_BYTES, Ran
 from adk_skills_agent.evals.skillsbench.outside_network import TRUST_VARIABLES, TRUSTED, proxies_of
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
+from adk_skills_agent.sandbox.local.agent_keeper import kept_group
 from adk_skills_agent.sandbox.local.cgroup_group import Group
 from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
 from adk_skills_agent.sandbox.local.cgroup_pool import group_pool
-from adk_skills_agent.sandbox.local.keeper import kept_group
 from adk_skills_agent.sandbox.local.memfd import memory_file
 from adk_skills_agent.sandbox.local.output import Capture
 

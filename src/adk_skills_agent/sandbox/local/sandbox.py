@@ -25,9 +25,9 @@ from adk_skills_agent.sandbox.contract import (
 )
 from adk_skills_agent.sandbox.local import workers
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
+from adk_skills_agent.sandbox.local.agent_keeper import end_keeper
 from adk_skills_agent.sandbox.local.choice import Choice, choose, is_known
 from adk_skills_agent.sandbox.local.interpreter_check import check_interpreter
-from adk_skills_agent.sandbox.local.keeper import end_keeper
 from adk_skills_agent.sandbox.local.late_close import wait_for_late
 from adk_skills_agent.sandbox.local.levels import Enforcement, LevelRun
 from adk_skills_agent.sandbox.local.loop_life import keeps_slots

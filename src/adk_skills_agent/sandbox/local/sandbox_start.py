@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
+from adk_skills_agent.sandbox.local.agent_keeper import kept_group
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.exact_end import children_of
 from adk_skills_agent.sandbox.local.first_process import Control
-from adk_skills_agent.sandbox.local.keeper import kept_group
 from adk_skills_agent.sandbox.local.memfd import memory_file
 from adk_skills_agent.sandbox.local.private_folders import PrivateFolders
 from adk_skills_agent.sandbox.local.python_view import python_folders_of, shown_at

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ReadOnlyMount
+from adk_skills_agent.sandbox.local.agent_keeper import end_keeper
 from adk_skills_agent.sandbox.local.bash_ahead import Bash, Feed, check_can_wait, start_bash
 from adk_skills_agent.sandbox.local.guest_start import start_guest
-from adk_skills_agent.sandbox.local.keeper import end_keeper
 from adk_skills_agent.sandbox.local.late_close import do_late
 from adk_skills_agent.sandbox.local.newborn import Birth, Newborn
 from adk_skills_agent.sandbox.local.one_per_process import OnePerProcess

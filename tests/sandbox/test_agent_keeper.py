@@ -20,7 +20,7 @@ import level_table
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox, sandbox_start
-from adk_skills_agent.sandbox.local.keeper import end_keeper, keepers, kept_group
+from adk_skills_agent.sandbox.local.agent_keeper import end_keeper, keepers, kept_group
 from adk_skills_agent.sandbox.local.zygote_life import ZygoteLife
 
 POLICY = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=30)
@@ -32,7 +32,7 @@ import asyncio, os, signal, sys, time, warnings
 warnings.simplefilter("ignore")
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.keeper import end_keeper, keepers
+from adk_skills_agent.sandbox.local.agent_keeper import end_keeper, keepers
 from adk_skills_agent.sandbox.local.zygote_life import ZygoteLife
 ZygoteLife.ready = lambda *_: None  # all sandboxes are bubblewrap's
 policy = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=30)
