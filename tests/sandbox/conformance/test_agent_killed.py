@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -115,36 +114,6 @@ asyncio.run(main())
 """
 
 
-# Bubblewrap has cloned the sandbox's first process and cannot say where: that process waits for bubblewrap's word.
-HALF_MADE = """
-import fcntl, time
-from adk_skills_agent.sandbox.local import sandbox_start
-def full_pipe(files, pipe=sandbox_start._Files.pipe_from):
-    read, write = pipe(files)
-    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
-    os.write(write, bytes(4096))
-    return read, write
-def wait(info, bubblewrap):
-    while not sandbox_start.children_of(bubblewrap.pid):
-        time.sleep(0.001)
-    print("up", flush=True)
-    time.sleep(60)
-sandbox_start._Files.pipe_from, sandbox_start._first_pid = full_pipe, wait
-asyncio.run(box.run(request("true")))
-"""
-
-# Bubblewrap itself waits until the agent has mapped the user ids.
-UNMAPPED = """
-import time
-from adk_skills_agent.sandbox.local import sandbox_start
-def wait(pid, uid):
-    print("up", flush=True)
-    time.sleep(60)
-sandbox_start.map_users = wait
-asyncio.run(box.run(request("true")))
-"""
-
-
 def killed(level: str, folder: Path, program: str, delays: list[float]) -> list[tuple[str, int, list[str]]]:
     """For each delay: what the agent said, its descendants when it was killed, and those alive a second later."""
     line = [sys.executable, "-c", KEEPER, json.dumps(delays), "-c", AGENT + program, level, str(folder)]
@@ -160,17 +129,6 @@ def test_row_31_daemons_and_stubborn_children_die_with_the_agent(backend, privat
         assert said == "up"
         assert seen >= 5
         assert left == []
-
-
-@pytest.mark.level("namespaces")
-@pytest.mark.parametrize("program", [HALF_MADE, UNMAPPED], ids=["half-made", "unmapped"])
-def test_row_31_a_sandbox_that_is_being_made_dies_with_the_agent(backend, private_tmp, program):
-    if program is UNMAPPED and os.geteuid() != 0:
-        pytest.skip("only the sandboxes of root have user ids the agent maps")
-    [(said, seen, left)] = killed(backend.level.value, private_tmp, program, [0.05])
-    assert said == "up"
-    assert seen >= 3  # the keeper, bubblewrap and what it has cloned
-    assert left == []
 
 
 @pytest.mark.slow
