@@ -107,5 +107,7 @@ def test_every_row_holds_for_it_on_a_machine_that_lacks_something(python, home, 
 
 
 def test_the_special_cases_of_the_namespaces_level_hold_too(python, home):
-    done = run_suite(python, home, "tests/sandbox/test_namespaces_level.py")
+    done = run_suite(
+        python, home, "tests/sandbox/test_namespaces_level.py", "tests/sandbox/test_agent_keeper.py", "-m", "not slow"
+    )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

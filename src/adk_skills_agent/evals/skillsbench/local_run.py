@@ -20,6 +20,7 @@ from adk_skills_agent.evals.skillsbench.box import MAX_OUTPUT_BYTES, Ran
 from adk_skills_agent.evals.skillsbench.outside_network import TRUST_VARIABLES, TRUSTED, proxies_of
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
+from adk_skills_agent.sandbox.local.agent_keeper import kept_group
 from adk_skills_agent.sandbox.local.cgroup_group import Group
 from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
 from adk_skills_agent.sandbox.local.cgroup_pool import group_pool
@@ -103,7 +104,7 @@ async def run_in_layers(
     if missing := bubblewrap.missing():
         raise SandboxUnavailable(f"Tasks cannot run in local mode: {missing}.", (missing,))
     started = time.monotonic()
-    with contextlib.ExitStack() as open_files, _group() as group:
+    with contextlib.ExitStack() as open_files, _group() as group, kept_group() as dies_with_us:
         alive, keeps_alive = os.pipe()
         open_files.callback(os.close, alive)
         go, gives = os.pipe()
@@ -117,7 +118,7 @@ async def run_in_layers(
                 pass_fds=(*descriptors, keeps_alive, go),
                 env={},
                 cwd="/",
-                start_new_session=True,
+                process_group=dies_with_us,
             )
         finally:
             os.close(keeps_alive)

@@ -25,6 +25,7 @@ from adk_skills_agent.sandbox.contract import (
 )
 from adk_skills_agent.sandbox.local import workers
 from adk_skills_agent.sandbox.local.aftermath import Aftermath
+from adk_skills_agent.sandbox.local.agent_keeper import end_keeper
 from adk_skills_agent.sandbox.local.choice import Choice, choose, is_known
 from adk_skills_agent.sandbox.local.interpreter_check import check_interpreter
 from adk_skills_agent.sandbox.local.late_close import wait_for_late
@@ -127,6 +128,7 @@ class LocalSandbox(Sandbox):
 def _close() -> None:
     close_slots()
     end_zygote()
+    end_keeper()
     wait_for_late(_CLOSE_SECONDS)
 
 

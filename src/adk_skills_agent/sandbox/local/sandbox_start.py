@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import bubblewrap, seccomp
+from adk_skills_agent.sandbox.local.agent_keeper import kept_group
 from adk_skills_agent.sandbox.local.command import encode
 from adk_skills_agent.sandbox.local.exact_end import children_of
 from adk_skills_agent.sandbox.local.first_process import Control
@@ -176,14 +177,18 @@ def start_sandbox(spec: SandboxSpec, first_process: FirstProcess) -> Started:
                 f"The command has about {len(first_process.line):,} arguments and the sandbox takes "
                 f"{bubblewrap.MAX_ARGUMENTS:,}, its own included. Pass the data as an input file or on stdin."
             )
-        child = spawner().spawn(
-            Launch(tuple(encode(part) for part in line), {}, b"/", theirs.fileno(), tuple(files.passed), _UMASK)
-        )
+        words = tuple(encode(part) for part in line)
+        group = temporary.enter_context(kept_group())
+        child = spawner().spawn(Launch(words, {}, b"/", theirs.fileno(), tuple(files.passed), _UMASK, group=group))
         undo.callback(_end, child)
         files.close_passed()  # so that the sandbox's end is the end of the pipes
         theirs.close()
         first_pid = _first_pid(info[0], child)
-        first = os.pidfd_open(first_pid)
+        try:
+            first = os.pidfd_open(first_pid)
+        except OSError:
+            _kill_clone(first_pid)  # the list of bubblewrap's children needs a descriptor, too
+            raise
         undo.callback(os.close, first)
         undo.callback(_kill, first)
         if spec.uid is not None:
@@ -326,8 +331,16 @@ def _kill(pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
+def _kill_clone(pid: int) -> None:
+    """Kill what bubblewrap has cloned a moment ago, and would wait for bubblewrap's word for ever."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def _end(child: Child) -> None:
     if child.waited is None:
+        for clone in children_of(child.pid):
+            _kill_clone(clone)
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)
         _wait(child)

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ReadOnlyMount
+from adk_skills_agent.sandbox.local.agent_keeper import end_keeper
 from adk_skills_agent.sandbox.local.bash_ahead import Bash, Feed, check_can_wait, start_bash
 from adk_skills_agent.sandbox.local.guest_start import start_guest
 from adk_skills_agent.sandbox.local.late_close import do_late
@@ -155,6 +156,7 @@ class SlotPool:
         if not held:
             self.close()
             end_zygote()
+            end_keeper()
 
     def take(self, key: SlotKey, wanted: int, *, patient: bool = True) -> Newborn | None:
         """A slot nobody has used, or None.

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _UMASK = 0o077
 
+OWN_GROUP = 0
+"""A process group of its own, in the agent's session."""
+
 Birthplace = Callable[[], contextlib.AbstractContextManager[None]]
 """Makes what is held in the starting thread while it starts a process, for what a process inherits from its starter."""
 
@@ -51,6 +54,8 @@ class Launch:
         pass_fds: Descriptors the process gets besides 0, 1 and 2, under the same numbers.
         umask: Its file mode creation mask.
         birthplace: Where it is born.
+        group: The process group it joins, one of this agent's session, or :data:`OWN_GROUP`; None for a session of its
+            own.
     """
 
     argv: tuple[bytes, ...]
@@ -60,14 +65,15 @@ class Launch:
     pass_fds: tuple[int, ...] = ()
     umask: int = _UMASK
     birthplace: Birthplace = field(default_factory=BIRTHPLACE.get)
+    group: int | None = None
 
 
 @dataclass(slots=True)
 class Child:
-    """A started process: leader of its own session, not waited for yet; its descriptors are the owner's to close.
+    """A started process, not waited for yet; its descriptors are the owner's to close.
 
     Attributes:
-        pid: Its id, also of its session and group.
+        pid: Its id, also of its session and group unless it joined a group.
         pidfd: Becomes readable when it ends; None where the system has no such descriptors.
         stdout: Reading end, non-blocking.
         stderr: Reading end, non-blocking.
@@ -128,7 +134,8 @@ def start(launch: Launch) -> Child:
                     stderr=err_write,
                     cwd=launch.cwd,
                     env=launch.env,
-                    start_new_session=True,
+                    start_new_session=launch.group is None,
+                    process_group=launch.group,
                     close_fds=True,
                     pass_fds=launch.pass_fds,
                     umask=launch.umask,

@@ -138,7 +138,7 @@ class Watchdog(WatchThread[Watched]):
 
     def _members(self, runs: list[Watched]) -> dict[str, list[ProcessInfo]]:
         """The live processes of every run, its command included, in one pass over the system."""
-        by_session = {run.marks.pid: run.marks.run_id for run in runs}
+        commands = {run.marks.pid: run.marks.run_id for run in runs}
         # Not by the ids of sessions: one that has just ended may have passed its id on to the command of another run.
         members: dict[str, list[ProcessInfo]] = {run.marks.run_id: [] for run in runs}
         owners: dict[tuple[int, int], str] = {}
@@ -146,7 +146,8 @@ class Watchdog(WatchThread[Watched]):
         for info in sorted(all_processes(), key=lambda process: process.start):
             if not info.alive or info.pid == os.getpid():
                 continue
-            run_id = by_session.get(info.session) or owner_of.get(info.parent)
+            # A command that leads no session is bubblewrap.
+            run_id = commands.get(info.session) or commands.get(info.pid) or owner_of.get(info.parent)
             if run_id is None:
                 key = (info.pid, info.start)
                 run_id = self._owners.get(key)
