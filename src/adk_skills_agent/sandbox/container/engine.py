@@ -10,8 +10,9 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -162,6 +163,20 @@ class Engine:
             return question(self._client)
         except Exception as error:
             raise translated(error, f"{self.info.title} at {self.url}", doing, self.url) from error
+
+    @contextmanager
+    def answers(self, listen: Callable[[Any], None]) -> Iterator[None]:
+        """Meanwhile ``listen`` gets every answer of the engine (of ``requests``) as soon as it begins."""
+        hooks = self._client.api.hooks["response"]
+
+        def hook(answer: Any, **_: object) -> None:
+            listen(answer)
+
+        hooks.append(hook)
+        try:
+            yield
+        finally:
+            hooks.remove(hook)
 
     def close(self) -> None:
         """Close its connections."""

@@ -45,9 +45,11 @@ class Removals:
             self._pending.discard(creation)
 
     def made(self, engine: Engine, container: str, loop: asyncio.AbstractEventLoop) -> None:
-        """A container is there, for a run in a loop."""
+        """A container is there, for a run in a loop; or in one that was closed while the engine made it."""
         with self._lock:
             self._there[container] = engine, loop
+        if loop.is_closed():  # since then begin_of_closed_loops() may have been there, and will not come again
+            self.begin(engine, container)
 
     def known(self) -> set[str]:
         """Containers that are there for a run, or are being removed."""
