@@ -144,14 +144,10 @@ class Engine:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(asked)
         except TimeoutError:
-            asked.add_done_callback(_seen)
             raise EngineUnavailable(
                 f"{self.info.title} at {self.url} did not {doing} within {seconds:g} s. Look at the engine's log, or "
                 "restart it."
             ) from None
-        except asyncio.CancelledError:
-            asked.add_done_callback(_seen)
-            raise
 
     def ask_now(self, question: Callable[[DockerClient], _Result], doing: str) -> _Result:
         """The same in this thread, blocking.
@@ -303,7 +299,9 @@ def submit(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
     Raises:
         EngineUnavailable: The interpreter is shutting down.
     """
-    return asyncio.wrap_future(_threads().submit(work))
+    future = asyncio.wrap_future(_threads().submit(work))
+    future.add_done_callback(_seen)  # who waited may have given up
+    return future
 
 
 def submit_and_forget(work: Callable[[], object]) -> None:
