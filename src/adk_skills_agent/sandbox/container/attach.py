@@ -101,6 +101,23 @@ async def attach(url: str, container: str, engine: str) -> AttachStream:
         raise EngineUnavailable(f"{engine} cannot be reached to attach to a container: {reason}.") from error
 
 
+async def answers(url: str, seconds: float) -> bool:
+    """Whether somebody listens there. Who is busy does; no thread of the engine's is needed to know it.
+
+    Args:
+        url: Where the engine listens.
+        seconds: How long it may take.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            (await open_wire(url)).close()
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 async def _answered(wire: Wire, engine: str) -> bytes:
     """Wait for the engine's consent; what already came of the streams behind it."""
     said = bytearray()

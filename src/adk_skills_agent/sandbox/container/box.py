@@ -16,7 +16,7 @@ from typing import Any
 from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError
 from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.box_program import program_text
-from adk_skills_agent.sandbox.container.attach import STDERR, AttachStream, attach
+from adk_skills_agent.sandbox.container.attach import STDERR, AttachStream, answers, attach
 from adk_skills_agent.sandbox.container.engine import Engine, submit
 from adk_skills_agent.sandbox.container.options import Plan
 from adk_skills_agent.sandbox.container.removals import REMOVE_SECONDS, Removals
@@ -73,8 +73,9 @@ class ContainerBox:
         """Bytes of the program; none at its end. A cancelled call loses nothing.
 
         Raises:
-            EngineUnavailable: The connection to the engine broke.
+            EngineUnavailable: The engine is gone.
         """
+        broken: OSError | None = None
         try:
             while (found := await self._stream.receive()) is not None:
                 number, piece = found
@@ -83,20 +84,17 @@ class ContainerBox:
                 self._stderr += piece
                 del self._stderr[:-_STDERR_BYTES]
         except OSError as error:
-            if not (self._killed or await self._engine_answers()):
-                raise EngineUnavailable(
-                    f"The connection to {self._engine.info.title} broke: {error.strerror or type(error).__name__}."
-                ) from error
+            broken = error
+        # The engine ends a stream with the container, and breaks it off when something is sent to it just then; both
+        # look the same when it is the engine that has ended.
+        if not (self._killed or self._ended or await answers(self._engine.url, _END_SECONDS)):
+            said = "" if broken is None else f": {broken.strerror or type(broken).__name__}"
+            raise EngineUnavailable(
+                f"The connection to {self._engine.info.title} at {self._engine.url} broke{said}. The engine has ended: "
+                "start it again."
+            ) from broken
         self._ended = True
         return b""
-
-    async def _engine_answers(self) -> bool:
-        """Whether it is there: it breaks off a stream when the container ends while something is sent to it."""
-        try:
-            await self._engine.ask(lambda client: client.ping(), "answer", seconds=_END_SECONDS)
-        except SandboxError:
-            return False
-        return True
 
     def kill(self) -> None:
         """End everything in it at once; never blocks, from any thread, safe to call twice."""

@@ -14,6 +14,7 @@ from adk_skills_agent.sandbox.box_layout import BoxLayout
 from adk_skills_agent.sandbox.container.box import ContainerBox, start_box
 from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, submit
 from adk_skills_agent.sandbox.container.image import OnProgress
+from adk_skills_agent.sandbox.container.listing import containers
 from adk_skills_agent.sandbox.container.options import ContainerOptions, Plan
 from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL, labels
 from adk_skills_agent.sandbox.container.pool import Pool
@@ -265,7 +266,7 @@ class ContainerSandbox(Sandbox):
         """
         wanted = {"label": f"{SANDBOX_LABEL}={self._token}"}
         try:
-            found = await engine.ask(lambda client: client.api.containers(all=True, filters=wanted), "list containers")
+            found = await engine.ask(lambda client: containers(client, wanted), "list containers")
         except SandboxError as error:
             return [error.message]
         for name in {str(one["Id"]) for one in found} - self._removals.known():

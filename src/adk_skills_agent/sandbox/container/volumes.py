@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.container.engine import Engine
+from adk_skills_agent.sandbox.container.listing import containers
 from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL, labels, owner
 
 if TYPE_CHECKING:
@@ -169,6 +170,6 @@ def _remove_users(client: DockerClient, name: str, spared: Collection[str]) -> N
     from docker import errors
 
     with contextlib.suppress(errors.APIError):  # of who removes one at the same time
-        for found in client.api.containers(all=True, filters={"volume": name}):
+        for found in containers(client, {"volume": name}):
             if found["Id"] not in spared:
                 client.api.remove_container(found["Id"], force=True)
