@@ -175,6 +175,8 @@ class Making:
 
     def __init__(self) -> None:
         self.removed: list[str] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
 
     def ask_now(self, question: Callable[[Any], Any], _doing: str) -> Any:
         return question(self)
@@ -184,7 +186,19 @@ class Making:
         return self
 
     def remove_container(self, name: str, **_: object) -> None:
+        assert self.go_on.wait(20)
         self.removed.append(name)
+
+
+async def test_what_the_engine_does_not_remove_in_time_has_failed_until_it_does() -> None:
+    removals, engine = Removals(), Making()
+    engine.go_on.clear()
+    removals.begin(engine, "slow")  # type: ignore[arg-type]
+    await removals.wait(0.05)
+    assert removals.failed == {"slow": "the engine did not answer within 0.05 s"}
+    engine.go_on.set()
+    await removals.wait(20)
+    assert removals.failed == {}
 
 
 async def test_a_container_that_came_when_its_loop_was_closed_already_is_removed() -> None:
@@ -197,7 +211,7 @@ async def test_a_container_that_came_when_its_loop_was_closed_already_is_removed
     removals.begin_of_closed_loops()
     removals.made(engine, "late", loop)  # type: ignore[arg-type]
     removals.settle(creation)
-    assert await removals.wait(20)
+    await removals.wait(20)
     assert engine.removed == ["late"]
     assert removals.known() == set()
 

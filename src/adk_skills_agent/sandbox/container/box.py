@@ -138,11 +138,8 @@ class ContainerBox:
 
     async def _gone(self) -> tuple[str, ...]:
         """Wait until the engine has killed it; a sentence when that cannot be known."""
-        if await self._removals.wait(REMOVE_SECONDS, self.name):
-            problem = self._removals.failed.get(self.name)
-        else:
-            problem = f"the engine did not answer within {REMOVE_SECONDS:g} s"
-            self._removals.failed[self.name] = problem
+        await self._removals.wait(REMOVE_SECONDS, self.name)
+        problem = self._removals.failed.get(self.name)
         if problem is None:
             return ()
         return (f"Cleanup failed: container {self.name[:12]} may still be running ({problem}).",)

@@ -117,17 +117,23 @@ class Removals:
                 self.failed[container] = problem
                 logger.warning("Container %s could not be removed: %s", container[:12], problem)
 
-    async def wait(self, seconds: float, container: str | None = None) -> bool:
-        """Wait until all that was begun, or that one, has ended; whether it has.
+    async def wait(self, seconds: float, container: str | None = None) -> None:
+        """Wait until all that was begun, or that one, has ended. What takes longer has failed, until it does end.
 
         Not in a thread of the engine's: those are what it waits for.
         """
         deadline = time.monotonic() + seconds
         while self._is_pending(container):
             if time.monotonic() > deadline:
-                return False
+                self._give_up(seconds, container)
+                return
             await asyncio.sleep(_LOOK_SECONDS)
-        return True
+
+    def _give_up(self, seconds: float, container: str | None) -> None:
+        with self._lock:
+            pending = {name for name in self._pending if isinstance(name, str)}
+            for name in pending if container is None else pending & {container}:
+                self.failed[name] = f"the engine did not answer within {seconds:g} s"
 
     def _is_pending(self, container: str | None) -> bool:
         with self._lock:

@@ -269,9 +269,11 @@ class ContainerSandbox(Sandbox):
             found = await engine.ask(lambda client: containers(client, wanted), "list containers")
         except SandboxError as error:
             return [error.message]
-        for name in {str(one["Id"]) for one in found} - self._removals.known():
+        strays = {str(one["Id"]) for one in found} - self._removals.known()
+        for name in strays:
             self._removals.begin(engine, name)
-        await self._removals.wait(_CLOSE_SECONDS)
+        if strays:
+            await self._removals.wait(_CLOSE_SECONDS)
         return []
 
     def _check_healthy(self) -> None:
