@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -23,7 +23,7 @@ import pytest
 
 from adk_skills_agent.errors import CleanupFailed, ImageUnavailable, SandboxError
 from adk_skills_agent.sandbox.container import ContainerSandbox
-from adk_skills_agent.sandbox.container.removals import Removals
+from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL
 from adk_skills_agent.sandbox.container.volumes import Volumes
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
 from container_engines import StartedEngine, client, owned
@@ -170,52 +170,6 @@ asyncio.run(ContainerSandbox("image", base_url=sys.argv[1]).run(ExecutionRequest
     assert registry.hung_up.wait(20)
 
 
-class Making:
-    """An engine that makes a container when it is let go, for a loop that is closed by then."""
-
-    def __init__(self) -> None:
-        self.removed: list[str] = []
-        self.go_on = threading.Event()
-        self.go_on.set()
-
-    def ask_now(self, question: Callable[[Any], Any], _doing: str) -> Any:
-        return question(self)
-
-    @property
-    def api(self) -> Making:
-        return self
-
-    def remove_container(self, name: str, **_: object) -> None:
-        assert self.go_on.wait(20)
-        self.removed.append(name)
-
-
-async def test_what_the_engine_does_not_remove_in_time_has_failed_until_it_does() -> None:
-    removals, engine = Removals(), Making()
-    engine.go_on.clear()
-    removals.begin(engine, "slow")  # type: ignore[arg-type]
-    await removals.wait(0.05)
-    assert removals.failed == {"slow": "the engine did not answer within 0.05 s"}
-    engine.go_on.set()
-    await removals.wait(20)
-    assert removals.failed == {}
-
-
-async def test_a_container_that_came_when_its_loop_was_closed_already_is_removed() -> None:
-    """close() has looked for those of closed loops before the engine had made it."""
-    removals, engine = Removals(), Making()
-    creation = object()
-    removals.expect(creation)
-    loop = asyncio.new_event_loop()
-    loop.close()
-    removals.begin_of_closed_loops()
-    removals.made(engine, "late", loop)  # type: ignore[arg-type]
-    removals.settle(creation)
-    await removals.wait(20)
-    assert engine.removed == ["late"]
-    assert removals.known() == set()
-
-
 @pytest.mark.slow
 async def test_two_sandboxes_of_one_agent_with_the_same_skill_do_not_take_it_from_each_other(
     engine: StartedEngine, tmp_path: Path
@@ -230,7 +184,7 @@ async def test_two_sandboxes_of_one_agent_with_the_same_skill_do_not_take_it_fro
     await boxes[0].close()
     assert (await boxes[1].run(request)).stdout == b"the same\n"
     await boxes[1].close()
-    assert volumes(engine) == []
+    assert volumes(engine, *boxes) == []
 
 
 @pytest.mark.slow
@@ -245,11 +199,11 @@ async def test_volumes_that_were_made_before_the_engine_was_lost_go_with_the_san
     await box.run(request)
     await box.reinitialize()
     await box.run(request)
-    assert len(volumes(engine)) == 2
+    assert len(volumes(engine, box)) == 2
     ready = await box._preparation.ready()
     box._forget(ready)  # as when the engine did not answer
     await box.close()
-    assert volumes(engine) == []
+    assert volumes(engine, box) == []
     await box.run(request)
     box._forget(await box._preparation.ready())
     box._preparation._wanted = type(box._preparation._wanted)(None, None, "unix:///gone.sock", None, box._token)
@@ -257,7 +211,7 @@ async def test_volumes_that_were_made_before_the_engine_was_lost_go_with_the_san
         await box.close()
     found = client(engine)
     try:
-        for name in volumes(engine):
+        for name in volumes(engine, box):
             found.api.remove_volume(name)
     finally:
         found.close()
@@ -275,7 +229,7 @@ async def test_a_container_in_the_way_of_a_volume_is_removed_and_one_that_runs_i
     user = await ready.engine.ask(lambda found: using(found, engine.image, name), "make a container")
     assert any("could not be removed" in said for said in await asyncio.to_thread(made.remove, {user}))
     assert await asyncio.to_thread(made.remove) == []
-    assert volumes(engine) == []
+    assert volumes(engine, box) == []
     await box.close()
 
 
@@ -323,10 +277,8 @@ def builds(engine: StartedEngine) -> list[str]:
         return [one["Id"] for one in found.api.containers(all=True) if "sleep 600" in one["Command"]]
 
 
-def volumes(engine: StartedEngine) -> list[str]:
-    """Those of this process."""
-    from adk_skills_agent.sandbox.container.owner import OWNER_LABEL, owner
-
+def volumes(engine: StartedEngine, *boxes: ContainerSandbox) -> list[str]:
+    """Those of some sandboxes."""
     with contextlib.closing(client(engine)) as found:
-        listed = found.api.volumes(filters={"label": f"{OWNER_LABEL}={owner()}"})
-        return [one["Name"] for one in listed.get("Volumes") or ()]
+        listed = [found.api.volumes(filters={"label": f"{SANDBOX_LABEL}={box._token}"}) for box in boxes]
+        return [one["Name"] for told in listed for one in told.get("Volumes") or ()]

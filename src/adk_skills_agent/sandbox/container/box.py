@@ -29,6 +29,7 @@ _LEAVE_SECONDS = 1.0
 _BYE = frames.encode({"t": "bye"})
 _END_SECONDS = 5
 _STDERR_BYTES = 4000
+_KILLED = 128 + 9
 _EVENT_SECONDS = 1
 _NO_PYTHON = ("executable file not found", "no such file or directory", "executable file `", "not found in $path")
 _OLD_PYTHON = ("SyntaxError", "ImportError", "ModuleNotFoundError", "unknown option", "AttributeError")
@@ -108,7 +109,7 @@ class ContainerBox:
             status: Status | None = None
             notes: tuple[str, ...] = ()
             if self._ended and not self._killed:
-                status = await self._how_it_ended()
+                status, notes = await self._how_it_ended()
             elif not self._killed and not await self._leaves():
                 self.kill()
             self._stream.close()
@@ -144,18 +145,24 @@ class ContainerBox:
             return ()
         return (f"Cleanup failed: container {self.name[:12]} may still be running ({problem}).",)
 
-    async def _how_it_ended(self) -> Status | None:
+    async def _how_it_ended(self) -> tuple[Status | None, tuple[str, ...]]:
         look = self._memory_in_state if self._engine.info.is_podman else self._memory_in_events
         try:
-            lost = await self._engine.ask(look, "look at a container", seconds=2 * _END_SECONDS)
+            lost = await self._engine.ask(look, "look at a container")
         except SandboxError:
-            return None  # the engine is gone, and says nothing about it
-        return Status.OUT_OF_MEMORY if lost else None
+            return None, ()  # the engine is gone, and says nothing about it
+        if lost is not None:
+            return Status.OUT_OF_MEMORY if lost else None, ()
+        return None, (
+            "Its program was killed from outside: by somebody, or because the container had no memory left, which "
+            f"{self._engine.info.title} does not tell.",
+        )
 
-    def _memory_in_state(self, client: Any) -> bool:
+    def _memory_in_state(self, client: Any) -> bool | None:
         # Its stream ends a moment before the engine notes how.
-        client.api.wait(self.name, timeout=_END_SECONDS)
-        return bool(client.api.inspect_container(self.name)["State"].get("OOMKilled"))
+        client.api.wait(self.name, timeout=REMOVE_SECONDS)
+        state = client.api.inspect_container(self.name)["State"]
+        return True if state.get("OOMKilled") else None if state.get("ExitCode") == _KILLED else False
 
     def _memory_in_events(self, client: Any) -> bool:
         # It removes itself, so there may be no state any more. What is just happening comes within a second.

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
-from adk_skills_agent.sandbox.container.engine import Engine, submit_and_forget
+from adk_skills_agent.sandbox.container.engine import Engine, remove_in_background
 from adk_skills_agent.sandbox.container.engine_errors import is_going, is_gone
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ class Removals:
     failed: dict[str, str] = field(default_factory=dict)
     _pending: set[object] = field(default_factory=set)
     _there: dict[str, tuple[Engine, asyncio.AbstractEventLoop]] = field(default_factory=dict)
+    _asked: dict[str, float] = field(default_factory=dict)
+    _last: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expect(self, creation: object) -> None:
@@ -71,12 +73,14 @@ class Removals:
                 return
             self._pending.add(container)
         try:
-            submit_and_forget(lambda: self._remove(engine, container))
+            remove_in_background(lambda: self._remove(engine, container))
         except RuntimeError as error:  # the interpreter ends: the container does with the stream
             self._end(container, str(error))
 
     def _remove(self, engine: Engine, container: str) -> None:
         problem: str | None = None
+        with self._lock:
+            self._asked[container] = time.monotonic()
         until = time.monotonic() + REMOVE_SECONDS
         pauses = iter(_PAUSES)
         while True:
@@ -111,7 +115,9 @@ class Removals:
     def _end(self, container: str, problem: str | None) -> None:
         with self._lock:
             self._pending.discard(container)
+            self._asked.pop(container, None)
             if problem is None:
+                self._last = time.monotonic()
                 self.failed.pop(container, None)
             else:
                 self.failed[container] = problem
@@ -121,20 +127,30 @@ class Removals:
         """Wait until all that was begun, or that one, has ended. What takes longer has failed, until it does end.
 
         Not in a thread of the engine's: those are what it waits for.
+
+        Args:
+            seconds: How long the engine may take for one; it removes only some at a time, so those that wait for their
+                turn have failed when it removed nothing for so long.
+            container: Which one; None for all.
         """
-        deadline = time.monotonic() + seconds
-        while self._is_pending(container):
-            if time.monotonic() > deadline:
-                self._give_up(seconds, container)
+        began = time.monotonic()
+        while True:
+            if self._is_over(seconds, container, began):
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _give_up(self, seconds: float, container: str | None) -> None:
+    def _is_over(self, seconds: float, container: str | None, began: float) -> bool:
+        now = time.monotonic()
+        over = True
         with self._lock:
-            pending = {name for name in self._pending if isinstance(name, str)}
-            for name in pending if container is None else pending & {container}:
-                self.failed[name] = f"the engine did not answer within {seconds:g} s"
-
-    def _is_pending(self, container: str | None) -> bool:
-        with self._lock:
-            return bool(self._pending) if container is None else container in self._pending
+            stands = now - max(began, self._last) > seconds
+            for one in self._pending if container is None else self._pending & {container}:
+                if not isinstance(one, str):  # is being made
+                    over = over and now - began > seconds
+                    continue
+                asked = self._asked.get(one)
+                late = stands if asked is None else now - max(began, asked) > seconds
+                if late:
+                    self.failed[one] = f"the engine did not answer within {seconds:g} s"
+                over = over and late
+        return over

@@ -342,6 +342,11 @@ class ContainerSandbox(Sandbox):
             degraded.append("Without workspace_bytes and tmp_bytes files are bounded by memory only.")
         if info.is_podman or plan.options.user is None:
             degraded.append("files: the working directory is root's there; a script cannot change its mode or owner.")
+        if info.is_podman and info.cgroups != "2":
+            degraded.append(
+                "memory: that a container had none left for its own program may be an error of the sandbox there, "
+                "and not out_of_memory."
+            )
         return IsolationReport(IsolationLevel.CONTAINER, plan.report_of(info), tuple(degraded))
 
     async def _prepared(self) -> Ready:
