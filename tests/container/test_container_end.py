@@ -16,6 +16,7 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, Sandb
 from container_engines import StartedEngine, client, owned
 
 pytestmark = pytest.mark.slow
+NOT_TOLD = "by somebody, or because the container had no memory left, which Podman"
 SMALL = SandboxPolicy(memory_bytes=64 << 20, warm_slots=0)
 
 AGENT = """
@@ -39,7 +40,14 @@ asyncio.run(main())
 async def test_what_needs_more_memory_than_the_whole_container_has_is_out_of_memory(sandbox: ContainerSandbox) -> None:
     """Its program itself is ended by the kernel here: it has nothing running in it that could be taken first."""
     files = tuple(InputFile(f"part{number}", bytes(50 << 20)) for number in range(4))
-    result = await sandbox.run(ExecutionRequest(("sh", "-c", "wc -c part*"), SMALL, input_files=files))
+    report = await sandbox.probe()
+    try:
+        result = await sandbox.run(ExecutionRequest(("sh", "-c", "wc -c part*"), SMALL, input_files=files))
+    except SandboxError as error:
+        # Podman 4.3 with control groups of version 1 does not tell; the report has said so, and the error does.
+        if NOT_TOLD not in error.message or not any(said.startswith("memory: that") for said in report.degraded):
+            raise
+        return
     assert result.status is Status.OUT_OF_MEMORY
     assert result.oom_killed
 
@@ -65,7 +73,9 @@ async def test_a_container_that_somebody_else_ends_is_an_error_and_not_out_of_me
             operator.api.kill(name)
     with pytest.raises(SandboxError) as caught:
         await running
-    assert "memory" not in caught.value.message
+    assert "memory" not in (
+        caught.value.message.replace(NOT_TOLD, "") if engine.name == "podman" else caught.value.message
+    )
     assert (await sandbox.run(ExecutionRequest(("true",), SandboxPolicy(warm_slots=0)))).status is Status.OK
 
 

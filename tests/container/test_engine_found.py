@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import socket
 import sys
@@ -142,3 +144,24 @@ def serving(path: Path, answer: object) -> Iterator[str]:
         over.set()
         thread.join()
         server.close()
+
+
+async def test_an_answer_nobody_waits_for_any_more_is_not_reported_as_lost(caplog: pytest.LogCaptureFixture) -> None:
+    go_on = threading.Event()
+
+    def refuse() -> None:
+        go_on.wait(20)
+        raise EngineUnavailable("too late")
+
+    asked = engine.submit(refuse)
+    waiting = asyncio.ensure_future(asyncio.shield(asked))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    go_on.set()
+    await asyncio.wait([asked])
+    await asyncio.sleep(0)
+    del asked
+    gc.collect()
+    assert caplog.text == ""

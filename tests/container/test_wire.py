@@ -9,15 +9,21 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from certificates import Authority
 
-from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.errors import EngineUnavailable, SandboxError
+from adk_skills_agent.sandbox.container import attach as attaching
 from adk_skills_agent.sandbox.container.attach import attach
+from adk_skills_agent.sandbox.container.box import ContainerBox
+from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo
+from adk_skills_agent.sandbox.container.removals import Removals
 from adk_skills_agent.sandbox.container.wire import open_wire
+from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport
 
 Serve = Callable[[Callable[[socket.socket], None]], str]
 
@@ -132,6 +138,22 @@ async def test_an_engine_that_refuses_to_attach_is_quoted(serve: Serve) -> None:
         await attach(serve(refuse), "abc", "Docker")
 
 
+async def test_an_engine_has_as_long_to_attach_as_for_any_other_question_and_not_longer(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        time.sleep(0.3)
+        connection.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n")
+
+    # TLS is agreed on in that time, too: a bound that only catches a limit that is the wrong one.
+    monkeypatch.setattr(attaching, "_CONNECT_SECONDS", 5.0)
+    (await attach(serve(late), "abc", "Podman")).close()
+    monkeypatch.setattr(attaching, "ANSWER_SECONDS", 0.1)
+    with pytest.raises(EngineUnavailable, match=r"Podman did not attach to the container within 0\.1 s"):
+        await attach(serve(late), "abc", "Podman")
+
+
 async def test_what_comes_right_behind_the_consent_is_the_first_of_the_stream(serve: Serve) -> None:
     def consent(connection: socket.socket) -> None:
         connection.recv(1 << 16)
@@ -178,3 +200,27 @@ async def test_an_engine_with_a_certificate_of_somebody_else_is_refused(
     monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path / "others" / "client"))
     with pytest.raises(ssl.SSLCertVerificationError):
         await open_wire(serve(echo))
+
+
+@pytest.mark.parametrize("engine_ends", [False, True])
+async def test_the_end_of_a_container_is_told_from_that_of_its_engine(tmp_path: Path, engine_ends: bool) -> None:
+    path = tmp_path / "engine.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        asked = asyncio.create_task(attach(f"unix://{path}", "abc", "Docker"))
+        connection = await asyncio.to_thread(lambda: listening.accept()[0])
+        with connection:
+            connection.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n\x01\0\0\0\0\0\0\x05hello")
+            stream = await asked
+        if engine_ends:
+            listening.close()
+        engine = Engine(f"unix://{path}", None, EngineInfo("docker", "20"))  # type: ignore[arg-type]
+        box = ContainerBox(engine, "abc", stream, IsolationReport(IsolationLevel.CONTAINER, {}, ()), Removals())
+        assert await box.receive() == b"hello"
+        if engine_ends:
+            with pytest.raises(EngineUnavailable, match=r"Docker 20 at unix://.* broke.*start it again"):
+                await box.receive()
+        else:
+            assert await box.receive() == b""
+        stream.close()

@@ -81,7 +81,7 @@ def box_result(
     timed_out = cause is Status.TIMEOUT
     if done is None and cause is None:
         if not timing.overdue:
-            raise SandboxError(_why_no_answer(answer))
+            raise SandboxError(" ".join((_why_no_answer(answer), *end.notes)))
         cause, timed_out = Status.TIMEOUT, True
         notes.append("The sandbox did not answer in time after the deadline and was ended.")
     exit_code, number = _end_of(done)

@@ -87,7 +87,14 @@ class PythonSession:
             self._channel = channel = await self._host.start(policy)
             if self._killed is not None:
                 channel.kill()
-            limit = asyncio.get_running_loop().call_later(_READY_SECONDS, channel.kill)
+            late = False
+
+            def give_up() -> None:
+                nonlocal late
+                late = True
+                channel.kill()
+
+            limit = asyncio.get_running_loop().call_later(_READY_SECONDS, give_up)
             try:
                 await channel.send(frames.encode({"t": "hello", "proto": frames.PROTOCOL}))
                 first = await self._next()
@@ -95,6 +102,10 @@ class PythonSession:
                 limit.cancel()
             if first is None and self._killed is not None:
                 raise SandboxError(f"The session was ended before it was ready: {self._killed}.")
+            if first is None and late:
+                raise SandboxError(
+                    f"The program of the session did not answer within {_READY_SECONDS:g} s: the machine is overloaded."
+                )
             _check_ready(first)
         except BaseException as error:
             with contextlib.suppress(SandboxError):
@@ -291,7 +302,10 @@ class PythonSession:
 def _check_ready(frame: frames.Frame | None) -> None:
     """Raises SandboxError or FrameError unless the program in the box is ours."""
     if frame is None:
-        raise SandboxError("The program of the session ended before it was ready. Is its Python 3.8 or newer?")
+        raise SandboxError(
+            "The program of the session ended before it was ready: its sandbox was ended, or its Python is older than "
+            "3.8."
+        )
     if frame["t"] == "failed":
         raise SandboxError(f"The program in the box refused to work: {frames.text(frame, 'reason')}")
     if frame["t"] != "ready" or frames.number(frame, "proto") != frames.PROTOCOL:

@@ -196,12 +196,18 @@ class Sessions:
         for place in places:
             if place.session is not None:
                 place.session.kill("the sessions were closed")
-        for place in places:
-            async with place.turn:
-                await self._drop(place, "the sessions were closed")
-                place.must_wait = False
-                place.breaks.clear()  # that was the owner
+        # Together: each may wait for an engine that does not answer.
+        ended = await asyncio.gather(*(self._end(place) for place in places), return_exceptions=True)
         self._stop_timer()
+        for problem in ended:
+            if problem is not None:
+                raise problem
+
+    async def _end(self, place: _Place) -> None:
+        async with place.turn:
+            await self._drop(place, "the sessions were closed")
+            place.must_wait = False
+            place.breaks.clear()  # that was the owner
 
     # ---- the way to a session that can run code
 

@@ -14,7 +14,7 @@ import level_table
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local.session_host import LocalSessions
-from adk_skills_agent.sandbox.session import SessionState
+from adk_skills_agent.sandbox.session import PythonSession, SessionState
 from adk_skills_agent.sandbox.session_request import SessionRequest
 from adk_skills_agent.sandbox.sessions import SessionLimits, box_policy
 
@@ -137,6 +137,29 @@ async def test_closing_ends_a_session_that_is_only_starting(make: Make) -> None:
     with pytest.raises(SandboxError, match="ended before it was ready: the sessions were closed"):
         await starting
     assert await kept.value("1") == "1"
+
+
+async def test_sessions_are_ended_together_and_a_slow_one_holds_up_no_other(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hanging engine takes its time for each of them."""
+    kept = make()
+    for name in ("a", "b", "c"):
+        await kept.run("1", id=name)
+    closing, all_are = 0, asyncio.Event()
+    close = PythonSession.close
+
+    async def close_with_all(session: PythonSession) -> None:
+        nonlocal closing
+        closing += 1
+        if closing == 3:
+            all_are.set()
+        await asyncio.wait_for(all_are.wait(), 20.0)
+        await close(session)
+
+    monkeypatch.setattr(PythonSession, "close", close_with_all)
+    await kept.sessions.close()
+    assert closing == 3
 
 
 @pytest.mark.parametrize(

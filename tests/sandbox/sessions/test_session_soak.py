@@ -15,6 +15,7 @@ import psutil
 import pytest
 from keeping import Host, Kept
 
+from adk_skills_agent.sandbox.container.session_host import ContainerSessions
 from adk_skills_agent.sandbox.sessions import SessionLimits
 
 SESSIONS = 50
@@ -50,6 +51,10 @@ async def settled(kept: Kept) -> tuple[int, int, int]:
     """Descriptors, threads and children of this process, after everything was used once and has ended."""
     await asyncio.gather(*(kept.value("1", id=f"first {number}") for number in range(16)))
     await kept.sessions.close()
+    if isinstance(kept.sessions._host, ContainerSessions):
+        await (
+            kept.sessions._host._sandbox.close()
+        )  # with the engine's idle connections, of which there are more or less
     counts = (0, 0, 0)
     for _ in range(100):
         gc.collect()
@@ -89,7 +94,8 @@ async def one_session(kept: Kept, number: int) -> int:
             lost = any("is lost" in note for note in result.notes)
             # On a machine this busy the deadline may come before anything else; even a slow one is interrupted late.
             assert result.status in {status, "timeout"}, (kind, result)
-            assert lost or kind in FAILING
+            # One that was interrupted before it did anything has broken nothing.
+            assert lost or kind in FAILING or (result.status == "timeout" and result.interrupted), (kind, result)
             assert result.stdout.decode().startswith(f"{mark}\n") or result.status == "timeout"
         assert result.session_id == name
     return resets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
+from adk_skills_agent.sandbox.container.engine import ANSWER_SECONDS
 from adk_skills_agent.sandbox.container.wire import Wire, open_wire
 
 _HEAD_BYTES = 8
@@ -77,24 +78,44 @@ async def attach(url: str, container: str, engine: str) -> AttachStream:
         EngineUnavailable: It cannot be reached.
         SandboxError: It refuses.
     """
+    limit = _CONNECT_SECONDS
     try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
+        async with asyncio.timeout(limit):
             wire = await open_wire(url)
-            try:
+        limit = ANSWER_SECONDS  # Podman asks its runtime first
+        try:
+            async with asyncio.timeout(limit):
                 path = f"/containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
                 await wire.send(
                     f"POST {path} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
                     "Content-Length: 0\r\n\r\n".encode()
                 )
                 return AttachStream(wire, await _answered(wire, engine))
-            except BaseException:
-                wire.close()
-                raise
+        except BaseException:
+            wire.close()
+            raise
     except TimeoutError:
-        raise EngineUnavailable(f"{engine} did not attach to the container within {_CONNECT_SECONDS:g} s.") from None
+        raise EngineUnavailable(f"{engine} did not attach to the container within {limit:g} s.") from None
     except OSError as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise EngineUnavailable(f"{engine} cannot be reached to attach to a container: {reason}.") from error
+
+
+async def answers(url: str, seconds: float) -> bool:
+    """Whether somebody listens there. Who is busy does; no thread of the engine's is needed to know it.
+
+    Args:
+        url: Where the engine listens.
+        seconds: How long it may take.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            (await open_wire(url)).close()
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 async def _answered(wire: Wire, engine: str) -> bytes:

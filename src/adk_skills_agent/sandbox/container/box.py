@@ -16,7 +16,7 @@ from typing import Any
 from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError
 from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.box_program import program_text
-from adk_skills_agent.sandbox.container.attach import STDERR, AttachStream, attach
+from adk_skills_agent.sandbox.container.attach import STDERR, AttachStream, answers, attach
 from adk_skills_agent.sandbox.container.engine import Engine, submit
 from adk_skills_agent.sandbox.container.options import Plan
 from adk_skills_agent.sandbox.container.removals import REMOVE_SECONDS, Removals
@@ -29,6 +29,7 @@ _LEAVE_SECONDS = 1.0
 _BYE = frames.encode({"t": "bye"})
 _END_SECONDS = 5
 _STDERR_BYTES = 4000
+_KILLED = 128 + 9
 _EVENT_SECONDS = 1
 _NO_PYTHON = ("executable file not found", "no such file or directory", "executable file `", "not found in $path")
 _OLD_PYTHON = ("SyntaxError", "ImportError", "ModuleNotFoundError", "unknown option", "AttributeError")
@@ -74,8 +75,9 @@ class ContainerBox:
         """Bytes of the program; none at its end. A cancelled call loses nothing.
 
         Raises:
-            EngineUnavailable: The connection to the engine broke.
+            EngineUnavailable: The engine is gone.
         """
+        broken: OSError | None = None
         try:
             while (found := await self._stream.receive()) is not None:
                 number, piece = found
@@ -85,20 +87,17 @@ class ContainerBox:
                 self._stderr += piece
                 del self._stderr[:-_STDERR_BYTES]
         except OSError as error:
-            if not (self._killed or await self._engine_answers()):
-                raise EngineUnavailable(
-                    f"The connection to {self._engine.info.title} broke: {error.strerror or type(error).__name__}."
-                ) from error
+            broken = error
+        # The engine ends a stream with the container, and breaks it off when something is sent to it just then; both
+        # look the same when it is the engine that has ended.
+        if not (self._killed or self._ended or await answers(self._engine.url, _END_SECONDS)):
+            said = "" if broken is None else f": {broken.strerror or type(broken).__name__}"
+            raise EngineUnavailable(
+                f"The connection to {self._engine.info.title} at {self._engine.url} broke{said}. The engine has ended: "
+                "start it again."
+            ) from broken
         self._ended = True
         return b""
-
-    async def _engine_answers(self) -> bool:
-        """Whether it is there: it breaks off a stream when the container ends while something is sent to it."""
-        try:
-            await self._engine.ask(lambda client: client.ping(), "answer", seconds=_END_SECONDS)
-        except SandboxError:
-            return False
-        return True
 
     def kill(self) -> None:
         """End everything in it at once; never blocks, from any thread, safe to call twice."""
@@ -112,7 +111,7 @@ class ContainerBox:
             status: Status | None = None
             notes: tuple[str, ...] = ()
             if self._ended and not self._killed:
-                status = await self._how_it_ended()
+                status, notes = await self._how_it_ended()
             elif not self._killed and not await self._leaves():
                 self.kill()
             if self._killed:
@@ -143,27 +142,30 @@ class ContainerBox:
 
     async def _gone(self) -> tuple[str, ...]:
         """Wait until the engine has killed it; a sentence when that cannot be known."""
-        if await self._removals.wait(REMOVE_SECONDS, self.name):
-            problem = self._removals.failed.get(self.name)
-        else:
-            problem = f"the engine did not answer within {REMOVE_SECONDS:g} s"
-            self._removals.failed[self.name] = problem
+        await self._removals.wait(REMOVE_SECONDS, self.name)
+        problem = self._removals.failed.get(self.name)
         if problem is None:
             return ()
         return (f"Cleanup failed: container {self.name[:12]} may still be running ({problem}).",)
 
-    async def _how_it_ended(self) -> Status | None:
+    async def _how_it_ended(self) -> tuple[Status | None, tuple[str, ...]]:
         look = self._memory_in_state if self._engine.info.is_podman else self._memory_in_events
         try:
-            lost = await self._engine.ask(look, "look at a container", seconds=2 * _END_SECONDS)
+            lost = await self._engine.ask(look, "look at a container")
         except SandboxError:
-            return None  # the engine is gone, and says nothing about it
-        return Status.OUT_OF_MEMORY if lost else None
+            return None, ()  # the engine is gone, and says nothing about it
+        if lost is not None:
+            return Status.OUT_OF_MEMORY if lost else None, ()
+        return None, (
+            "Its program was killed from outside: by somebody, or because the container had no memory left, which "
+            f"{self._engine.info.title} does not tell.",
+        )
 
-    def _memory_in_state(self, client: Any) -> bool:
+    def _memory_in_state(self, client: Any) -> bool | None:
         # Its stream ends a moment before the engine notes how.
-        client.api.wait(self.name, timeout=_END_SECONDS)
-        return bool(client.api.inspect_container(self.name)["State"].get("OOMKilled"))
+        client.api.wait(self.name, timeout=REMOVE_SECONDS)
+        state = client.api.inspect_container(self.name)["State"]
+        return True if state.get("OOMKilled") else None if state.get("ExitCode") == _KILLED else False
 
     def _memory_in_events(self, client: Any) -> bool:
         # It removes itself, so there may be no state any more. What is just happening comes within a second.

@@ -10,8 +10,9 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,8 @@ _Result = TypeVar("_Result")
 
 THREADS = 8
 """Questions an agent process has open at its engines at the same time."""
+REMOVERS = 4
+"""Containers it removes at the same time besides: what is made takes seconds, and must not hold up what is to end."""
 CONNECT_SECONDS = 15.0
 """How long an engine may take to say who it is."""
 ANSWER_SECONDS = 60
@@ -143,14 +146,10 @@ class Engine:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(asked)
         except TimeoutError:
-            asked.add_done_callback(_seen)
             raise EngineUnavailable(
                 f"{self.info.title} at {self.url} did not {doing} within {seconds:g} s. Look at the engine's log, or "
                 "restart it."
             ) from None
-        except asyncio.CancelledError:
-            asked.add_done_callback(_seen)
-            raise
 
     def ask_now(self, question: Callable[[DockerClient], _Result], doing: str) -> _Result:
         """The same in this thread, blocking.
@@ -162,6 +161,20 @@ class Engine:
             return question(self._client)
         except Exception as error:
             raise translated(error, f"{self.info.title} at {self.url}", doing, self.url) from error
+
+    @contextmanager
+    def answers(self, listen: Callable[[Any], None]) -> Iterator[None]:
+        """Meanwhile ``listen`` gets every answer of the engine (of ``requests``) as soon as it begins."""
+        hooks = self._client.api.hooks["response"]
+
+        def hook(answer: Any, **_: object) -> None:
+            listen(answer)
+
+        hooks.append(hook)
+        try:
+            yield
+        finally:
+            hooks.remove(hook)
 
     def close(self) -> None:
         """Close its connections."""
@@ -230,7 +243,11 @@ def _api_version(docker: Any, url: str) -> str:
 
 def _client(docker: Any, url: str, version: str) -> DockerClient:
     made: DockerClient = docker.DockerClient(
-        base_url=url, version=version, timeout=CONNECT_SECONDS, **_tls(docker, url)
+        base_url=url,
+        version=version,
+        timeout=CONNECT_SECONDS,
+        max_pool_size=THREADS + REMOVERS,
+        **_tls(docker, url),
     )
     # The environment's certificates (REQUESTS_CA_BUNDLE) would take the place of the engine's own; its proxies and
     # .netrc are for the web, and attaching does not go through them either.
@@ -278,7 +295,7 @@ def _info(client: DockerClient) -> EngineInfo:
     )
 
 
-_pool: ThreadPoolExecutor | None = None
+_pools: dict[str, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
 
 
@@ -286,22 +303,27 @@ def submit(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
     """Run ``work`` in one of the engines' threads; the future belongs to the running loop.
 
     Raises:
-        EngineUnavailable: The interpreter is shutting down.
+        RuntimeError: The interpreter is shutting down.
     """
-    return asyncio.wrap_future(_threads().submit(work))
+    future = asyncio.wrap_future(_threads("adk-skills-engine", THREADS).submit(work))
+    future.add_done_callback(_seen)  # who waited may have given up
+    return future
 
 
-def submit_and_forget(work: Callable[[], object]) -> None:
-    """The same for work nobody waits for; also without a loop."""
-    _threads().submit(work)
+def remove_in_background(work: Callable[[], object]) -> None:
+    """Run ``work``, which removes something and which nobody waits for, in a thread of its kind; also without a loop.
+
+    Raises:
+        RuntimeError: The interpreter is shutting down.
+    """
+    _threads("adk-skills-removal", REMOVERS).submit(work)
 
 
-def _threads() -> ThreadPoolExecutor:
-    global _pool  # noqa: PLW0603  # one per process is the point
+def _threads(name: str, most: int) -> ThreadPoolExecutor:
     with _lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="adk-skills-engine")
-        return _pool
+        if name not in _pools:  # one per process is the point
+            _pools[name] = ThreadPoolExecutor(most, thread_name_prefix=name)
+        return _pools[name]
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
@@ -310,8 +332,8 @@ def _seen(future: asyncio.Future[Any]) -> None:
 
 
 def _forget() -> None:
-    global _pool, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
-    _pool = None
+    global _pools, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
+    _pools = {}
     _lock = threading.Lock()
 
 

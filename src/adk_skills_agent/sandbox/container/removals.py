@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
-from adk_skills_agent.sandbox.container.engine import Engine, submit_and_forget
+from adk_skills_agent.sandbox.container.engine import Engine, remove_in_background
 from adk_skills_agent.sandbox.container.engine_errors import is_going, is_gone
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ class Removals:
     failed: dict[str, str] = field(default_factory=dict)
     _pending: set[object] = field(default_factory=set)
     _there: dict[str, tuple[Engine, asyncio.AbstractEventLoop]] = field(default_factory=dict)
+    _asked: dict[str, float] = field(default_factory=dict)
+    _last: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expect(self, creation: object) -> None:
@@ -48,9 +50,11 @@ class Removals:
             self._pending.discard(creation)
 
     def made(self, engine: Engine, container: str, loop: asyncio.AbstractEventLoop) -> None:
-        """A container is there, for a run in a loop."""
+        """A container is there, for a run in a loop; or in one that was closed while the engine made it."""
         with self._lock:
             self._there[container] = engine, loop
+        if loop.is_closed():  # since then begin_of_closed_loops() may have been there, and will not come again
+            self.begin(engine, container)
 
     def known(self) -> set[str]:
         """Containers that are there for a run, or are being removed."""
@@ -72,7 +76,7 @@ class Removals:
                 return
             self._pending.add(container)
         try:
-            submit_and_forget(lambda: self._remove(engine, container))
+            remove_in_background(lambda: self._remove(engine, container))
         except RuntimeError as error:  # the interpreter ends: the container does with the stream
             self._end(container, str(error))
 
@@ -100,13 +104,15 @@ class Removals:
             self._remove(engine, container)
 
         try:
-            submit_and_forget(remove)
+            remove_in_background(remove)
         except RuntimeError as error:
             let_go()
             self._end(container, str(error))
 
     def _remove(self, engine: Engine, container: str) -> None:
         problem: str | None = None
+        with self._lock:
+            self._asked[container] = time.monotonic()
         until = time.monotonic() + REMOVE_SECONDS
         pauses = iter(_PAUSES)
         while True:
@@ -141,24 +147,42 @@ class Removals:
     def _end(self, container: str, problem: str | None) -> None:
         with self._lock:
             self._pending.discard(container)
+            self._asked.pop(container, None)
             if problem is None:
+                self._last = time.monotonic()
                 self.failed.pop(container, None)
             else:
                 self.failed[container] = problem
                 logger.warning("Container %s could not be removed: %s", container[:12], problem)
 
-    async def wait(self, seconds: float, container: str | None = None) -> bool:
-        """Wait until all that was begun, or that one, has ended; whether it has.
+    async def wait(self, seconds: float, container: str | None = None) -> None:
+        """Wait until all that was begun, or that one, has ended. What takes longer has failed, until it does end.
 
         Not in a thread of the engine's: those are what it waits for.
-        """
-        deadline = time.monotonic() + seconds
-        while self._is_pending(container):
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(_LOOK_SECONDS)
-        return True
 
-    def _is_pending(self, container: str | None) -> bool:
+        Args:
+            seconds: How long the engine may take for one; it removes only some at a time, so those that wait for their
+                turn have failed when it removed nothing for so long.
+            container: Which one; None for all.
+        """
+        began = time.monotonic()
+        while True:
+            if self._is_over(seconds, container, began):
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_over(self, seconds: float, container: str | None, began: float) -> bool:
+        now = time.monotonic()
+        over = True
         with self._lock:
-            return bool(self._pending) if container is None else container in self._pending
+            stands = now - max(began, self._last) > seconds
+            for one in self._pending if container is None else self._pending & {container}:
+                if not isinstance(one, str):  # is being made
+                    over = over and now - began > seconds
+                    continue
+                asked = self._asked.get(one)
+                late = stands if asked is None else now - max(began, asked) > seconds
+                if late:
+                    self.failed[one] = f"the engine did not answer within {seconds:g} s"
+                over = over and late
+        return over

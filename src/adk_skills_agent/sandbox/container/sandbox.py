@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError, SandboxUnavailable
@@ -14,14 +13,14 @@ from adk_skills_agent.sandbox.box_command import run_command
 from adk_skills_agent.sandbox.box_layout import BoxLayout
 from adk_skills_agent.sandbox.container.box import ContainerBox, start_box
 from adk_skills_agent.sandbox.container.description import ContainerDescription
-from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, connect_now, engine_urls, submit
-from adk_skills_agent.sandbox.container.image import OnProgress, resolve
+from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, submit
+from adk_skills_agent.sandbox.container.image import OnProgress
+from adk_skills_agent.sandbox.container.listing import containers
 from adk_skills_agent.sandbox.container.options import ContainerOptions, Plan
-from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL, labels, owner
+from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL, labels
 from adk_skills_agent.sandbox.container.pool import Pool
+from adk_skills_agent.sandbox.container.preparation import Preparation, Ready, Wanted
 from adk_skills_agent.sandbox.container.removals import Removals
-from adk_skills_agent.sandbox.container.sweep import sweep_orphans
-from adk_skills_agent.sandbox.container.volumes import Volumes
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
     ExecutionResult,
@@ -44,15 +43,6 @@ MAX_RUNNING = 16
 _LASTS_SECONDS = 7200.0
 _CLOSE_SECONDS = 60.0
 _RUNNING = Turns(MAX_RUNNING)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """An engine with the image on it."""
-
-    engine: Engine
-    image: str
-    volumes: Volumes
 
 
 class ContainerSandbox(Sandbox):
@@ -80,16 +70,11 @@ class ContainerSandbox(Sandbox):
         options: ContainerOptions | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
-        self._image = image
-        self._docker_path = docker_path
-        self._base_url = base_url
         self._options = ContainerOptions() if options is None else options
-        self._on_progress = on_progress
         self._token = os.urandom(8).hex()
+        self._preparation = Preparation(Wanted(image, docker_path, base_url, on_progress, self._token))
         self._pool = Pool()
         self._removals = Removals()
-        self._lock = threading.Lock()
-        self._ready: _Ready | None = None
         self._orphans: tuple[str, ...] = ()
 
     @property
@@ -219,10 +204,10 @@ class ContainerSandbox(Sandbox):
         """
         await self._pool.close()
         self._removals.begin_of_closed_loops()
-        with self._lock:
-            ready, self._ready = self._ready, None
         left = dict(self._removals.failed)
-        ready = await self._prepared() if ready is None or left else ready
+        if left and (known := self._preparation.known) is not None:
+            self._preparation.forget(known)
+        ready = await self._prepared()
         for container in left:
             self._removals.begin(ready.engine, container)
         await self._removals.wait(_CLOSE_SECONDS)
@@ -240,10 +225,14 @@ class ContainerSandbox(Sandbox):
         await self._pool.close()
         self._removals.begin_of_closed_loops()
         await self._removals.wait(_CLOSE_SECONDS)
-        with self._lock:
-            ready, self._ready = self._ready, None
+        try:
+            ready = self._preparation.end() or await submit(self._preparation.connect_again)
+        except EngineUnavailable as error:
+            raise CleanupFailed(f"Volumes with skills may be left on the engine: {error.message}") from error
         if ready is not None:
-            problems = await self._remove_strays(ready.engine) + await submit(ready.volumes.remove)
+            problems = await self._remove_strays(ready.engine)
+            spared = self._removals.known()
+            problems += await submit(lambda: ready.volumes.remove(spared))
             ready.engine.close()
             if problems:
                 raise CleanupFailed(" ".join(problems))
@@ -257,12 +246,14 @@ class ContainerSandbox(Sandbox):
         """
         wanted = {"label": f"{SANDBOX_LABEL}={self._token}"}
         try:
-            found = await engine.ask(lambda client: client.api.containers(all=True, filters=wanted), "list containers")
+            found = await engine.ask(lambda client: containers(client, wanted), "list containers")
         except SandboxError as error:
             return [error.message]
-        for name in {str(one["Id"]) for one in found} - self._removals.known():
+        strays = {str(one["Id"]) for one in found} - self._removals.known()
+        for name in strays:
             self._removals.begin(engine, name)
-        await self._removals.wait(_CLOSE_SECONDS)
+        if strays:
+            await self._removals.wait(_CLOSE_SECONDS)
         return []
 
     def _check_healthy(self) -> None:
@@ -303,7 +294,7 @@ class ContainerSandbox(Sandbox):
                 (f"container: {reason}",),
             )
 
-    def _plan(self, ready: _Ready, policy: SandboxPolicy, mounts: tuple[ReadOnlyMount, ...]) -> Plan:
+    def _plan(self, ready: Ready, policy: SandboxPolicy, mounts: tuple[ReadOnlyMount, ...]) -> Plan:
         """Blocking: sends what the engine has not got."""
         volumes: list[tuple[str, PurePosixPath]] = []
         folders = [(path, path) for path in policy.extra_ro]
@@ -331,46 +322,22 @@ class ContainerSandbox(Sandbox):
             degraded.append("Without workspace_bytes and tmp_bytes files are bounded by memory only.")
         if info.is_podman or plan.options.user is None:
             degraded.append("files: the working directory is root's there; a script cannot change its mode or owner.")
+        if info.is_podman and info.cgroups != "2":
+            degraded.append(
+                "memory: that a container had none left for its own program may be an error of the sandbox there, "
+                "and not out_of_memory."
+            )
         return IsolationReport(IsolationLevel.CONTAINER, plan.report_of(info), tuple(degraded))
 
-    async def _prepared(self) -> _Ready:
-        ready = self._ready
-        if ready is not None:
-            return ready
-        # Building may take minutes; who waits for it meanwhile gives up without disturbing the others.
-        return await asyncio.shield(submit(self._prepare))
+    async def _prepared(self) -> Ready:
+        ready = await self._preparation.ready()
+        self._orphans = ready.notes
+        return ready
 
-    def _prepare(self) -> _Ready:
-        with self._lock:
-            if self._ready is not None:
-                return self._ready
-            engine = connect_now(engine_urls(self._base_url))
-            try:
-                self._orphans = engine.ask_now(sweep_orphans, "look for containers of agents that are gone")
-                image = engine.ask_now(
-                    lambda client: resolve(
-                        client,
-                        engine.info.title,
-                        engine.url,
-                        self._image,
-                        self._docker_path,
-                        self._on_progress,
-                    ),
-                    "find the image",
-                )
-            except BaseException:
-                engine.close()
-                raise
-            self._ready = _Ready(engine, image, Volumes(engine, image, owner()))
-            return self._ready
-
-    def _forget(self, ready: _Ready) -> None:
+    def _forget(self, ready: Ready) -> None:
         """The engine may be another one by now: the next run looks again."""
-        with self._lock:
-            if self._ready is ready:
-                self._ready = None
+        self._preparation.forget(ready)
         self._pool.abandon()
-        ready.engine.close()
 
 
 def _key(plan: Plan, info: EngineInfo) -> str:

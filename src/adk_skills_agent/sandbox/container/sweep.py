@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.sandbox.container.engine_errors import is_going, is_gone
+from adk_skills_agent.sandbox.container.listing import containers
 from adk_skills_agent.sandbox.container.owner import OWNER_LABEL, is_orphan
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def sweep_orphans(client: DockerClient) -> tuple[str, ...]:
         docker.errors.DockerException: The engine does not answer.
     """
     problems = []
-    for found in client.api.containers(all=True, filters={"label": OWNER_LABEL}):
+    for found in containers(client, {"label": OWNER_LABEL}):
         if not is_orphan(found.get("Labels")):
             continue
         name = str(found["Id"])

@@ -6,17 +6,21 @@ no file system in memory can that is filled from inside.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tarfile
 import tempfile
 import threading
 import time
-from concurrent.futures import Future
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.container.engine import Engine
-from adk_skills_agent.sandbox.container.owner import labels
+from adk_skills_agent.sandbox.container.listing import containers
+from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL, labels, owner
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 _AT = "/skill"
 _NAME_DIGITS = 32
 _SPOOLED_BYTES = 8 << 20
+_FILL_SECONDS = 60.0
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -33,15 +38,21 @@ class Volumes:
     Args:
         engine: Where they are.
         image: Any image; a container of it that never starts takes the stream.
-        owner: Part of their names, so that no other agent's are met.
+        token: The sandbox's label. Names are no other sandbox's of this agent, which may have the same skills and
+            removes its own when it is closed, nor those of an engine that was lost, which runs may go on with.
     """
 
-    def __init__(self, engine: Engine, image: str, owner: str) -> None:
+    def __init__(self, engine: Engine, image: str, token: str) -> None:
         self._engine = engine
         self._image = image
-        self._owner = owner
+        self._token = token
+        self._own = os.urandom(8).hex()
         self._lock = threading.Lock()
         self._made: dict[str, Future[str]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there may be any."""
+        return bool(self._made)
 
     def name_of(self, folder: Path, digest: str) -> str:
         """The volume with the content of a folder, made when there is none. Blocking.
@@ -60,9 +71,10 @@ class Volumes:
                 found = self._made[digest] = Future()
         if not ours:
             return found.result()
-        name = f"adk-skills-{self._owner}-{digest[:_NAME_DIGITS]}"
+        name = f"adk-skills-{owner()}-{self._own}-{digest[:_NAME_DIGITS]}"
+        marks = {**labels(), SANDBOX_LABEL: self._token}
         try:
-            self._engine.ask_now(lambda client: _fill(client, name, self._image, folder), "send a skill's files")
+            self._engine.ask_now(lambda client: _fill(client, name, marks, self._image, folder), "send a skill's files")
         except BaseException as error:
             with self._lock:
                 self._made.pop(digest, None)
@@ -71,24 +83,38 @@ class Volumes:
         found.set_result(name)
         return name
 
-    def remove(self) -> list[str]:
-        """Remove them all; a sentence for each that is in the way. Blocking."""
+    def remove(self, spared: Collection[str] = ()) -> list[str]:
+        """Remove them all, those too that the engine made while it broke. Blocking.
+
+        Args:
+            spared: Containers of runs that go on.
+
+        Returns:
+            A sentence for each that is in the way.
+        """
         with self._lock:
             made, self._made = self._made, {}
+        wait(made.values(), _FILL_SECONDS)
+        names = {one.result() for one in made.values() if one.done() and one.exception() is None}
+        try:
+            names.update(self._engine.ask_now(self._listed, "list volumes"))
+        except SandboxError as error:
+            return [error.message]
         problems = []
-        for future in made.values():
-            if not future.done() or future.exception() is not None:
-                continue
-            name = future.result()
+        for name in sorted(names):
             try:
-                self._engine.ask_now(lambda client, name=name: _drop(client, name), "remove a volume")  # type: ignore[misc]
+                self._engine.ask_now(lambda client, name=name: _drop(client, name, spared), "remove a volume")  # type: ignore[misc]
             except SandboxError as error:
                 problems.append(f"Volume {name} could not be removed: {error.message}")
         return problems
 
+    def _listed(self, client: DockerClient) -> list[str]:
+        found = client.api.volumes(filters={"label": f"{SANDBOX_LABEL}={self._token}"}) or {}
+        return [str(one["Name"]) for one in found.get("Volumes") or ()]
 
-def _fill(client: DockerClient, name: str, image: str, folder: Path) -> None:
-    client.volumes.create(name=name, labels=labels())
+
+def _fill(client: DockerClient, name: str, marks: Mapping[str, str], image: str, folder: Path) -> None:
+    client.volumes.create(name=name, labels=dict(marks))
     try:
         from docker.types import Mount
 
@@ -122,7 +148,7 @@ def _anybody(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _drop(client: DockerClient, name: str) -> None:
+def _drop(client: DockerClient, name: str, spared: Collection[str] = ()) -> None:
     from docker import errors
 
     for pause in (*_PAUSES, None):
@@ -133,6 +159,17 @@ def _drop(client: DockerClient, name: str) -> None:
         except errors.APIError:
             if pause is None:
                 raise
-            time.sleep(pause)  # a container that is just being removed still has it
+            _remove_users(client, name, spared)
+            time.sleep(pause)
         else:
             return
+
+
+def _remove_users(client: DockerClient, name: str, spared: Collection[str]) -> None:
+    """What has a volume nobody needs any more: the engine is just removing it, or broke before it did."""
+    from docker import errors
+
+    with contextlib.suppress(errors.APIError):  # of who removes one at the same time
+        for found in containers(client, {"volume": name}):
+            if found["Id"] not in spared:
+                client.api.remove_container(found["Id"], force=True)

@@ -1,0 +1,118 @@
+"""Containers are removed in the background; what is waited for, and for how long, and when that has failed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from adk_skills_agent.sandbox.container import removals as removing
+from adk_skills_agent.sandbox.container.engine import REMOVERS, THREADS, submit
+from adk_skills_agent.sandbox.container.removals import Removals
+
+
+class Making:
+    """An engine that makes a container when it is let go, for a loop that is closed by then."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+        self.turns = threading.Semaphore(100)
+
+    def ask_now(self, question: Callable[[Any], Any], _doing: str) -> Any:
+        return question(self)
+
+    @property
+    def api(self) -> Making:
+        return self
+
+    def remove_container(self, name: str, **_: object) -> None:
+        assert self.turns.acquire(timeout=20)
+        self.removed.append(name)
+
+
+async def test_what_the_engine_does_not_remove_in_time_has_failed_until_it_does() -> None:
+    removals, engine = Removals(), Making()
+    engine.turns = threading.Semaphore(0)
+    removals.begin(engine, "slow")  # type: ignore[arg-type]
+    await removals.wait(0.05)
+    assert removals.failed == {"slow": "the engine did not answer within 0.05 s"}
+    engine.turns.release()
+    await removals.wait(20)
+    assert removals.failed == {}
+
+
+async def test_waiting_for_a_turn_is_no_failure_as_long_as_the_engine_removes_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(removing, "time", SimpleNamespace(monotonic=lambda: now, sleep=time.sleep))
+    removals, engine = Removals(), Making()
+    engine.turns = threading.Semaphore(0)
+    for number in range(REMOVERS + 2):
+        removals.begin(engine, f"{number}")  # type: ignore[arg-type]
+    await until(lambda: len(removals._asked) == REMOVERS)
+    now = 29.0
+    assert not removals._is_over(30.0, None, 0.0)
+    engine.turns.release()
+    await until(lambda: len(engine.removed) == 1 and len(removals._asked) == REMOVERS)
+    now = 31.0
+    assert not removals._is_over(30.0, None, 0.0)
+    assert len(removals.failed) == REMOVERS - 1  # those that were asked for at 0; one was at 29, one was not yet
+    now = 60.0
+    assert removals._is_over(30.0, None, 0.0)
+    assert len(removals.failed) == REMOVERS + 1
+    for _ in range(REMOVERS + 1):
+        engine.turns.release()
+    await until(lambda: not removals.known())
+    assert removals.failed == {}
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_removal_does_not_wait_for_what_is_being_made() -> None:
+    removals, engine, made = Removals(), Making(), threading.Event()
+    making = [submit(lambda: made.wait(20)) for _ in range(THREADS)]
+    removals.begin(engine, "over")  # type: ignore[arg-type]
+    await removals.wait(20)
+    assert engine.removed == ["over"]
+    made.set()
+    await asyncio.gather(*making)
+
+
+async def test_what_has_failed_is_waited_for_when_it_is_tried_again() -> None:
+    removals, engine = Removals(), Making()
+    removals.failed["again"] = "the engine did not answer"
+    engine.turns = threading.Semaphore(0)
+    removals.begin(engine, "again")  # type: ignore[arg-type]
+    waiting = asyncio.create_task(removals.wait(20))
+    await asyncio.wait([waiting], timeout=0.1)
+    assert not waiting.done()
+    engine.turns.release()
+    await waiting
+    assert removals.failed == {}
+
+
+async def test_a_container_that_came_when_its_loop_was_closed_already_is_removed() -> None:
+    """close() has looked for those of closed loops before the engine had made it."""
+    removals, engine = Removals(), Making()
+    creation = object()
+    removals.expect(creation)
+    loop = asyncio.new_event_loop()
+    loop.close()
+    removals.begin_of_closed_loops()
+    removals.made(engine, "late", loop)  # type: ignore[arg-type]
+    removals.settle(creation)
+    await removals.wait(20)
+    assert engine.removed == ["late"]
+    assert removals.known() == set()
