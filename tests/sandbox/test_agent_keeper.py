@@ -258,6 +258,33 @@ def test_an_agent_that_changes_its_session_or_leads_one_gets_another():
     assert before != after
 
 
+def test_an_agent_that_closes_all_descriptors_keeps_those_that_get_their_numbers_and_gets_another():
+    """As daemons do, or what embeds an agent."""
+    program = """
+    run()
+    closed = keepers.current
+    others = closed.alive, closed.pidfd
+    null = os.open("/dev/null", os.O_RDONLY)
+    for number in others:
+        os.dup2(null, number)
+    child = os.fork()
+    if child == 0:
+        for number in others:
+            os.fstat(number)
+        os._exit(run("exit 4").exit_code)
+    forked = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = run("exit 3").exit_code
+    for number in others:
+        os.fstat(number)
+    try:
+        waited = os.waitpid(closed.pid, 0)
+    except ChildProcessError:
+        waited = None
+    print(forked, code, keepers.current.pid != closed.pid, waited)
+    """
+    assert said_by(program) == ["4", "3", "True", "None"]
+
+
 def test_what_a_terminal_sends_to_its_foreground_reaches_no_sandbox():
     """Ctrl-C and Ctrl-Z are the agent's to answer, and bubblewrap has the agent's terminal."""
     program = """

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, ReadOnlyMount, SandboxPolicy
+from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
 from adk_skills_agent.sandbox.local.own_interpreter import USUAL_FLAGS
+from adk_skills_agent.sandbox.local.python_view import shown_at
 from adk_skills_agent.sandbox.local.slots import slot_pool
 
 pytestmark = pytest.mark.skipif(NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem()))
@@ -121,3 +122,19 @@ async def test_a_script_too_large_for_its_own_limit_of_memory_is_an_error_of_the
     request = ExecutionRequest((sys.executable, "/skill/large.py"), limits, mounts=(ReadOnlyMount(tmp_path),))
     with pytest.raises(SandboxError, match="could not begin: an unexpected MemoryError"):
         await local_sandbox().run(request)
+
+
+@pytest.mark.parametrize("path", ["named.py", "inner/../named.py"])
+async def test_a_script_named_relative_to_its_folder_knows_its_whole_path(path: str) -> None:
+    """It may change its folder before it looks for what is beside it."""
+    code = (
+        "import os, sys, inspect\nprint(__file__, sys.argv, sys.path[0], __loader__.path)\nos.chdir('/')\n"
+        "print(os.path.exists(__file__))\ndef f(): return 1\nprint(inspect.getsource(f))\n1/0"
+    )
+    policy = SandboxPolicy(isolation="namespaces", wall_seconds=20.0, warm_slots=0)
+    given = (InputFile("named.py", code.encode()), InputFile("inner/x", b""))
+    here = ExecutionRequest((sys.executable, path), policy, input_files=given)
+    own = ExecutionRequest(("sh", "-c", f"exec {shown_at(sys.executable)} {path}"), policy, input_files=given)
+    result = await local_sandbox().run(here)
+    assert facts(result) == facts(await local_sandbox().run(own))
+    assert b"\nTrue\n" in result.stdout

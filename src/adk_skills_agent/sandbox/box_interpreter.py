@@ -18,6 +18,7 @@ from adk_skills_agent.sandbox.python_program import program_text
 
 # What an interpreter or its C library reads when it starts; PYTHON* it ignores with -I.
 _READ_AT_START = ("LANG", "LC_", "LD_", "GLIBC_", "MALLOC_", "TZ")
+_ENVIRONMENT = slice(47, 49)  # its begin and end in /proc/PID/stat, after the name in brackets
 _OTHER_SWITCHES = (
     "debug",
     "inspect",
@@ -54,6 +55,7 @@ def become(argv: list[str], environment: dict[str, str]) -> None:
     """Make this process, which has the command's descriptors, look like a new interpreter to the code it will run."""
     os.environ.clear()
     os.environ.update(environment)
+    _replace_first_environment(environment)
     sys.argv[:] = ["-c", *argv[4:]]
     if hasattr(sys, "orig_argv"):  # since Python 3.10
         sys.orig_argv[:] = argv
@@ -66,6 +68,20 @@ def become(argv: list[str], environment: dict[str, str]) -> None:
         made.mode = mode  # type: ignore[misc]
         setattr(sys, name, made)
         setattr(sys, f"__{name}__", made)
+
+
+def _replace_first_environment(environment: dict[str, str]) -> None:
+    """What ``/proc/self/environ`` shows: the one this process started with, which is the box's and not for the code."""
+    try:
+        import ctypes
+
+        with open("/proc/self/stat", "rb") as file:
+            begin, end = (int(field) for field in file.read().rpartition(b")")[2].split()[_ENVIRONMENT])
+    except (ImportError, OSError, ValueError):
+        return
+    shown = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+    if 0 < begin < end:  # where the kernel tells; nothing is shown of one that needs more room
+        ctypes.memmove(begin, (shown if len(shown) <= end - begin else b"").ljust(end - begin, b"\0"), end - begin)
 
 
 def _has_only_our_switches() -> bool:

@@ -30,13 +30,17 @@ def exit_of_c() -> Any:
 
 def exit_code_of(error: BaseException | None) -> int | None:
     """How a script ends whose last line was left with this; None when only the interpreter can say that."""
-    code = error.code if isinstance(error, SystemExit) else error
+    if error is None:
+        return 0
+    # Exactly: of a subclass the code may be the script's own function, which the interpreter alone asks, and only once.
+    if type(error) is not SystemExit:
+        return None
+    code: Any = error.code
     if code is None:
         return 0
-    if not isinstance(error, SystemExit):
-        return None
-    if not isinstance(code, int):
+    if not issubclass(type(code), int):
         return 1
+    code = int.__int__(code)  # as the interpreter reads it, whatever its class makes of "&" and "<="
     return code & 0xFF if -_MOST_CODE <= code < _MOST_CODE else None
 
 

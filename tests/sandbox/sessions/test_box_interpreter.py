@@ -49,6 +49,7 @@ CODES = {
         "print(o, sys.stderr, sys.stderr.errors, o.line_buffering, o.write_through, sys.stderr.line_buffering)"
     ),
     "its environment": "import os\nprint(sorted(os.environ.items()), os.getenv('MINE'), os.system('echo $MINE'))",
+    "its environment as the kernel shows it": "print(sorted({*open('/proc/self/environ').read().split(chr(0)), ''}))",
     "its mask and signals": (
         "import os, signal\nprint(oct(os.umask(0)), [(s, signal.getsignal(s)) for s in (2, 13, 14, 15, 17, 25)])\n"
         "print(signal.pthread_sigmask(0, []), signal.set_wakeup_fd(-1))"
@@ -147,6 +148,17 @@ held = [o for o in gc.get_objects() if type(o).__name__ in ("Supervisor", "Outgo
 print(held, [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 3])
 """
     assert run(box, code, own=True)["stdout"] == "[] []\n"
+
+
+def test_what_the_box_was_started_with_is_shown_to_no_code_whatever_its_own_environment(tmp_path: Path) -> None:
+    code = "import os\nprint(open('/proc/self/environ').read().strip(chr(0)), os.environ['LONG'][:2])\n"
+    box = DirectBox(tmp_path, LANG="C.UTF-8", OF_THE_BOX="secret")
+    box.hello()
+    long = run(box, code, own=True, env={**ENVIRONMENT, "LONG": "x" * 50_000})
+    short = run(box, code + IS_FORK, own=True, env={"PATH": "/bin", "LANG": "C.UTF-8", "LONG": "yy"})
+    box.close()
+    assert long["stdout"] == " xx\n"
+    assert short["stdout"] == "PATH=/bin\0LANG=C.UTF-8\0LONG=yy yy\nTrue\n"
 
 
 def test_the_last_command_of_a_box_is_followed_by_goodbye(tmp_path: Path) -> None:

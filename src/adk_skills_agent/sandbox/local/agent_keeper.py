@@ -36,6 +36,7 @@ class Keeper:
         pid: Its process, and the group it leads.
         pidfd: Becomes readable when it ends; None where the system has no such descriptors.
         alive: The writing end of its pipe.
+        files: What the two are of: an agent may close all descriptors it finds, and then others get their numbers.
         fits: For which agent: only in the same session can a process join the group, and only a process of the same
             user kill all that is in it.
         users: How many sandboxes are being started in its group.
@@ -45,6 +46,7 @@ class Keeper:
     pid: int
     pidfd: int | None
     alive: int
+    files: dict[int, tuple[int, int] | None]
     fits: tuple[int, int]
     users: int = 0
     outdated: bool = False
@@ -120,10 +122,13 @@ def _start(fits: tuple[int, int]) -> Keeper:
         os.close(read)
     for output in (child.stdout, child.stderr):
         os.close(output)  # it says nothing
-    return Keeper(child.pid, child.pidfd, alive, fits)
+    files = {number: _file_of(number) for number in (child.pidfd, alive) if number is not None}
+    return Keeper(child.pid, child.pidfd, alive, files, fits)
 
 
 def _is_alive(keeper: Keeper) -> bool:
+    if _ours(keeper) != [*keeper.files]:
+        return False  # closed by an agent that closes what it does not know
     if keeper.pidfd is None:  # without such descriptors there are no sandboxes either, and their start says so
         return True
     poll = select.poll()
@@ -133,20 +138,32 @@ def _is_alive(keeper: Keeper) -> bool:
 
 def _end(keeper: Keeper) -> None:
     """Before its pipe ends, so that it does not kill its group: sandboxes that are ready need it no more."""
-    with contextlib.suppress(ProcessLookupError):
-        if keeper.pidfd is None:
-            os.kill(keeper.pid, signal.SIGKILL)
-        else:
+    # Whoever waited for it before: then its number may be another's by now, even another child's.
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        if keeper.pidfd is not None and keeper.pidfd in _ours(keeper):
             signal.pidfd_send_signal(keeper.pidfd, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
+        elif os.waitpid(keeper.pid, os.WNOHANG)[0] == 0:
+            os.kill(keeper.pid, signal.SIGKILL)
         os.waitpid(keeper.pid, 0)
     _close(keeper)
 
 
 def _close(keeper: Keeper) -> None:
-    os.close(keeper.alive)
-    if keeper.pidfd is not None:
-        os.close(keeper.pidfd)
+    for number in _ours(keeper):
+        os.close(number)
+
+
+def _ours(keeper: Keeper) -> list[int]:
+    """Of its descriptors those that are still its own."""
+    return [number for number, file in keeper.files.items() if file is not None and _file_of(number) == file]
+
+
+def _file_of(number: int) -> tuple[int, int] | None:
+    try:
+        info = os.fstat(number)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
 
 
 keepers = Keepers()
@@ -171,8 +188,10 @@ def end_keeper() -> None:
 
 
 def _forget() -> None:
-    keepers.let_go()
-    keepers.lock.release()
+    try:
+        keepers.let_go()
+    finally:
+        keepers.lock.release()
 
 
 # Held, because of a keeper that is being started a child would not know that it has the pipe.

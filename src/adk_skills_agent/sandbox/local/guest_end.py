@@ -22,7 +22,8 @@ _EXITING = 0x4  # the kernel's PF_EXITING
 _LOOKS, _PAUSE_SECONDS = 25, 0.00003
 _STAT_BYTES, _STATUS_BYTES = 1024, 4096
 # In /proc/PID/stat, counted from what follows the name in brackets.
-_FLAGS, _CHILD_FAULTS, _CHILD_MAJOR_FAULTS, _THREADS, _MEMORY, _CODE_BEGINS, _EXIT_CODE = 6, 8, 10, 17, 20, 23, 49
+_FLAGS, _THREADS, _MEMORY, _EXIT_CODE = 6, 17, 20, 49
+_OF_CHILDREN = (8, 10, 13, 14)  # page faults, minor and major, and processor time, user and system
 
 
 # ---- in process 1
@@ -43,12 +44,13 @@ class _Ending:
         self._clock = (~pid << 3) | 2  # of the processor time of a process
         self._time, self._sleep = time.clock_gettime, time.sleep
         self._files = [
-            posix.open(f"/proc/{path}", posix.O_RDONLY | posix.O_CLOEXEC)
-            for path in (
-                f"{pid}/status",
-                f"{pid}/stat",
-                f"{pid}/task/{pid}/children",
-                f"{own}/task/{own}/children",
+            posix.open(f"/proc/{path}", how | posix.O_CLOEXEC)
+            for path, how in (
+                (f"{pid}/status", posix.O_RDONLY),
+                (f"{pid}/stat", posix.O_RDONLY),
+                (f"{pid}/task/{pid}/children", posix.O_RDONLY),
+                (f"{own}/task/{own}/children", posix.O_RDONLY),
+                (f"{pid}/ns", posix.O_PATH),  # nobody but root may list it
             )
         ]
 
@@ -58,7 +60,7 @@ class _Ending:
         Returns:
             Its status as ``wait`` gives it, its processor time in seconds and the most memory it had in KiB.
         """
-        status, stat, children, siblings = self._files
+        status, stat, children, siblings, spaces = self._files
         largest = 0
         for left in range(looks, 0, -1):
             # First the memory: there is none to be seen once it is exiting.
@@ -73,24 +75,33 @@ class _Ending:
                 self._sleep(_PAUSE_SECONDS)
         else:
             return None
-        # One thread, so that none of it runs any more; no child it waited for, whose usage only wait() tells exactly.
-        alone = fields[_THREADS] == b"1" and fields[_CHILD_FAULTS] == fields[_CHILD_MAJOR_FAULTS] == b"0"
-        # 1 stands for what may not be seen: then the exit code may not either.
-        if not alone or not largest or fields[_CODE_BEGINS] == b"1":
+        # Once more, now that it cannot begin anything: what one look gathers is not of one moment, and a thread may
+        # have come after the threads were counted. One thread, so that none of it runs any more; no child it waited
+        # for, whose usage only wait() tells exactly.
+        before, fields = fields, _fields(stat)
+        if fields[_THREADS] != b"1" or any(int(fields[at]) for at in _OF_CHILDREN) or not largest:
             return None
         # It cannot get children any more, and those it had become ours; ours only become more while we do not wait for
         # them. So who is in none of the two lists, in this order, does not exist.
         if posix.pread(children, _STAT_BYTES, 0) or posix.pread(siblings, _STAT_BYTES, 0).split() != [self._pid]:
             return None
-        # The kernel has set the exit code when it begins with the memory; before 5.18 it shows none until then, and it
-        # never shows that of a process whose memory is out of our sight.
+        # The kernel has set the exit code when it begins with the memory; before 5.18 it shows none until then.
         for left in range(_LOOKS, 0, -1):
-            if fields[_MEMORY] == b"0":
-                return int(_fields(stat)[_EXIT_CODE]), self._time(self._clock), largest
+            if before[_MEMORY] == b"0":
+                return (int(fields[_EXIT_CODE]), self._time(self._clock), largest) if _is_shown(spaces) else None
             if left < _LOOKS:
                 self._sleep(_PAUSE_SECONDS)
-            fields = _fields(stat)
+            before, fields = fields, _fields(stat)
         return None
+
+
+def _is_shown(spaces: int) -> bool:
+    """Whether the kernel shows us all of the process; to others it shows 0 for the exit code (PR_SET_DUMPABLE)."""
+    try:
+        posix.readlink("user", dir_fd=spaces)
+    except OSError:
+        return False
+    return True
 
 
 def _fields(stat: int) -> "list[bytes]":

@@ -28,6 +28,8 @@ def _script(job: dict) -> tuple:  # type: ignore[type-arg]
     command = [os.fsdecode(part) for part in job["argv"]]
     arguments = command[job["script"] :]
     path = arguments[0]
+    if path[:1] != "/":  # a script that changes its folder still finds itself
+        path = f"{posix.getcwd()}/{path}"
     sys.orig_argv[:] = command
     sys.argv[:] = arguments
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
