@@ -133,9 +133,9 @@ def _problem(path: bytes, *, hosts: bool) -> str:
         return f"it cannot be read ({error.strerror})"
     problem = _head_problem(head, hosts=hosts)
     if not problem and not head.startswith(b"#!"):
+        if len(_programs) >= _MOST_PROGRAMS:
+            _programs.clear()
         _programs[path] = looked_at
-        if len(_programs) > _MOST_PROGRAMS:
-            _programs.pop(next(iter(_programs)), None)
     return problem
 
 

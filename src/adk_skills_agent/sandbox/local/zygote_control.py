@@ -218,7 +218,8 @@ def _end(pid: int) -> None:
 
 def _first_program(mapped: bool, second: int) -> bytes:
     moved = [(path, shown_at(path)) for path in python_folders_of(None) if shown_at(path) != path]
-    environment = {"PATH": search_path(None), "HOME": str(WORK_DIR), "TMPDIR": str(TMP_DIR), **BASE}
+    path = ":".join(shown_at(folder) for folder in search_path(None).split(":"))  # a script may see it in /proc
+    environment = {"PATH": path, "HOME": str(WORK_DIR), "TMPDIR": str(TMP_DIR), **BASE}
     return marshal.dumps(
         (
             stub_code(),
