@@ -14,6 +14,7 @@ from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.hostnames import parse_hosts
 from adk_skills_agent.sandbox.local.addresses import parse_networks
 from adk_skills_agent.sandbox.local.proxy import Proxy, ProxyLimits
+from adk_skills_agent.sandbox.local.slots import close_slots
 
 HOSTS = (
     "allowed.example",
@@ -137,10 +138,21 @@ class World:
 Make = Callable[..., World]
 
 
+async def settled_descriptors() -> int:
+    """How many are open when what was on its way out is gone: the same number three times."""
+    counts = [len(os.listdir("/proc/self/fd"))]
+    while len(counts) < 3 or len({*counts[-3:]}) > 1:
+        assert len(counts) < 200, counts
+        await asyncio.sleep(0.02)
+        counts.append(len(os.listdir("/proc/self/fd")))
+    return counts[-1]
+
+
 @asynccontextmanager
 async def worlds() -> AsyncIterator[Make]:
     """Builds worlds on one server; afterwards nothing of their proxies is left."""
-    before = min(len(os.listdir("/proc/self/fd")) for _ in range(3))
+    close_slots()  # what other tests of this process left waiting would be renewed, or end, meanwhile
+    before = await settled_descriptors()
     server = Server()
     await server.start()
     proxies: list[Proxy] = []
