@@ -2,9 +2,11 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+# Tests wait as long as they compute: two workers a core.
+WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) )))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-adk-matrix check bench docs clean
+.PHONY: help setup demo test test-levels test-slow test-adk-matrix check bench docs clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -16,11 +18,14 @@ demo: setup  ## Show the whole job: discover, activate, read, run a script, get 
 	@$(BIN)/adk-skills demo
 
 test: setup  ## Run the tests
-	@$(PYTEST) -n auto -m "not slow"
+	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-slow: setup  ## Run the slow tests: thousands of runs, killed and starved agents, other users, fuzzing, the wheel in an empty directory
+test-levels: setup  ## Run every attack row on every isolation level of this machine, with both makers of sandboxes
+	@$(PYTEST) -n $(WORKERS) --dist worksteal -m every_level tests/sandbox/conformance
+
+test-slow: setup  ## Run the slow tests, those of test-levels among them: thousands of runs, killed and starved agents, other users, fuzzing, the wheel in an empty directory
 	@tools/setup --group slow --extra eval
-	@$(PYTEST) -n auto -m slow
+	@$(PYTEST) -n auto --dist worksteal -m slow
 	@$(BIN)/python tests/format/fuzz_parser_atheris.py 60
 
 test-adk-matrix: setup  ## Run the google-adk tests on its lowest supported and its newest version

@@ -48,7 +48,7 @@ async def session(options: dict[str, object]) -> Sample:
 async def fresh(options: dict[str, object]) -> Sample:
     """Code in a container that no other code has been in; two wait, and are waited for between the samples."""
     from adk_skills_agent.executors import CodeExecutionInput, ContainerCodeExecutor
-    from adk_skills_agent.sandbox.container import ContainerSandbox
+    from adk_skills_agent.sandbox import ContainerSandbox
 
     box = ContainerSandbox(str(options["image"]), base_url=str(options["url"]))
     executor = ContainerCodeExecutor(sandbox=box)

@@ -40,8 +40,7 @@ async def trials(options: dict[str, object]) -> Sample:
     from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
     from adk_skills_agent.evals.preparation import Request, prepare
     from adk_skills_agent.evals.run.agent import Agents
-    from adk_skills_agent.evals.run.ledger import Ledger
-    from adk_skills_agent.evals.run.result import TrialResult
+    from adk_skills_agent.evals.run.result import Ledger, TrialResult
     from adk_skills_agent.evals.run.schedule import RunState, run_trials
     from adk_skills_agent.evals.run.trial import TrialSettings
     from adk_skills_agent.evals.summary import summarise

@@ -10,9 +10,8 @@ import time
 from answering import Sample, answer
 
 from adk_skills_agent import SandboxPolicy
-from adk_skills_agent.sandbox.local.session_host import LocalSessions
-from adk_skills_agent.sandbox.session_request import SessionRequest
-from adk_skills_agent.sandbox.sessions import SessionLimits, Sessions
+from adk_skills_agent.sandbox import SessionLimits, SessionRequest, Sessions
+from adk_skills_agent.sandbox.local.sessions import LocalSessions
 
 CODE = "print('hello')"
 

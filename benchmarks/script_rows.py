@@ -10,9 +10,9 @@ from opponents import pydantic_ai_python
 from subjects import Account, Effort, Side, Taken, in_turns
 from table import Row, not_measured, say, share_of, times_faster
 
-_COLD_BARS = {("namespaces", ".py"): 1.6, ("cgroup", ".py"): 2.2}
-_TOOL_BARS = {".py": 2.0, ".sh": 5.0}
-_WARM_BAR = 15.0
+_COLD_BARS = {("namespaces", ".py"): 1.6}
+_TOOL_BARS = {".py": 4.0, ".sh": 4.0}
+_WARM_BAR = 9.0
 _ASSET_BAR = 20.0
 _BURST = 500
 _PLAIN = {".py": "plain `python -I`", ".sh": "plain `bash`"}
@@ -49,11 +49,11 @@ def has_warm_slots() -> bool:
 
 def cold_rows(effort: Effort) -> list[Row]:
     """A trivial script at the level chosen by default and at each level that works here."""
-    from adk_skills_agent.sandbox.local.levels import levels
+    from adk_skills_agent.sandbox import local_levels
 
     rows: list[Row] = []
-    working = [level.level.value for level in levels() if level.problem() is None]
-    missing = {level.level.value: level.problem() for level in levels() if level.problem() is not None}
+    working = [level.level.value for level in local_levels() if level.problem() is None]
+    missing = {level.level.value: level.problem() for level in local_levels() if level.problem() is not None}
     with this_user() as account:
         for suffix in (".py", ".sh"):
             say(f"trivial {suffix}, cold, at {', '.join(working)}")
@@ -111,7 +111,7 @@ def _tool_rows(account: Account, effort: Effort) -> list[Row]:
             continue
         note = _warm_note(slots[0])
         rows.append(times_faster(f"{what}, warm slot", slots[0].typical(), theirs.typical(), _WARM_BAR, note=note))
-        bar = 0.2 if suffix == ".py" else None
+        bar = 0.6 if suffix == ".py" else None
         row = share_of(f"{what}, warm slot", slots[0].typical(), plain.typical(), bar, against=_PLAIN[suffix])
         rows.append(row)
     return rows

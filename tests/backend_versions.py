@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import container_engines
-from adk_skills_agent.sandbox.local import landlock
+from adk_skills_agent.sandbox.local.kernel import landlock
 
 _ENGINES = {"container-docker": "docker", "container-podman": "podman", "container-gvisor": "podman"}
 _LIBRARIES = {"kubernetes": "k8s-agent-sandbox", "remote": "google-adk"}
@@ -33,13 +33,12 @@ def _software(backend: str) -> str:
     if backend in _LIBRARIES:
         library = _LIBRARIES[backend]
         return f"{library} {importlib.metadata.version(library)} over loopback"
-    level = backend.partition("-")[0]
-    if level == "landlock":
+    if backend == "landlock":
         return f"Landlock ABI {landlock.abi()}"
-    if level not in {"cgroup", "namespaces"}:
+    if backend == "process":
         return f"Python {platform.python_version()}"
     version = 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1
-    return f"{_first_line('bwrap')}, cgroup v{version}" if level == "cgroup" else _first_line("bwrap")
+    return f"{_first_line('bwrap')}, cgroup v{version}" if "-cgroup-" in backend else _first_line("bwrap")
 
 
 def _engine(name: str, *, runsc: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.sandbox.local.abandoned import own_prefix
+from adk_skills_agent.sandbox.files.removal import temporary_prefix
 from backend_matrix import Recorder
 
 # A hook: prints at the end which isolation levels were tested.
@@ -58,6 +59,18 @@ def corpus() -> Path:
 
 
 @pytest.fixture(autouse=True)
+def only_new_objects() -> Iterator[None]:
+    """What the garbage collector looks at is this test's own.
+
+    Many tests collect, so that a forgotten descriptor or folder is found in the test that forgot it; google-adk's
+    modules are half a second of looking each time.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own for every test: caches, trust lists and user skills never touch the real one."""
     home = tmp_path_factory.mktemp("home")
@@ -70,7 +83,7 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 @pytest.fixture(scope="session", autouse=True)
 def sandbox_cache() -> Iterator[Path]:
     """A cache of skill copies for this test process alone, where also a run with another user id can reach it."""
-    folder = Path(tempfile.mkdtemp(prefix=own_prefix("test-cache")))
+    folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("test-cache")))
     folder.chmod(0o711)
     before = os.environ.get("ADK_SKILLS_SANDBOX_CACHE")
     os.environ["ADK_SKILLS_SANDBOX_CACHE"] = str(folder / "skills")

@@ -169,7 +169,7 @@ def client(engine: StartedEngine) -> Any:
 
 def owned(engine: StartedEngine, owner: str | None = None) -> list[str]:
     """Containers of this package on an engine, of one agent; None is this process."""
-    from adk_skills_agent.sandbox.container.owner import owner as own
+    from adk_skills_agent.sandbox.container.removals import owner as own
 
     found = client(engine)
     try:

@@ -17,8 +17,10 @@ import pytest
 import backend_matrix
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.local import bubblewrap, local_sandbox
-from adk_skills_agent.sandbox.local.levels import Level, levels
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.levels.base import Level, levels
+from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 
 LOCAL = tuple(level for level in IsolationLevel if level not in {IsolationLevel.CONTAINER, IsolationLevel.REMOTE})
 _LEVEL_OF_TEST = re.compile(rf"[\[-]({'|'.join(level.value for level in LOCAL)})(?=[\]-])")
@@ -110,6 +112,37 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("isolation levels tested")
         for line in (*table(terminalreporter.stats), *other_places(terminalreporter.stats)):
             terminalreporter.write_line(line)
+
+
+UNGROUPED = "namespaces-ungrouped"
+"""The level namespaces on a machine without control groups, as the parameter of a test."""
+WITHOUT_GROUPS = """
+from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
+NamespacesLevel.no_groups = lambda level: "switched off for the test"
+"""
+"""The same for a program of its own: what it begins with."""
+
+
+def enter(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The level a parameter means, which may be :data:`UNGROUPED`; skips or fails the test as :func:`require` does."""
+    if name == UNGROUPED:
+        monkeypatch.setattr(NamespacesLevel, "no_groups", lambda _level: "switched off for the test")
+    level = name.partition("-")[0]
+    require(level)
+    return level
+
+
+def problem_of_control_groups() -> str | None:
+    """Why runs at the level namespaces have no control group here; None when they have one."""
+    level = NamespacesLevel()
+    return level.problem() or level.no_groups()
+
+
+def require_control_groups() -> None:
+    """The same for the level namespaces with control groups."""
+    require("namespaces")
+    if (problem := problem_of_control_groups()) is not None:
+        pytest.skip(f"no control groups: {problem}")
 
 
 def require(name: str) -> None:

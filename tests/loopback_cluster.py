@@ -25,7 +25,7 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEPLOYED = REPOSITORY / "deploy" / "kubernetes"
-SERVER = REPOSITORY / "src" / "adk_skills_agent" / "sandbox" / "kubernetes" / "pod_server.py"
+SERVER = REPOSITORY / "src" / "adk_skills_agent" / "sandbox" / "remote" / "pod_server.py"
 CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/adk-skills/sandboxclaims"
 SANDBOXES = "/apis/agents.x-k8s.io/v1beta1/namespaces/adk-skills/sandboxes/"
 PODS = "/api/v1/namespaces/adk-skills/pods/"
@@ -79,7 +79,7 @@ class Cluster:
         from k8s_agent_sandbox.models import SandboxInClusterConnectionConfig
         from kubernetes import client
 
-        from adk_skills_agent.sandbox.kubernetes import KubernetesSandbox
+        from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
 
         configuration = client.Configuration(host=self.url)
         return KubernetesSandbox(

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adk_skills_agent.catalog.headings import headings_of
 from adk_skills_agent.catalog.search import SearchIndex
+from adk_skills_agent.catalog.skill import headings_of
 from adk_skills_agent.errors import ParseError
 from adk_skills_agent.format import parse_head
 from adk_skills_agent.format.models import SkillMetadata

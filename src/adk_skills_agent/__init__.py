@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         create_use_skill_tool,
         with_skills,
     )
-    from adk_skills_agent.adk.audit_log import AuditLog
-    from adk_skills_agent.adk.events import (
+    from adk_skills_agent.adk.events.audit_log import AuditLog
+    from adk_skills_agent.adk.events.events import (
         ApprovalDecided,
         ApprovalRequested,
         GuardTripped,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         SkillDropped,
         SkillEvent,
     )
-    from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.permissions.rules import Permissions
     from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.errors import (
@@ -57,20 +57,22 @@ if TYPE_CHECKING:
         to_prompt,
         validate_skill,
     )
-    from adk_skills_agent.sandbox.contract import (
+    from adk_skills_agent.sandbox import (
+        EndEvent,
         ExecutionRequest,
         ExecutionResult,
         InputFile,
         IsolationReport,
         Network,
+        OutputEvent,
         ReadOnlyMount,
+        ResourceSample,
         Sandbox,
         SandboxPolicy,
+        Secret,
+        load_policy,
+        local_sandbox,
     )
-    from adk_skills_agent.sandbox.local import local_sandbox
-    from adk_skills_agent.sandbox.policy_file import load_policy
-    from adk_skills_agent.sandbox.secrets import Secret
-    from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
 
 __version__ = "0.1.0"
 
@@ -88,8 +90,8 @@ _HOME = {
         "create_use_skill_tool",
         "with_skills",
     ),
-    "adk.audit_log": ("AuditLog",),
-    "adk.events": (
+    "adk.events.audit_log": ("AuditLog",),
+    "adk.events.events": (
         "ApprovalDecided",
         "ApprovalRequested",
         "GuardTripped",
@@ -101,7 +103,7 @@ _HOME = {
         "SkillDropped",
         "SkillEvent",
     ),
-    "adk.permissions": ("Permissions",),
+    "adk.permissions.rules": ("Permissions",),
     "adk.plugins": ("CodeExecutionRecoveryPlugin",),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
@@ -116,20 +118,22 @@ _HOME = {
         "to_prompt",
         "validate_skill",
     ),
-    "sandbox.contract": (
+    "sandbox": (
+        "EndEvent",
         "ExecutionRequest",
         "ExecutionResult",
         "InputFile",
         "IsolationReport",
         "Network",
+        "OutputEvent",
         "ReadOnlyMount",
+        "ResourceSample",
         "Sandbox",
         "SandboxPolicy",
+        "Secret",
+        "load_policy",
+        "local_sandbox",
     ),
-    "sandbox.local": ("local_sandbox",),
-    "sandbox.policy_file": ("load_policy",),
-    "sandbox.secrets": ("Secret",),
-    "sandbox.streaming": ("EndEvent", "OutputEvent", "ResourceSample"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

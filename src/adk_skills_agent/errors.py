@@ -18,8 +18,7 @@
     │   └── EvalFileError        a file of eval cases cannot be read as one (``.problems``)
     ├── EvaluationError          something could not be measured; never a score
     │   ├── JudgeUnavailable     the judge gave no verdict
-    │   ├── UserModelUnavailable  the model that plays a user said nothing
-    │   └── ModelUnavailable     the agent's model gave no answer
+    │   └── UserModelUnavailable  the model that plays a user said nothing
     └── SandboxError             the sandbox itself did not work; never a script's own failure
         ├── SandboxUnavailable   no isolation level here is strong enough (``.reasons``)
         │   ├── EngineUnavailable  no container engine can be used here; says what to install or to start
@@ -34,7 +33,7 @@ A script that fails, times out or is killed is a *result*, not an exception.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 
@@ -178,10 +177,6 @@ class UserModelUnavailable(EvaluationError):
     """The model that plays a simulated user could not be reached, or said nothing."""
 
 
-class ModelUnavailable(EvaluationError):
-    """The agent's model could not be reached, or refused the request."""
-
-
 CHANGED = "The skill changed after this call was approved. Call the tool again to ask anew."
 
 
@@ -216,11 +211,7 @@ class ImageUnavailable(SandboxUnavailable):
 
 
 class CleanupFailed(SandboxError):
-    """Containers could not be killed or removed (S0-79).
-
-    Attributes:
-        left_behind: Their names.
-    """
+    """Containers could not be killed or removed (S0-79)."""
 
     def __init__(self, message: str, left_behind: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -229,3 +220,37 @@ class CleanupFailed(SandboxError):
 
 class SecurityWarning(UserWarning):
     """Scripts run with less isolation than a sandbox should give; said once per process."""
+
+
+def about(error: SandboxError, path: object) -> SandboxError:
+    """Add a host path for the owner's traceback; the sentence itself may reach a model, which gets no host paths."""
+    error.add_note(f"On the host: {path}")
+    return error
+
+
+# The nearest names to a wrong one, so that a model can correct itself in one step.
+
+_MAX_LENGTH = 200  # what is longer is no slip of the pen, and comparing it would take long
+_MAX_CANDIDATES = 5_000
+_CUTOFF = 0.5
+
+
+def nearest(wanted: str, candidates: Iterable[str], limit: int = 3) -> tuple[str, ...]:
+    """The candidates most like what was asked for, best first.
+
+    Returns:
+        Candidates with the same last part first (``guide.md`` for ``docs/guide.md``), then those spelled alike.
+    """
+    from difflib import get_close_matches
+
+    wanted = wanted[:_MAX_LENGTH].lower()
+    known: dict[str, str] = {}
+    for candidate in candidates:
+        known.setdefault(candidate.lower(), candidate)
+        if len(known) >= _MAX_CANDIDATES:
+            break
+    last = wanted.rpartition("/")[2]
+    same_last = [full for low, full in known.items() if last and low.rpartition("/")[2] == last]
+    containing = [full for low, full in known.items() if len(last) >= 3 and last in low] if not same_last else []
+    alike = [known[low] for low in get_close_matches(wanted, known, n=limit, cutoff=_CUTOFF)]
+    return tuple(dict.fromkeys([*same_last, *alike, *containing]))[:limit]

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from adk_skills_agent.adk.audit_log import AuditLog
-from adk_skills_agent.adk.event_redaction import MAX_TEXT_CHARS
-from adk_skills_agent.adk.events import (
+from adk_skills_agent.adk.events.audit_log import AuditLog
+from adk_skills_agent.adk.events.events import (
+    MAX_TEXT_CHARS,
     ApprovalDecided,
     Events,
     Origin,
@@ -27,10 +27,9 @@ from adk_skills_agent.adk.events import (
     SkillDiscovered,
     SkillEvent,
 )
-from adk_skills_agent.adk.listeners import events_for
+from adk_skills_agent.adk.runtime import events_for
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.secret_forms import forms_of
-from adk_skills_agent.sandbox.secrets import Secret
+from adk_skills_agent.sandbox.secrets import Secret, forms_of
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -224,8 +223,8 @@ def test_several_processes_append_to_one_file_without_tearing_or_losing_a_line(t
 def test_a_fork_writes_its_own_events_and_none_twice(tmp_path: Path) -> None:
     source = """
 import os, sys, threading
-from adk_skills_agent.adk.audit_log import AuditLog
-from adk_skills_agent.adk.events import SkillActivated
+from adk_skills_agent.adk.events.audit_log import AuditLog
+from adk_skills_agent.adk.events.events import SkillActivated
 log = AuditLog(sys.argv[1])
 log(SkillActivated(skill="parent-before"))
 with log._changed:  # forked while a thread holds the lock, with an event waiting
@@ -332,7 +331,7 @@ def test_what_is_no_listener_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_thread_with_nothing_to_do_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adk_skills_agent.adk.audit_log._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("adk_skills_agent.adk.events.audit_log._IDLE_SECONDS", 0.05)
     before = threading.active_count()
     log = AuditLog(tmp_path / "audit.jsonl")
     log(event(1))

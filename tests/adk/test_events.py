@@ -13,7 +13,7 @@ from google.adk.agents import LlmAgent
 from google.genai import types
 
 from adk_skills_agent import Secret
-from adk_skills_agent.adk.events import (
+from adk_skills_agent.adk.events.events import (
     ApprovalDecided,
     ApprovalRequested,
     GuardTripped,
@@ -25,7 +25,7 @@ from adk_skills_agent.adk.events import (
     SkillDropped,
     SkillEvent,
 )
-from adk_skills_agent.adk.skill_limits import SkillLimits
+from adk_skills_agent.adk.options import SkillLimits
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
 

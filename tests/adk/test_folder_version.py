@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent import SkillsRegistry
-from adk_skills_agent.adk import folder_version
-from adk_skills_agent.adk.disk_skill import DiskSkill
-from adk_skills_agent.adk.folder_version import FolderVersion
+from adk_skills_agent.adk.skills.disk import DiskSkill, FolderVersion
 from adk_skills_agent.errors import CatalogError, SandboxError
+from adk_skills_agent.sandbox import skill_store
 
 
 @pytest.fixture
@@ -87,14 +86,14 @@ def test_an_unchanged_folder_is_read_once_and_a_change_in_the_same_tick_is_seen(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = []
-    copy = folder_version.copy_skill
-    monkeypatch.setattr(folder_version, "copy_skill", lambda *args: (reads.append(1), copy(*args))[1])
+    original = skill_store.copy_skill
+    monkeypatch.setattr(skill_store, "copy_skill", lambda *args: (reads.append(1), original(*args))[1])
     known = FolderVersion(str(folder), "reporter")
     first = known.now()
     assert known.now() == first
     assert len(reads) == 2  # its files are so new that they could change without a trace
     looked = time.time_ns
-    monkeypatch.setattr(folder_version.time, "time_ns", lambda: looked() + 10_000_000_000)
+    monkeypatch.setattr(skill_store.time, "time_ns", lambda: looked() + 10_000_000_000)
     assert known.now() == known.now() == first
     assert len(reads) == 3
     (folder / "scripts/run.py").write_text("print(3)")
@@ -106,15 +105,15 @@ def test_a_folder_that_cannot_be_read_or_does_not_stop_changing_is_an_error(
 ) -> None:
     with pytest.raises(CatalogError, match="Skill 'x' cannot be read: No such file"):
         FolderVersion(str(folder / "none"), "x").now()
-    copy = folder_version.copy_skill
+    original = skill_store.copy_skill
 
     def changing(*args: object) -> object:
         (folder / f"{time.monotonic_ns()}").write_text("")
-        return copy(*args)
+        return original(*args)
 
-    monkeypatch.setattr(folder_version, "copy_skill", changing)
+    monkeypatch.setattr(skill_store, "copy_skill", changing)
     with pytest.raises(CatalogError, match="being changed just now"):
         FolderVersion(str(folder), "reporter").now()
-    monkeypatch.setattr("adk_skills_agent.sandbox.local.skill_copy.MAX_FILES", 3)
+    monkeypatch.setattr("adk_skills_agent.sandbox.skill_store.MAX_FILES", 3)
     with pytest.raises(SandboxError, match="more than 3 files"):
         FolderVersion(str(folder), "reporter").now()

@@ -144,7 +144,7 @@ class Careless(Sandbox):
         return replace(result, files=(OutputFile("a.txt", value, "text/plain"),))
 
     async def probe(self) -> IsolationReport:
-        return IsolationReport(IsolationLevel.CGROUP, {})
+        return IsolationReport(IsolationLevel.NAMESPACES, {})
 
 
 async def test_the_tool_itself_keeps_secrets_from_the_model_whatever_the_sandbox(

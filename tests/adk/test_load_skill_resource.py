@@ -11,7 +11,7 @@ import pytest
 from google.adk.skills import load_skill_from_dir
 from tool_calls import agent_with, many_calls, one_call
 
-from adk_skills_agent.adk.events import ResourceRead
+from adk_skills_agent.adk.events.events import ResourceRead
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
 PNG = base64.b64decode(

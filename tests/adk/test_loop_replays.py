@@ -20,7 +20,7 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 
 from adk_skills_agent import SandboxPolicy
-from adk_skills_agent.adk.events import GuardTripped
+from adk_skills_agent.adk.events.events import GuardTripped
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.errors import SandboxUnavailable
 from adk_skills_agent.sandbox.contract import (

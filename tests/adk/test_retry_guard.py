@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent, SequentialAgent
 
-from adk_skills_agent.adk.skill_limits import SkillLimits
+from adk_skills_agent.adk.options import SkillLimits
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.testing import GeminiServer
 

@@ -15,9 +15,9 @@ import pytest
 from script_skill import FILES, Recording, result_of, run
 from tool_calls import agent_with, many_calls
 
-from adk_skills_agent.adk.disk_skill import DiskSkill
-from adk_skills_agent.adk.events import ScriptStarted
+from adk_skills_agent.adk.events.events import ScriptStarted
 from adk_skills_agent.adk.skill_toolset import SkillToolset
+from adk_skills_agent.adk.skills.disk import DiskSkill
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 
 FLOODS = {

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from adk_skills_agent.adk.events import (
+from adk_skills_agent.adk.events.events import (
     ApprovalDecided,
     ApprovalRequested,
     Events,
@@ -32,7 +32,7 @@ from adk_skills_agent.adk.events import (
     SkillDropped,
     SkillEvent,
 )
-from adk_skills_agent.adk.telemetry import Telemetry
+from adk_skills_agent.adk.events.telemetry import Telemetry
 
 ORIGIN = Origin(app="app", user="alice", session="s1", invocation="i1", agent="helper", call="c1")
 

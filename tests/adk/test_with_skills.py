@@ -15,7 +15,7 @@ from google.adk.agents import LlmAgent
 
 from adk_skills_agent import SandboxPolicy, SkillsRegistry, create_run_script_tool, create_use_skill_tool, with_skills
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.local.cgroup_level import CgroupLevel
+from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.testing import GeminiServer
 
 WRITES_A_FILE = """
@@ -430,11 +430,11 @@ async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_ow
     skills: Path, rehearse: Any, ask: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S0-14: a tool that cannot work is not offered."""
-    monkeypatch.setattr(CgroupLevel, "problem", lambda self: "control groups are not writable here")
+    monkeypatch.setattr(NamespacesLevel, "problem", lambda self: "user namespaces are switched off")
     monkeypatch.setattr("adk_skills_agent.sandbox.local.sandbox._probed", {})  # an earlier test may have asked
     server = rehearse("turns: [{text: hello}]")
     with caplog.at_level(logging.WARNING):
-        nothing_so_strong = SandboxPolicy(isolation="cgroup", min_isolation="cgroup")
+        nothing_so_strong = SandboxPolicy(isolation="namespaces", min_isolation="namespaces")
         await ask(with_skills(agent_for(server), [skills], policy=nothing_so_strong), "hi")
     assert server.requests[0].tool_names == ["use_skill", "read_reference"]
     assert "run_script is not offered" in caplog.text
@@ -443,16 +443,16 @@ async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_ow
 async def test_a_tool_made_alone_answers_that_the_sandbox_is_unavailable(
     skills: Path, rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CgroupLevel, "problem", lambda self: "control groups are not writable here")
+    monkeypatch.setattr(NamespacesLevel, "problem", lambda self: "user namespaces are switched off")
     registry = SkillsRegistry()
     registry.discover([skills])
     server = rehearse(one_call("run_script", skill="reporter", script="write.py"))
-    nothing_so_strong = SandboxPolicy(isolation="cgroup", min_isolation="cgroup")
+    nothing_so_strong = SandboxPolicy(isolation="namespaces", min_isolation="namespaces")
     tools = [create_use_skill_tool(registry), create_run_script_tool(registry, policy=nothing_so_strong)]
     answered = await ask(agent_for(server, tools=tools), "go")
     result = dict(answered.results)["run_script"]
     assert result["error_code"] == "SANDBOX_UNAVAILABLE"
-    assert "cgroup" in result["error"]
+    assert "namespaces" in result["error"]
 
 
 async def test_more_kinds_of_scripts_run_when_the_owner_says_how(
@@ -481,7 +481,7 @@ def test_malformed_settings_are_refused_with_a_sentence(skills: Path) -> None:
 async def test_wrong_artifact_names_are_answered_and_end_nothing(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, files: list[str]
 ) -> None:
-    from adk_skills_agent.adk.artifacts import load_inputs
+    from adk_skills_agent.adk.running.call import load_inputs
     from adk_skills_agent.errors import InvalidArguments
 
     server = rehearse("turns: [{text: hello}]")

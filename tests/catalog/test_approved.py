@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.catalog.approved import Approval, ApprovedSkills, approvals_file
-from adk_skills_agent.catalog.config import RegistryConfig
-from adk_skills_agent.catalog.trust import trust_file
+from adk_skills_agent.catalog.settings import RegistryConfig
+from adk_skills_agent.catalog.trust import Approval, ApprovedSkills, approvals_file, trust_file
 from adk_skills_agent.errors import ConfigError
 
 ONE, TWO = "1" * 64, "2" * 64
@@ -94,6 +93,6 @@ def test_changes_at_the_same_time_are_all_kept() -> None:
 
 
 def test_without_a_home_there_is_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adk_skills_agent.catalog.user_folders.settings_folder", lambda _config: None)
+    monkeypatch.setattr("adk_skills_agent.catalog.settings.settings_folder", lambda _config: None)
     with pytest.raises(ConfigError, match="no home folder to keep approvals in"):
         approvals_file(RegistryConfig())

@@ -16,10 +16,10 @@ from adk_skills_agent.catalog.budget import (
     MIN_DESCRIPTION_TOKENS,
     CatalogText,
     catalog_budget_tokens,
+    estimate_tokens,
     fit_catalog,
 )
 from adk_skills_agent.catalog.search import SearchIndex
-from adk_skills_agent.catalog.tokens import estimate_tokens
 from adk_skills_agent.errors import ParseError
 from adk_skills_agent.format import SkillMetadata, parse_head, to_available_skills_xml
 

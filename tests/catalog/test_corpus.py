@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
-from adk_skills_agent.format.diagnostic import Severity
+from adk_skills_agent.format.models import Severity
 
 BAR = 0.995
 

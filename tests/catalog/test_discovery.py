@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
-from adk_skills_agent.format.diagnostic import Severity
+from adk_skills_agent.format.models import Severity
 
 MakeSkill = Callable[..., Path]
 
@@ -313,7 +313,7 @@ def test_a_folder_that_vanishes_during_the_scan_is_an_information(tmp_path: Path
     # what a removal between listing "group" and visiting it looks like: the listing still has the name
     subprocess.run(["rm", "-r", tmp_path / "all" / "group" / "s1"], check=True)
     folder = first.folders[str(tmp_path / "all" / "group")]
-    from adk_skills_agent.catalog.stamp import stamp_of
+    from adk_skills_agent.catalog.untrusted_files import stamp_of
 
     folder.settled = True
     folder.stamp = stamp_of((tmp_path / "all" / "group").stat())

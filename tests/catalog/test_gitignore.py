@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
-from adk_skills_agent.catalog.gitignore import _rule
+from adk_skills_agent.catalog.discovery import _rule
 
 
 @pytest.mark.parametrize("rule", ["*a*a*a*a*a*a*ab", "**/a/**/a/**/a/**/a/**/a/**/b"])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adk_skills_agent.catalog.headings import MAX_HEADINGS_CHARS, markdown_headings
+from adk_skills_agent.catalog.skill import MAX_HEADINGS_CHARS, markdown_headings
 
 
 @pytest.mark.parametrize(

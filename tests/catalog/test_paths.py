@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.catalog import Skill
-from adk_skills_agent.catalog.paths import MAX_FILE_BYTES, locate, read_inside
+from adk_skills_agent.catalog.files import MAX_FILE_BYTES, locate, read_inside
 from adk_skills_agent.errors import CatalogError, ErrorCode, InvalidResourcePath, ResourceNotFound
 from adk_skills_agent.format import parse_head
 

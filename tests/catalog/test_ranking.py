@@ -4,8 +4,7 @@ import sqlite3
 
 import pytest
 
-from adk_skills_agent.catalog.query import Term, search_terms
-from adk_skills_agent.catalog.ranking import Fts5Words, PlainWords, RankedWords, ranked, ranked_words
+from adk_skills_agent.catalog.search import Fts5Words, PlainWords, RankedWords, Term, ranked, ranked_words, search_terms
 
 ROWS = [
     ("pdf forms", "fill in pdf forms", "overview"),

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from adk_skills_agent.catalog.headings import headings_of
 from adk_skills_agent.catalog.search import SearchIndex
+from adk_skills_agent.catalog.skill import headings_of
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "recall" / "measure.py"
 

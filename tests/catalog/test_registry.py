@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
-from adk_skills_agent.catalog.opening import open_real, skill_file_opener
+from adk_skills_agent.catalog.untrusted_files import open_real, skill_file_opener
 from adk_skills_agent.errors import ErrorCode, ParseError, SkillNotFound
 
 MakeSkill = Callable[..., Path]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adk_skills_agent.catalog.headings import headings_of
 from adk_skills_agent.catalog.search import SearchHit, SearchIndex
+from adk_skills_agent.catalog.skill import headings_of
 from adk_skills_agent.errors import ParseError
 from adk_skills_agent.format import SkillMetadata
 

@@ -4,11 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent.catalog.tokens import (
-    context_tokens,
-    estimate_tokens,
-    size_units,
-)
+from adk_skills_agent.catalog.budget import context_tokens, estimate_tokens, size_units
 
 
 @pytest.mark.parametrize(

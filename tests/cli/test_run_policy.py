@@ -62,6 +62,15 @@ def test_the_folders_own_pyproject_is_never_read_by_itself(
     assert json.loads(run("--policy-file", "pyproject.toml").stdout.splitlines()[0])["files"] == 66
 
 
+def test_a_level_that_earlier_versions_had_is_refused_with_its_new_name(
+    run: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    for refused in (run("--min-isolation", "cgroup"), run(ADK_SKILLS_MIN_ISOLATION="cgroup")):
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "say 'namespaces'" in " ".join(refused.stderr.split())
+    assert "say 'landlock'" in " ".join(run("--min-isolation", "seccomp").stderr.split())
+
+
 def test_a_variable_set_long_ago_does_not_weaken_a_policy_named_now(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

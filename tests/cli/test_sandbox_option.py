@@ -66,7 +66,7 @@ def test_the_doctor_tries_a_sandbox_out():
     done = run("doctor", "--sandbox", "local", "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["sandbox"], told["works"]) == (0, "local", True)
-    assert set(told["isolation"]) == {"level", "enforced", "degraded", "reasons"}
+    assert set(told["isolation"]) == {"level", "enforced", "degraded", "reasons", "maker"}
     assert "What holds in it, at level" in run("doctor", "--sandbox", "local").stdout
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from adk_skills_agent.cli.usage_figures import UNKNOWN, SkillFigures, duration, figures_of
-from adk_skills_agent.cli.usage_log import EVENTS
+from adk_skills_agent.cli.usage import EVENTS, UNKNOWN, SkillFigures, duration, figures_of
 
 PROGRAM = Path(sys.executable).parent / "adk-skills"
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -231,7 +230,7 @@ def test_values_of_the_wrong_type_do_not_end_the_command(tmp_path: Path) -> None
 
 
 def test_every_event_the_runtime_knows_is_one_the_command_knows() -> None:
-    from adk_skills_agent.adk import events
+    from adk_skills_agent.adk.events import events
 
     own = {cls.__name__ for cls in events.SkillEvent.__subclasses__()}
     assert own == EVENTS

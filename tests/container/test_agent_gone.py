@@ -12,7 +12,7 @@ import time
 import pytest
 
 from adk_skills_agent.sandbox.container import ContainerSandbox
-from adk_skills_agent.sandbox.container.owner import DEADLINE_LABEL, OWNER_LABEL, is_orphan, labels, owner
+from adk_skills_agent.sandbox.container.removals import DEADLINE_LABEL, OWNER_LABEL, is_orphan, labels, owner
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from container_engines import StartedEngine, client, owned
 
@@ -20,7 +20,7 @@ AGENT = """
 import asyncio, sys
 from pathlib import Path
 from adk_skills_agent.sandbox.container import ContainerSandbox
-from adk_skills_agent.sandbox.container.owner import owner
+from adk_skills_agent.sandbox.container.removals import owner
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy
 url, image, skill = sys.argv[1:]
 async def main():

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ImageUnavailable, SandboxError, SandboxUnavailable
-from adk_skills_agent.sandbox import frames
-from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox, box, shipped_image
+from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox, container, shipped_image
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, SandboxPolicy, Status
+from adk_skills_agent.sandbox.supervisor import frames
 from container_engines import StartedEngine, client, owned
 
 pytestmark = pytest.mark.slow
@@ -66,16 +66,16 @@ async def test_an_image_whose_python_is_something_else_is_said(engine: StartedEn
 async def test_a_container_that_never_answers_is_given_up(
     engine: StartedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(box, "READY_SECONDS", 1.0)
-    monkeypatch.setattr(box, "program_text", lambda: "import time; time.sleep(600)")
+    monkeypatch.setattr(container, "READY_SECONDS", 1.0)
+    monkeypatch.setattr(container, "program_text", lambda: "import time; time.sleep(600)")
     said = await refusal(ContainerSandbox(engine.image, base_url=engine.url), SandboxError)
     assert "nothing in it answered within 1 s" in said
     assert owned(engine) == []
 
 
 async def test_another_version_of_the_protocol_is_said(engine: StartedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    older = box.program_text().replace(f"PROTOCOL = {frames.PROTOCOL}", f"PROTOCOL = {frames.PROTOCOL + 1}")
-    monkeypatch.setattr(box, "program_text", lambda: older)
+    older = container.program_text().replace(f"PROTOCOL = {frames.PROTOCOL}", f"PROTOCOL = {frames.PROTOCOL + 1}")
+    monkeypatch.setattr(container, "program_text", lambda: older)
     said = await refusal(ContainerSandbox(engine.image, base_url=engine.url), SandboxError)
     assert "protocol" in said
     assert owned(engine) == []
@@ -85,7 +85,7 @@ async def test_what_is_no_program_of_ours_cannot_lead_the_agent_astray(
     engine: StartedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forged = "import sys; sys.stdin.buffer.read(1); sys.stdout.buffer.write(b'\\xff' * 100); sys.stdout.flush()"
-    monkeypatch.setattr(box, "program_text", lambda: forged)
+    monkeypatch.setattr(container, "program_text", lambda: forged)
     said = await refusal(ContainerSandbox(engine.image, base_url=engine.url), SandboxError)
     assert "cannot be understood" in said
 

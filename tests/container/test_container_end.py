@@ -22,7 +22,7 @@ SMALL = SandboxPolicy(memory_bytes=64 << 20, warm_slots=0)
 AGENT = """
 import asyncio, sys
 from adk_skills_agent.sandbox.container import ContainerSandbox
-from adk_skills_agent.sandbox.container.owner import owner
+from adk_skills_agent.sandbox.container.removals import owner
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 url, image = sys.argv[1:]
 async def main():

@@ -23,8 +23,8 @@ import container_engines
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy
-from adk_skills_agent.sandbox.session_request import SessionRequest
-from adk_skills_agent.sandbox.sessions import SessionLimits, Sessions
+from adk_skills_agent.sandbox.sessions.session import SessionRequest
+from adk_skills_agent.sandbox.sessions.sessions import SessionLimits, Sessions
 from container_engines import StartedEngine, owned, programs
 
 pytestmark = [

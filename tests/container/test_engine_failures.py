@@ -15,8 +15,7 @@ import pytest
 import container_engines
 from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError
 from adk_skills_agent.sandbox.container import ContainerSandbox
-from adk_skills_agent.sandbox.container.listing import containers
-from adk_skills_agent.sandbox.container.owner import labels
+from adk_skills_agent.sandbox.container.removals import containers, labels
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from container_engines import StartedEngine, client, owned
 

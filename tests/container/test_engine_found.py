@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError, EngineUnavailable
-from adk_skills_agent.sandbox.container import ContainerSandbox, engine, engine_errors
+from adk_skills_agent.sandbox.container import ContainerSandbox, engine
+from adk_skills_agent.sandbox.container import engine as engine_errors
 from adk_skills_agent.sandbox.container.engine import connect_now, engine_urls
 from adk_skills_agent.sandbox.contract import ExecutionRequest
 

@@ -14,8 +14,8 @@ import container_engines
 from adk_skills_agent.errors import EngineUnavailable
 from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, ReadOnlyMount, SandboxPolicy
-from adk_skills_agent.sandbox.session_request import SessionRequest
-from adk_skills_agent.sandbox.sessions import Sessions
+from adk_skills_agent.sandbox.sessions.session import SessionRequest
+from adk_skills_agent.sandbox.sessions.sessions import Sessions
 from container_engines import StartedEngine
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ import pytest
 
 from adk_skills_agent.errors import CleanupFailed, ImageUnavailable, SandboxError
 from adk_skills_agent.sandbox.container import ContainerSandbox
-from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL
+from adk_skills_agent.sandbox.container.removals import SANDBOX_LABEL
 from adk_skills_agent.sandbox.container.volumes import Volumes
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
 from container_engines import StartedEngine, client, owned

@@ -7,8 +7,8 @@ import pytest
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.contract import SandboxPolicy
-from adk_skills_agent.sandbox.session_request import SessionRequest
-from adk_skills_agent.sandbox.sessions import SessionLimits, Sessions
+from adk_skills_agent.sandbox.sessions.session import SessionRequest
+from adk_skills_agent.sandbox.sessions.sessions import SessionLimits, Sessions
 
 pytestmark = pytest.mark.slow
 POLICY = SandboxPolicy(warm_slots=0, wall_seconds=20.0)

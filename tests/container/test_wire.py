@@ -17,12 +17,11 @@ import pytest
 from certificates import Authority
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
-from adk_skills_agent.sandbox.container import attach as attaching
-from adk_skills_agent.sandbox.container.attach import attach
-from adk_skills_agent.sandbox.container.box import ContainerBox
+from adk_skills_agent.sandbox.container import streams as attaching
+from adk_skills_agent.sandbox.container.container import ContainerChannel
 from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo
 from adk_skills_agent.sandbox.container.removals import Removals
-from adk_skills_agent.sandbox.container.wire import open_wire
+from adk_skills_agent.sandbox.container.streams import attach, open_wire
 from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport
 
 Serve = Callable[[Callable[[socket.socket], None]], str]
@@ -216,7 +215,7 @@ async def test_the_end_of_a_container_is_told_from_that_of_its_engine(tmp_path: 
         if engine_ends:
             listening.close()
         engine = Engine(f"unix://{path}", None, EngineInfo("docker", "20"))  # type: ignore[arg-type]
-        box = ContainerBox(engine, "abc", stream, IsolationReport(IsolationLevel.CONTAINER, {}, ()), Removals())
+        box = ContainerChannel(engine, "abc", stream, IsolationReport(IsolationLevel.CONTAINER, {}, ()), Removals())
         assert await box.receive() == b"hello"
         if engine_ends:
             with pytest.raises(EngineUnavailable, match=r"Docker 20 at unix://.* broke.*start it again"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.presets import PRESETS
+from adk_skills_agent.sandbox.policy import PRESETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"

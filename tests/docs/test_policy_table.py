@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
-from adk_skills_agent.sandbox.local.environment import build_environment
+from adk_skills_agent.sandbox.process.command import build_environment
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 START, END = "| field | default | meaning |\n|---|---|---|\n", "\n\n"

@@ -11,12 +11,8 @@ import httpx
 import pytest
 
 from adk_skills_agent.errors import ConfigError, JudgeUnavailable
-from adk_skills_agent.evals.judge import Judge
-from adk_skills_agent.evals.judge_cache import JudgeCache
-from adk_skills_agent.evals.judge_model import JudgeModel
-from adk_skills_agent.evals.judge_prompt import question
-from adk_skills_agent.evals.model_errors import is_of_the_service, is_temporary
-from adk_skills_agent.evals.rubrics import Rubric
+from adk_skills_agent.evals.judge import Judge, Rubric, question
+from adk_skills_agent.evals.judge_model import JudgeCache, JudgeModel, is_of_the_service, is_temporary
 from adk_skills_agent.evals.trace import ToolCall, Turn
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, say
 from evals.eval_folders import ASKED, judge_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.prices import KNOWN, Price, price_of, read_price
+from adk_skills_agent.evals.models import KNOWN, Price, price_of, read_price
 from adk_skills_agent.evals.trace import Usage
 
 

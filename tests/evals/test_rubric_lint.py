@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adk_skills_agent.evals.rubrics import Rubric, lint_rubrics
+from adk_skills_agent.evals.judge import Rubric, lint_rubrics
 
 BAD = {
     "The output is good.": "rubric-vague",

@@ -14,8 +14,7 @@ import pytest
 from executing import gone, processes_with, run
 
 from adk_skills_agent.executors import LocalSandboxCodeExecutor
-from adk_skills_agent.executors.background import BackgroundCall
-from adk_skills_agent.executors.caller import bound_to_task, calling_task
+from adk_skills_agent.executors.threads import BackgroundCall, bound_to_task, calling_task
 
 INTERRUPTED = """
 import sys

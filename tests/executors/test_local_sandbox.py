@@ -29,7 +29,7 @@ from adk_skills_agent.executors import (
     UnsafeLocalCodeExecutor,
 )
 from adk_skills_agent.sandbox.contract import Sandbox, Status
-from adk_skills_agent.sandbox.presets import policy_of
+from adk_skills_agent.sandbox.policy import policy_of
 from adk_skills_agent.sandbox.secrets import Secret
 
 

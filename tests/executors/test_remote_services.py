@@ -30,7 +30,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.remote import MAY_GO_ON
+from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON
 from remote_services import ElsewhereEnvironment, ElsewhereExecutor
 
 
@@ -98,7 +98,7 @@ async def test_row_41_a_large_file_comes_back_and_a_hostile_name_does_not_get_ou
 async def test_what_is_known_of_the_place_is_reported_as_remote(box):
     report = await box.probe()
     assert report.level is IsolationLevel.REMOTE
-    assert report.enforced["kernel"].startswith("remote (Elsewhere")
+    assert report.enforced["syscalls"].startswith("remote (Elsewhere")
     assert any(sentence.startswith("network: 'none' is not enforced from here") for sentence in report.degraded)
 
 
@@ -135,7 +135,7 @@ async def test_a_service_that_never_answers_is_given_up_with_a_warning(tmp_path,
     box = remote_sandbox(deaf, most_services_seconds=0.1)
     before = time.monotonic()
     with caplog.at_level(logging.WARNING), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adk_skills_agent.sandbox.box_command._ENVELOPE_SECONDS", 0.2)
+        patch.setattr("adk_skills_agent.sandbox.supervisor.command._ENVELOPE_SECONDS", 0.2)
         result = await box.run(ask("true", wall=0.2, **policy))
     assert (result.status, result.timed_out) == (Status.TIMEOUT, True)
     assert MAY_GO_ON in result.notes

@@ -16,7 +16,8 @@ from google.adk.tools.environment import EnvironmentToolset
 
 from adk_skills_agent import SandboxPolicy
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors import SandboxEnvironment, workspace_files
+from adk_skills_agent.executors import SandboxEnvironment
+from adk_skills_agent.executors import environment as workspace_files
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from adk_skills_agent.executors import (
     LocalSandboxCodeExecutor,
     UnsafeLocalCodeExecutor,
 )
-from adk_skills_agent.executors.stateful_code import session_key
+from adk_skills_agent.executors.sandboxed_code import session_key
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, IsolationReport, Sandbox
-from adk_skills_agent.sandbox.session import SessionState
-from adk_skills_agent.sandbox.sessions import SessionLimits
+from adk_skills_agent.sandbox.sessions.session import SessionState
+from adk_skills_agent.sandbox.sessions.sessions import SessionLimits
 
 
 def context(session: str = "s", user: str = "u", app: str = "app") -> Any:

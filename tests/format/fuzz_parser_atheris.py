@@ -18,12 +18,11 @@ except ImportError:
 
 with atheris.instrument_imports(include=["adk_skills_agent", "yaml"]):
     # Some modules are imported on first use; here, so that they are instrumented.
-    import adk_skills_agent.format.body_description
-    import adk_skills_agent.format.text_repairs
-    import adk_skills_agent.format.unusual_fences  # noqa: F401
+    import adk_skills_agent.format.field_repairs
+    import adk_skills_agent.format.frontmatter  # noqa: F401
     from adk_skills_agent.errors import ParseError
     from adk_skills_agent.format import normalise_name, parse_file, parse_head, to_available_skills_xml, validate_skill
-    from adk_skills_agent.format.yaml_nodes import YamlProblem, load_fields
+    from adk_skills_agent.format.yaml_fields import YamlProblem, load_fields
 
 SEEDS = (
     b"---\nname: pdf\ndescription: Use: it\nmetadata:\n\ta: 1.10\nallowed-tools: [A, B]\n---\n# T\n\ntext",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adk_skills_agent.format.body_description import MAX_DERIVED_LENGTH, first_paragraph
+from adk_skills_agent.format.field_repairs import MAX_DERIVED_LENGTH, first_paragraph
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adk_skills_agent.format.fences import split_frontmatter
+from adk_skills_agent.format.frontmatter import split_frontmatter
 
 
 def split(text: str) -> tuple[str | None, str, list[tuple[str, int | None]]]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from skills_ref.validator import _validate_name
 
 from adk_skills_agent.format import normalise_name
-from adk_skills_agent.format.names import is_plain_name
+from adk_skills_agent.format.models import is_plain_name
 
 
 @pytest.mark.parametrize(

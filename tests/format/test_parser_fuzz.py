@@ -18,7 +18,7 @@ from adk_skills_agent.format import (
     to_available_skills_xml,
     validate_skill,
 )
-from adk_skills_agent.format.yaml_nodes import YamlProblem, load_fields, parsed_fields
+from adk_skills_agent.format.yaml_fields import YamlProblem, load_fields, parsed_fields
 
 YAMLISH = st.text(alphabet="ab:- \n\t\"'|>[]{}&*!#%@`,.?~\\0\r\ufeff\u2028\x85\x07é技", max_size=200)
 PIECES = st.lists(

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adk_skills_agent.format.fences import split_frontmatter
-from adk_skills_agent.format.plain_frontmatter import plain_fields
+from adk_skills_agent.format.frontmatter import split_frontmatter
 from adk_skills_agent.format.reading import read_text
-from adk_skills_agent.format.yaml_nodes import YamlFields, YamlProblem, parsed_fields
+from adk_skills_agent.format.yaml_fields import YamlFields, YamlProblem, parsed_fields, plain_fields
 
 
 def agrees(text: str) -> bool | None:

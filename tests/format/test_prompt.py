@@ -10,7 +10,7 @@ import pytest
 
 from adk_skills_agent.errors import ParseError
 from adk_skills_agent.format import SkillMetadata, to_available_skills_xml, to_prompt
-from adk_skills_agent.format.prompt import _escape
+from adk_skills_agent.format.properties import _escape
 
 
 def test_no_skills_give_an_empty_block() -> None:

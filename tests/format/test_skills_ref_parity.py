@@ -24,7 +24,7 @@ from adk_skills_agent.format import (
     validate_metadata,
     validate_skill,
 )
-from adk_skills_agent.format.strict_frontmatter import parse_strict
+from adk_skills_agent.format.frontmatter import parse_strict
 
 INVALID = "Invalid YAML in frontmatter:"
 """What follows is each parser's own wording."""

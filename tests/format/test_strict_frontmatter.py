@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adk_skills_agent.errors import ParseError
-from adk_skills_agent.format.strict_frontmatter import parse_strict
+from adk_skills_agent.format.frontmatter import parse_strict
 
 
 @pytest.mark.parametrize(

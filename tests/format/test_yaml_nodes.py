@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from adk_skills_agent.format.yaml_nodes import YamlProblem, as_text, parsed_fields
+from adk_skills_agent.format.yaml_fields import YamlProblem, as_text, parsed_fields
 
 both = pytest.mark.parametrize("libyaml", [True, False], ids=["libyaml", "python"])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from adk_skills_agent.sandbox.local.zygote_life import zygote_life
+from adk_skills_agent.sandbox.local.namespaces.zygote import zygote_life
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,7 +3,7 @@
 ``python degradations.py docker-default COMMAND...``: as under Docker's default profile, no namespaces and mounts.
 ``python degradations.py no-landlock COMMAND...``: as on an old kernel, Landlock answers ENOSYS.
 ``python degradations.py gvisor COMMAND...``: both.
-``python degradations.py no-seccomp COMMAND...``: no filter can be installed either.
+``python degradations.py no-seccomp COMMAND...``: no namespaces, and no filter can be installed; Landlock is there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def answer(number: int, error: int) -> bytes:
 def program(kind: str) -> bytes:
     column = {"x86_64": 0, "aarch64": 1}[platform.machine()]
     code = statement(LOAD, 0)
-    if kind in {"no-landlock", "gvisor", "no-seccomp"}:
+    if kind in {"no-landlock", "gvisor"}:
         code += b"".join(answer(number, errno.ENOSYS) for number in LANDLOCK)
     if kind == "no-seccomp":
         code += answer(SECCOMP[column], errno.EINVAL)

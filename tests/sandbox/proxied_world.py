@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from adk_skills_agent.sandbox.contract import NetworkDecision
-from adk_skills_agent.sandbox.hostnames import parse_hosts
-from adk_skills_agent.sandbox.local.addresses import parse_networks
-from adk_skills_agent.sandbox.local.proxy import Proxy, ProxyLimits
-from adk_skills_agent.sandbox.local.slots import close_slots
+from adk_skills_agent.sandbox.local.warm_pool import close_warm_pool
+from adk_skills_agent.sandbox.network.hosts import parse_hosts, parse_networks
+from adk_skills_agent.sandbox.network.proxy import Proxy, ProxyLimits
 
 HOSTS = (
     "allowed.example",
@@ -151,7 +150,7 @@ async def settled_descriptors() -> int:
 @asynccontextmanager
 async def worlds() -> AsyncIterator[Make]:
     """Builds worlds on one server; afterwards nothing of their proxies is left."""
-    close_slots()  # what other tests of this process left waiting would be renewed, or end, meanwhile
+    close_warm_pool()  # what other tests of this process left waiting would be renewed, or end, meanwhile
     before = await settled_descriptors()
     server = Server()
     await server.start()

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import level_table
-from adk_skills_agent.sandbox.local import abandoned
-from adk_skills_agent.sandbox.local.abandoned import folder_name, sweep_abandoned
+from adk_skills_agent.sandbox.files import removal
+from adk_skills_agent.sandbox.files.removal import folder_name, sweep_abandoned
 
 RUN_ID = "0123456789abcdef"
 
@@ -49,7 +49,7 @@ print(json.dumps(os.listdir(sys.argv[2])))
 
 @pytest.fixture(autouse=True)
 def nothing_was_swept(monkeypatch):
-    monkeypatch.setattr(abandoned, "_swept", set())
+    monkeypatch.setattr(removal, "_swept", set())
 
 
 def agent(program: str, level: str, folder: Path) -> list[str]:
@@ -72,7 +72,7 @@ def of_a_dead_agent(place: Path) -> Path:
         [
             sys.executable,
             "-c",
-            f"from adk_skills_agent.sandbox.local.abandoned import folder_name; print(folder_name({RUN_ID!r}))",
+            f"from adk_skills_agent.sandbox.files.removal import folder_name; print(folder_name({RUN_ID!r}))",
         ],
         capture_output=True,
         text=True,
@@ -84,7 +84,7 @@ def of_a_dead_agent(place: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("level", ["landlock", "seccomp", "process"])
+@pytest.mark.parametrize("level", ["landlock", "process"])
 def test_what_a_killed_agent_left_goes_with_the_next_run(level, private_tmp):
     level_table.require(level)
     (left,) = agent(KILLED, level, private_tmp)
@@ -94,34 +94,34 @@ def test_what_a_killed_agent_left_goes_with_the_next_run(level, private_tmp):
 
 def test_what_is_not_surely_a_dead_agents_stays(private_tmp):
     gone = of_a_dead_agent(private_tmp)
-    world, pid, start, _ = gone.name.removeprefix(abandoned.PREFIX).split("-")
+    world, pid, start, _ = gone.name.removeprefix(removal.PREFIX).split("-")
     stay = {
         folder_name(RUN_ID),  # our own
-        f"{abandoned.PREFIX}{'0' * 8}-{pid}-{start}-{RUN_ID}",  # of another boot or container
-        f"{abandoned.PREFIX}{world}-{os.getppid()}-1-{RUN_ID}x",
-        f"{abandoned.PREFIX}{RUN_ID}",
+        f"{removal.PREFIX}{'0' * 8}-{pid}-{start}-{RUN_ID}",  # of another boot or container
+        f"{removal.PREFIX}{world}-{os.getppid()}-1-{RUN_ID}x",
+        f"{removal.PREFIX}{RUN_ID}",
         f"somebodys-{gone.name}",
     }
     for name in stay:
         (private_tmp / name).mkdir()
-    link = private_tmp / f"{abandoned.PREFIX}{world}-{pid}-{int(start) + 1}-{RUN_ID}"
+    link = private_tmp / f"{removal.PREFIX}{world}-{pid}-{int(start) + 1}-{RUN_ID}"
     link.symlink_to(gone)
     if os.geteuid() == 0:
-        strangers = private_tmp / f"{abandoned.PREFIX}{world}-{pid}-{int(start) + 2}-{RUN_ID}"
+        strangers = private_tmp / f"{removal.PREFIX}{world}-{pid}-{int(start) + 2}-{RUN_ID}"
         strangers.mkdir()
         os.chown(strangers, 65534, 65534)
         stay.add(strangers.name)
     stay.add(link.name)
-    other = private_tmp / f"{abandoned.PREFIX}{world}-{pid}-{int(start) + 3}-{RUN_ID[::-1]}"
+    other = private_tmp / f"{removal.PREFIX}{world}-{pid}-{int(start) + 3}-{RUN_ID[::-1]}"
     other.mkdir()
-    gone.rename(private_tmp / f"{abandoned.PREFIX}{world}-{pid}-{start}-{RUN_ID[1:]}f")
+    gone.rename(private_tmp / f"{removal.PREFIX}{world}-{pid}-{start}-{RUN_ID[1:]}f")
     sweep_abandoned(str(private_tmp))
     assert soon(lambda: set(os.listdir(private_tmp)) == stay)
 
 
 def test_a_process_that_got_the_id_of_a_dead_agent_is_another(private_tmp):
-    world, pid, start, _ = folder_name(RUN_ID).removeprefix(abandoned.PREFIX).split("-")
-    (private_tmp / f"{abandoned.PREFIX}{world}-{pid}-{int(start) - 1}-{RUN_ID}").mkdir()
+    world, pid, start, _ = folder_name(RUN_ID).removeprefix(removal.PREFIX).split("-")
+    (private_tmp / f"{removal.PREFIX}{world}-{pid}-{int(start) - 1}-{RUN_ID}").mkdir()
     sweep_abandoned(str(private_tmp))
     assert soon(lambda: os.listdir(private_tmp) == [])
 
@@ -129,14 +129,14 @@ def test_a_process_that_got_the_id_of_a_dead_agent_is_another(private_tmp):
 @pytest.mark.parametrize("kind", ["sessions", "memory", "test-cache"])
 def test_other_folders_and_files_of_a_dead_agent_go_too_and_each_is_told(kind, private_tmp, caplog):
     caplog.set_level("INFO")
-    owner = of_a_dead_agent(private_tmp).name.removeprefix(abandoned.PREFIX).removesuffix(f"-{RUN_ID}")
+    owner = of_a_dead_agent(private_tmp).name.removeprefix(removal.PREFIX).removesuffix(f"-{RUN_ID}")
     (private_tmp / f"adk-skills-{kind}-{owner}-tmp_4f0z").mkdir()
     (private_tmp / f"adk-skills-{kind}-{owner}-tmp_4f1z").write_text("a file")
     names = os.listdir(private_tmp)
-    mine = tempfile.mkdtemp(prefix=abandoned.own_prefix(kind))  # looks for what was left, too
+    mine = tempfile.mkdtemp(prefix=removal.temporary_prefix(kind))  # looks for what was left, too
 
     def told() -> list[str]:  # by the sweeper: other threads of this process say other things
-        return [record.getMessage() for record in caplog.records if record.name == abandoned.__name__]
+        return [record.getMessage() for record in caplog.records if record.name == removal.__name__]
 
     assert soon(lambda: len(told()) == len(names))
     assert sorted(message.split()[1] for message in told()) == sorted(f"{name}," for name in names)
@@ -150,12 +150,12 @@ def test_an_agent_that_sees_the_processes_of_another_namespace_claims_and_sweeps
         pytest.skip("needs the right to make a process id namespace")
     left = of_a_dead_agent(private_tmp)
     program = (
-        "import sys; from adk_skills_agent.sandbox.local.abandoned import folder_name, sweep_abandoned\n"
+        "import sys; from adk_skills_agent.sandbox.files.removal import folder_name, sweep_abandoned\n"
         "sweep_abandoned(sys.argv[1]); print(folder_name(sys.argv[2]))"
     )
     line = [*new, sys.executable, "-c", program, str(private_tmp), RUN_ID]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{abandoned.PREFIX}{RUN_ID}\n"
+    assert done.stdout == f"{removal.PREFIX}{RUN_ID}\n"
     assert os.listdir(private_tmp) == [left.name]
     shutil.rmtree(left)
 
@@ -175,7 +175,7 @@ def test_several_that_sweep_at_once_do_not_get_in_each_others_way(private_tmp, c
         names.append(folder.name)
 
     def sweep(_: int) -> None:
-        abandoned._swept.clear()
+        removal._swept.clear()
         sweep_abandoned(str(private_tmp))
 
     with ThreadPoolExecutor(8) as pool:

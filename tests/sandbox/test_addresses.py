@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from adk_skills_agent.sandbox.local.addresses import is_own, parse_networks, refusal
+from adk_skills_agent.sandbox.network.hosts import is_own, parse_networks, refusal
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::1", "172.32.0.1"])

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -22,9 +23,12 @@ import pytest
 import level_table
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import local_sandbox, sandbox_start
-from adk_skills_agent.sandbox.local.agent_keeper import end_keeper, keepers, kept_group
-from adk_skills_agent.sandbox.local.zygote_life import ZygoteLife
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap
+from adk_skills_agent.sandbox.local.namespaces.keeper import end_keeper, keepers, kept_group
+from adk_skills_agent.sandbox.local.namespaces.zygote import ZygoteLife
+from adk_skills_agent.sandbox.process.spawn import Child, Launch
+from adk_skills_agent.sandbox.process.tree import children_of
 
 POLICY = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=30)
 GONE_SECONDS = 1.0
@@ -35,8 +39,8 @@ import asyncio, os, signal, sys, time, warnings
 warnings.simplefilter("ignore")
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.agent_keeper import end_keeper, keepers
-from adk_skills_agent.sandbox.local.zygote_life import ZygoteLife
+from adk_skills_agent.sandbox.local.namespaces.keeper import end_keeper, keepers
+from adk_skills_agent.sandbox.local.namespaces.zygote import ZygoteLife
 ZygoteLife.ready = lambda *_: None  # all sandboxes are bubblewrap's
 policy = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=30)
 def run(code="true", **settings):
@@ -45,29 +49,31 @@ def run(code="true", **settings):
 
 # Bubblewrap has cloned the sandbox's first process and cannot say where: that process waits for bubblewrap's word.
 HALF_MADE = """
-import fcntl
-from adk_skills_agent.sandbox.local import sandbox_start
-def full_pipe(files, pipe=sandbox_start._Files.pipe_from):
-    read, write = pipe(files)
-    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
-    os.write(write, bytes(4096))
-    return read, write
-def wait(info, bubblewrap):
-    while not sandbox_start.children_of(bubblewrap.pid):
+import fcntl, stat
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap
+launch = bubblewrap.Launch
+def with_full_pipes(words, env, cwd, stdin, passed, *more):
+    for descriptor in passed:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 4096)
+            os.write(descriptor, bytes(4096))
+    return launch(words, env, cwd, stdin, passed, *more)
+def wait(info, child):
+    while not bubblewrap.children_of(child.pid):
         time.sleep(0.001)
     print("up", flush=True)
     time.sleep(60)
-sandbox_start._Files.pipe_from, sandbox_start._first_pid = full_pipe, wait
+bubblewrap.Launch, bubblewrap._first_pid = with_full_pipes, wait
 run()
 """
 
 # Bubblewrap itself waits until the agent has mapped the user ids.
 UNMAPPED = """
-from adk_skills_agent.sandbox.local import sandbox_start
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 def wait(pid, uid):
     print("up", flush=True)
     time.sleep(60)
-sandbox_start.map_users = wait
+bubblewrap.map_users = wait
 run()
 """
 
@@ -320,13 +326,13 @@ def test_a_start_that_fails_half_way_leaves_no_clone(monkeypatch):
     """While the agent lives nobody else would end it."""
     clones: list[int] = []
 
-    def no_first_pid(info: int, child: sandbox_start.Child) -> int:
+    def no_first_pid(info: int, child: Child) -> int:
         while not clones:
-            clones.extend(sandbox_start.children_of(child.pid))
+            clones.extend(children_of(child.pid))
         raise SandboxError("Bubblewrap said nothing.")
 
-    monkeypatch.setattr(sandbox_start._Files, "pipe_from", full_pipe)
-    monkeypatch.setattr(sandbox_start, "_first_pid", no_first_pid)
+    monkeypatch.setattr(bubblewrap, "Launch", with_full_pipes)
+    monkeypatch.setattr(bubblewrap, "_first_pid", no_first_pid)
     with pytest.raises(SandboxError, match="said nothing"):
         run("true")
     assert is_soon_gone(clones[0])
@@ -334,33 +340,34 @@ def test_a_start_that_fails_half_way_leaves_no_clone(monkeypatch):
 
 def test_a_start_without_descriptors_left_leaves_no_clone(monkeypatch):
     clones: list[int] = []
-    first_pid = sandbox_start._first_pid
+    first_pid = bubblewrap._first_pid
 
     def none_left(*_: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    def and_no_descriptors(info: int, child: sandbox_start.Child) -> int:
+    def and_no_descriptors(info: int, child: Child) -> int:
         clones.append(first_pid(info, child))
         monkeypatch.setattr(os, "pidfd_open", none_left)
-        monkeypatch.setattr(sandbox_start, "children_of", lambda _: [])
+        monkeypatch.setattr(bubblewrap, "children_of", lambda _: [])
         return clones[0]
 
-    monkeypatch.setattr(sandbox_start, "_first_pid", and_no_descriptors)
+    monkeypatch.setattr(bubblewrap, "_first_pid", and_no_descriptors)
     with pytest.raises(SandboxError):
         run("true")
     assert is_soon_gone(clones[0])
 
 
-def full_pipe(files: sandbox_start._Files) -> tuple[int, int]:
+def with_full_pipes(
+    words: tuple[bytes, ...], env: dict[bytes, bytes], cwd: bytes, stdin: int, passed: tuple[int, ...], *more: object
+) -> Launch:
     """Bubblewrap waits for a reader, when it has cloned and before it lets that go on."""
     import fcntl
 
-    read, write = os.pipe()
-    files._held.callback(os.close, read)
-    files.passed.append(write)
-    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
-    os.write(write, bytes(4096))
-    return read, write
+    for descriptor in passed:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 4096)
+            os.write(descriptor, bytes(4096))
+    return Launch(words, env, cwd, stdin, passed, *more)  # type: ignore[arg-type]
 
 
 def test_the_watchdog_counts_what_runs_in_a_sandbox_of_bubblewrap(tmp_path: Path):

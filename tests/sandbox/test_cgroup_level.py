@@ -1,4 +1,4 @@
-"""What is special to the cgroup level: limits over a whole run, told exactly, and groups that are never left behind."""
+"""What control groups add to namespaces: limits over a whole run, told exactly, and groups that are never left."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.cgroup_level import CgroupLevel
-from adk_skills_agent.sandbox.local.cgroup_pool import AHEAD, PREFIX, group_pool
-from adk_skills_agent.sandbox.local.slots import close_slots, slot_pool
+from adk_skills_agent.sandbox.local.cgroup import AHEAD, PREFIX, group_pool
+from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
+from adk_skills_agent.sandbox.local.warm_pool import close_warm_pool, warm_pool
 from level_table import missing
 
 MIB = 1 << 20
-LACKING, COULD_BE_INSTALLED = missing(CgroupLevel())
+LACKING, COULD_BE_INSTALLED = missing(NamespacesLevel())
+LACKING = LACKING or NamespacesLevel().no_groups()
 pytestmark = pytest.mark.skipif(LACKING is not None and not COULD_BE_INSTALLED, reason=str(LACKING))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to start something as another user")
 
@@ -40,7 +41,7 @@ async def run(code, **policy):
 
 
 async def run(*argv: str, **policy: object) -> ExecutionResult:
-    settings = {"isolation": "cgroup", "min_isolation": "cgroup", "wall_seconds": 20.0, **policy}
+    settings = {"isolation": "namespaces", "min_isolation": "namespaces", "wall_seconds": 20.0, **policy}
     return await local_sandbox().run(ExecutionRequest(argv, SandboxPolicy(**settings)))  # type: ignore[arg-type]
 
 
@@ -66,7 +67,7 @@ def wait_until(is_so: object, seconds: float = 10.0) -> None:
 
 def assert_no_group_is_left() -> None:
     """Only those made ahead."""
-    close_slots()
+    close_warm_pool()
     most = AHEAD * len(group_pool()._hierarchy.folders)
     wait_until(lambda: len(groups_of(os.getpid())) <= most)
     assert len(groups_of(os.getpid())) <= most
@@ -222,8 +223,8 @@ async def test_limits_that_were_put_on_a_sandbox_beforehand_are_never_another_po
     for _ in range(4):
         enough = await run("bash", "-c", code, **ample)
         assert (enough.stdout, enough.stderr) == (b"12\n", b"")
-    wait_until(lambda: slot_pool().idle() > 0)
-    assert slot_pool().idle() > 0
+    wait_until(lambda: warm_pool().idle() > 0)
+    assert warm_pool().idle() > 0
     few = await run("bash", "-c", code, **(ample | {"pids": 6}))
     assert b"fork: retry" in few.stderr  # until others have ended
     one = "import time; a = bytearray(30 << 20); time.sleep(1)"
@@ -270,8 +271,9 @@ os._exit(0)
 
 async def test_the_report_says_who_enforces_memory_and_processes():
     result = await run("true")
-    assert result.isolation.level is IsolationLevel.CGROUP
-    assert (result.isolation.enforced["memory"], result.isolation.enforced["pids"]) == ("cgroup", "cgroup")
+    assert result.isolation.level is IsolationLevel.NAMESPACES
+    by = f"cgroup v{group_pool().version}"
+    assert (result.isolation.enforced["memory"], result.isolation.enforced["pids"]) == (by, by)
     assert "watchdog" in result.isolation.enforced["disk"]
     assert not any(sentence.startswith(("memory", "pids")) for sentence in result.isolation.degraded)
 
@@ -332,7 +334,7 @@ def start_agent(code: str) -> subprocess.Popen[str]:
 def test_an_agent_removes_its_groups_when_it_ends(runs):
     code = f"""
 for _ in range({runs}):
-    asyncio.run(run("true", isolation="cgroup"))
+    asyncio.run(run("true", isolation="namespaces"))
 print(os.getpid())
 """
     with start_agent(code) as agent:
@@ -345,8 +347,8 @@ def test_the_groups_of_an_agent_that_was_killed_are_removed_by_the_next_one(tmp_
     flag = tmp_path / "flag"
     code = f"""
 async def main():
-    await asyncio.gather(*(run("true", isolation="cgroup") for _ in range(3)))
-    task = asyncio.create_task(run("sleep 60", isolation="cgroup"))
+    await asyncio.gather(*(run("true", isolation="namespaces") for _ in range(3)))
+    task = asyncio.create_task(run("sleep 60", isolation="namespaces"))
     await asyncio.sleep(0.5)
     open({str(flag)!r}, "w").close()
     await task
@@ -358,7 +360,7 @@ asyncio.run(main())
         agent.send_signal(signal.SIGKILL)
     assert stale
     assert groups_of(agent.pid) != []
-    with start_agent('print(asyncio.run(run("echo next", isolation="cgroup")).stdout)') as other:
+    with start_agent('print(asyncio.run(run("echo next", isolation="namespaces")).stdout)') as other:
         out, _ = other.communicate(timeout=60)
     assert out == "b'next\\n'\n"
     assert groups_of(agent.pid) == []
@@ -366,17 +368,17 @@ asyncio.run(main())
 
 def test_an_agent_does_not_touch_the_groups_of_another_that_lives(tmp_path):
     code = """
-asyncio.run(run("true", isolation="cgroup"))
+asyncio.run(run("true", isolation="namespaces"))
 print("ready", flush=True)
 sys.stdin.read()
-print(asyncio.run(run("echo still", isolation="cgroup")).stdout)
+print(asyncio.run(run("echo still", isolation="namespaces")).stdout)
 """
     with subprocess.Popen(
         [sys.executable, "-c", AGENT + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline() == "ready\n"
-        with start_agent('asyncio.run(run("true", isolation="cgroup"))') as other:
+        with start_agent('asyncio.run(run("true", isolation="namespaces"))') as other:
             other.communicate(timeout=60)
         out, _ = agent.communicate("", timeout=60)
     assert out == "b'still\\n'\n"
@@ -384,11 +386,11 @@ print(asyncio.run(run("echo still", isolation="cgroup")).stdout)
 
 def test_a_forked_agent_has_groups_of_its_own():
     code = """
-asyncio.run(run("true", isolation="cgroup"))
-asyncio.run(run("true", isolation="cgroup"))
+asyncio.run(run("true", isolation="namespaces"))
+asyncio.run(run("true", isolation="namespaces"))
 sys.stdout.flush()
 pid = os.fork()
-result = asyncio.run(run("echo fine", isolation="cgroup"))
+result = asyncio.run(run("echo fine", isolation="namespaces"))
 print(result.stdout, flush=True)
 if pid:
     os.waitpid(pid, 0)
@@ -400,14 +402,12 @@ if pid:
 
 
 @needs_root
-def test_row_72_where_control_groups_are_read_only_the_next_level_is_taken_and_the_reason_told():
+def test_row_72_where_control_groups_are_read_only_runs_have_none_and_the_reason_is_told():
     code = """
 result = asyncio.run(run("echo fine"))
-print(result.isolation.level.value, result.stdout, [reason for reason in result.isolation.reasons])
-try:
-    asyncio.run(run("echo never", min_isolation="cgroup"))
-except Exception as error:
-    print(type(error).__name__, error)
+report = result.isolation
+print(report.level.value, result.stdout, report.enforced["memory"], report.enforced["pids"])
+print(*(sentence for sentence in report.degraded if "control group" in sentence))
 """
     mounts = "grep -E '^[^ ]+ [^ ]+ cgroup2? ' /proc/self/mounts | cut -d ' ' -f 2"
     read_only = f"for m in $({mounts}); do mount -o remount,ro,bind $m || exit; done; "
@@ -416,11 +416,10 @@ except Exception as error:
     if probe.returncode != 0:
         pytest.skip("needs the right to mount")
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
-    chosen, refused = done.stdout.splitlines()
-    assert chosen.startswith("namespaces b'fine\\n' ['cgroup: control groups are not writable here: ")
-    assert "Read-only file system" in chosen
-    assert refused.startswith("SandboxUnavailable ")
-    assert "Read-only file system" in refused
+    chosen, why = done.stdout.splitlines()
+    assert chosen == "namespaces b'fine\\n' rlimit+watchdog rlimit+watchdog"
+    assert "there is no control group for the run (control groups are not writable here: " in why
+    assert "Read-only file system" in why
 
 
 async def test_a_policy_the_level_cannot_meet_is_refused_with_the_reason():
@@ -430,7 +429,7 @@ async def test_a_policy_the_level_cannot_meet_is_refused_with_the_reason():
 
 def test_the_starting_thread_is_in_no_group_afterwards():
     code = """
-asyncio.run(run("true", isolation="cgroup"))
+asyncio.run(run("true", isolation="namespaces"))
 paths = {line for thread in os.listdir("/proc/self/task") for line in open(f"/proc/self/task/{thread}/cgroup")}
 print([line for line in paths if "adk-skills" in line])
 print(asyncio.run(run("cat /proc/self/cgroup", isolation="process", min_isolation="process")).stdout.count(b"adk-sk"))

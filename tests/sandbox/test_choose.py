@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError, EngineUnavailable, SandboxUnavailable
-from adk_skills_agent.sandbox.auto import AutoSandbox
-from adk_skills_agent.sandbox.choose import DEFAULT, NAMES, choose_sandbox, sandbox_of
+from adk_skills_agent.sandbox.choose import DEFAULT, SANDBOX_NAMES, AutoSandbox, choose_sandbox, sandbox_of
 from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
@@ -19,8 +18,8 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.kubernetes import KubernetesSandbox
 from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
+from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
 
 
 class Place(Sandbox):
@@ -52,7 +51,7 @@ class Place(Sandbox):
 
 
 def auto(monkeypatch: pytest.MonkeyPatch, local: Place, container: Place) -> AutoSandbox:
-    monkeypatch.setattr("adk_skills_agent.sandbox.auto.local_sandbox", lambda: local)
+    monkeypatch.setattr("adk_skills_agent.sandbox.local.local_sandbox", lambda: local)
     monkeypatch.setattr("adk_skills_agent.sandbox.container.ContainerSandbox", lambda: container)
     return AutoSandbox()
 
@@ -90,7 +89,7 @@ def test_the_first_place_that_names_one_decides(tmp_path, call, code, variable, 
 
 def test_each_name_is_its_backend_and_making_it_touches_nothing(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    made = {name: type(choose_sandbox(name).sandbox) for name in NAMES}
+    made = {name: type(choose_sandbox(name).sandbox) for name in SANDBOX_NAMES}
     assert made == {
         "auto": AutoSandbox,
         "local": LocalSandbox,
@@ -156,17 +155,17 @@ async def test_row_72_auto_takes_this_machine_where_it_meets_the_policy(monkeypa
 
 
 async def test_row_72_auto_takes_a_container_where_this_machine_refuses_and_says_why(monkeypatch):
-    local, container = Place("local", "seccomp"), Place("container", "container")
+    local, container = Place("local", "process"), Place("container", "container")
     result = await auto(monkeypatch, local, container).run(asking())
     assert result.isolation.level is IsolationLevel.CONTAINER
-    assert result.isolation.reasons == ("local: seccomp: weaker than wanted",)
+    assert result.isolation.reasons == ("local: process: weaker than wanted",)
 
 
 async def test_row_72_auto_refuses_with_the_reasons_of_both(monkeypatch):
-    sandbox = auto(monkeypatch, Place("local", "seccomp"), Place("container", "container", "no engine"))
+    sandbox = auto(monkeypatch, Place("local", "process"), Place("container", "container", "no engine"))
     with pytest.raises(SandboxUnavailable, match=r"local is too weak\. No container either") as refused:
         await sandbox.run(asking())
-    assert refused.value.reasons == ("seccomp: weaker than wanted", "container: no engine")
+    assert refused.value.reasons == ("process: weaker than wanted", "container: no engine")
 
 
 async def test_row_72_auto_never_goes_below_the_policy_and_prefers_more_than_it_asks(monkeypatch):
@@ -204,7 +203,7 @@ async def test_where_nothing_can_run_on_the_system_itself_a_container_is_taken(m
 
     container = Place("container", "container")
     monkeypatch.setattr("adk_skills_agent.sandbox.container.ContainerSandbox", lambda: container)
-    monkeypatch.setattr("adk_skills_agent.sandbox.auto.local_sandbox", windows)
+    monkeypatch.setattr("adk_skills_agent.sandbox.local.local_sandbox", windows)
     result = await AutoSandbox().run(asking())
     assert result.isolation.reasons == ("local: Windows has no sessions",)
     report = await AutoSandbox().probe()

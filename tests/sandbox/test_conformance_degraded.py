@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("degradation", "levels"),
-    [("docker-default", "landlock"), ("no-landlock", "namespaces or cgroup"), ("gvisor", "seccomp")],
+    [("docker-default", "landlock"), ("no-landlock", "namespaces"), ("gvisor", "process")],
 )
 def test_every_row_of_what_is_left_holds(degradation: str, levels: str, tmp_path: Path) -> None:
     pytest_line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/t"]

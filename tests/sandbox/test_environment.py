@@ -9,8 +9,8 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import SandboxPolicy
-from adk_skills_agent.sandbox.env_names import looks_secret
-from adk_skills_agent.sandbox.local.environment import build_environment, search_path
+from adk_skills_agent.sandbox.policy import looks_secret
+from adk_skills_agent.sandbox.process.command import build_environment, search_path
 
 PLACES = {"workspace": "/w", "tmp": "/t", "run_id": "1"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adk_skills_agent.sandbox import frames
+from adk_skills_agent.sandbox.supervisor import frames
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(),

@@ -6,7 +6,7 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import Network
-from adk_skills_agent.sandbox.hostnames import AllowedHosts, HostNameError, normalise_host, parse_hosts
+from adk_skills_agent.sandbox.network.hosts import AllowedHosts, HostNameError, normalise_host, parse_hosts
 from adk_skills_agent.sandbox.policy import resolve_policy
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, ReadOnlyMount, SandboxPolicy
-from adk_skills_agent.sandbox.local import landlock, local_sandbox
-from adk_skills_agent.sandbox.local.confined_report import landlock_report, refusal, seccomp_report
-from adk_skills_agent.sandbox.local.confined_run import read_report
-from adk_skills_agent.sandbox.local.landlock_level import LandlockLevel
-from adk_skills_agent.sandbox.local.seccomp_level import SeccompLevel
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.kernel import landlock
+from adk_skills_agent.sandbox.local.landlock_run import read_report
+from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel, landlock_report
+from adk_skills_agent.sandbox.process.supervise import EndReport
 
 pytestmark = [
     pytest.mark.skipif(LandlockLevel().problem() is not None, reason=f"landlock: {LandlockLevel().problem()}"),
@@ -190,11 +190,14 @@ async def test_a_run_of_root_may_change_the_modes_of_its_own_files(skill):
 
 
 def test_what_the_level_cannot_do_is_refused():
-    assert refusal(policy()) is None
-    assert refusal(policy(network=Network.host())) is None
-    assert "network namespace" in str(refusal(policy(network=Network.loopback())))
-    assert "network namespace" in str(refusal(policy(network=Network.allow("example.org"))))
-    assert "root" in str(refusal(policy(run_as=0)))
+    def refusal_of(policy: SandboxPolicy) -> str | None:
+        return LandlockLevel().refusal(ExecutionRequest(("true",), policy), policy)
+
+    assert refusal_of(policy()) is None
+    assert refusal_of(policy(network=Network.host())) is None
+    assert "network namespace" in str(refusal_of(policy(network=Network.loopback())))
+    assert "network namespace" in str(refusal_of(policy(network=Network.allow("example.org"))))
+    assert "root" in str(refusal_of(policy(run_as=0)))
 
 
 @pytest.mark.parametrize("version", range(1, 8))
@@ -215,14 +218,6 @@ def test_the_rules_and_the_report_fit_every_version_of_landlock(version, tmp_pat
     assert "where a link leads can be seen" in said
 
 
-def test_the_report_of_the_seccomp_level_promises_nothing_about_the_agents_memory(monkeypatch):
-    for user, words in {0: "other runs of user 65534", 1000: "the agent's memory and environment are files"}.items():
-        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        said = " ".join(seccomp_report(policy(min_isolation="seccomp")).degraded)
-        assert words in said
-        assert ("threads it starts later" in said) == (user != 0)
-
-
 def test_the_systems_folders_are_readable_but_not_what_may_be_an_application():
     paths = {path for path, _ in landlock.ruleset(7, read_only=(), read_write=()).rules}
     assert b"/usr/bin" in paths
@@ -231,20 +226,15 @@ def test_the_systems_folders_are_readable_but_not_what_may_be_an_application():
 
 def test_older_versions_of_landlock_still_protect_what_they_can(skill):
     """The rules of each version are accepted by this kernel, and a run under them works and is contained."""
-    from adk_skills_agent.sandbox.local.confined_run import ConfinedRun
-    from adk_skills_agent.sandbox.local.confined_trial import trial
-    from adk_skills_agent.sandbox.local.confinement import confine_with_landlock
+    from adk_skills_agent.sandbox.local.landlock_run import ConfinedRun
+    from adk_skills_agent.sandbox.local.levels.landlock import trial
 
     for version in range(1, landlock.abi() + 1):
 
         def make(request, limits, version=version):
-            return ConfinedRun(
-                request,
-                limits,
-                lambda read, write: confine_with_landlock(limits, version, read_only=read, read_write=write),
-            )
+            return ConfinedRun(request, limits, version)
 
-        assert trial(make, files=True) is None
+        assert trial(make) is None
 
 
 def test_the_problem_of_a_level_is_found_once_per_process():
@@ -252,21 +242,21 @@ def test_the_problem_of_a_level_is_found_once_per_process():
     began = time.perf_counter()
     for _ in range(1000):
         LandlockLevel().problem()
-        SeccompLevel().problem()
     assert time.perf_counter() - began < 5
 
 
 def test_a_report_that_was_never_written_says_nothing():
     descriptor = os.memfd_create("report")
+    report = EndReport()
     try:
-        assert read_report(descriptor).status is None
+        assert read_report(descriptor, report) is None
         os.write(descriptor, b"\xa9 the job is still in there \n\n")
-        assert read_report(descriptor).failure is None
+        assert read_report(descriptor, report) is None
+        assert read_report(None, report) is None
+        assert report == EndReport()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"failed exec 2\nended 32512 0.1 0.2 300\nswept 4\n", 0)
-        report = read_report(descriptor)
-        assert (report.failure, report.status, report.swept) == (("exec", 2), 32512, 4)
-        assert report.max_rss == 300 * 1024
+        assert read_report(descriptor, report) == ("exec", 2)
+        assert (report.status, report.killed, report.max_rss) == (32512, 4, 300 * 1024)
     finally:
         os.close(descriptor)
-    assert read_report(None).status is None

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from adk_skills_agent.sandbox.contract import IsolationLevel
-from adk_skills_agent.sandbox.local import level_answers
-from adk_skills_agent.sandbox.local.level_answers import answered_once
+from adk_skills_agent.sandbox.local.levels import base
+from adk_skills_agent.sandbox.local.levels.base import answered_once
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_known(monkeypatch):
-    monkeypatch.setattr(level_answers, "_answers", {})
+    monkeypatch.setattr(base, "_answers", {})
 
 
 def test_of_many_that_ask_at_once_one_tries_and_all_get_its_answer():
@@ -38,7 +38,7 @@ def test_of_many_that_ask_at_once_one_tries_and_all_get_its_answer():
 
 def test_each_level_has_an_answer_of_its_own_and_none_is_one_too():
     assert answered_once(IsolationLevel.LANDLOCK, lambda: None) is None
-    assert answered_once(IsolationLevel.SECCOMP, lambda: "no") == "no"
+    assert answered_once(IsolationLevel.PROCESS, lambda: "no") == "no"
     assert answered_once(IsolationLevel.LANDLOCK, lambda: "asked again") is None
 
 
@@ -54,7 +54,7 @@ def fail(error: Exception) -> str:
 
 def test_a_forked_child_finds_out_for_itself_also_while_another_thread_was_trying():
     begun, end = threading.Event(), threading.Event()
-    answered_once(IsolationLevel.SECCOMP, lambda: "the parent's")
+    answered_once(IsolationLevel.PROCESS, lambda: "the parent's")
     trying = threading.Thread(
         target=answered_once, args=(IsolationLevel.LANDLOCK, lambda: str(begun.set() or end.wait(20)))
     )
@@ -62,7 +62,7 @@ def test_a_forked_child_finds_out_for_itself_also_while_another_thread_was_tryin
     assert begun.wait(20)
     child = os.fork()
     if child == 0:
-        own = [answered_once(level, lambda: "its own") for level in (IsolationLevel.SECCOMP, IsolationLevel.LANDLOCK)]
+        own = [answered_once(level, lambda: "its own") for level in (IsolationLevel.PROCESS, IsolationLevel.LANDLOCK)]
         os._exit(0 if own == ["its own"] * 2 else 1)
     assert os.waitpid(child, 0)[1] == 0
     end.set()

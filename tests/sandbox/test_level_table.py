@@ -9,7 +9,8 @@ import pytest
 import backend_matrix
 import level_table
 from adk_skills_agent.sandbox.contract import IsolationLevel
-from adk_skills_agent.sandbox.local import bubblewrap, level_answers
+from adk_skills_agent.sandbox.local.levels import base
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 
 
 def report(nodeid: str) -> SimpleNamespace:
@@ -29,7 +30,7 @@ def test_every_level_has_a_line_with_its_state_its_users_and_its_tests():
     assert lines["process"].endswith("tests: 2 passed, 1 failed")
     assert "works; the agent is user" in lines["process"]
     assert lines["landlock"].endswith("tests: 1 skipped")
-    assert lines["seccomp"].endswith("tests: none run")
+    assert lines["namespaces"].endswith("tests: none run")
 
 
 def told(backend: str, *, is_local: bool = False, **more: object) -> list[tuple[str, dict[str, object]]]:
@@ -47,9 +48,9 @@ def test_other_places_have_a_line_with_what_they_ran_on_or_why_they_did_not():
     stats = {
         "passed": [
             SimpleNamespace(user_properties=engine),
-            SimpleNamespace(user_properties=told("cgroup", is_local=True)),
+            SimpleNamespace(user_properties=told("namespaces-zygote", is_local=True)),
         ],
-        "failed": [SimpleNamespace(user_properties=engine), report("tests/x.py::test_a[cgroup]")],
+        "failed": [SimpleNamespace(user_properties=engine), report("tests/x.py::test_a[namespaces-zygote]")],
         "skipped": [missing, own],
     }
     assert level_table.other_places(stats) == [
@@ -57,13 +58,13 @@ def test_other_places_have_a_line_with_what_they_ran_on_or_why_they_did_not():
         "container-podman: NOT RUN: podman is not installed; tests: 1 skipped",
         "kubernetes: nothing that is asked of it was run; tests: 1 skipped",
     ]
-    (line,) = level_table.other_places({"passed": [report("tests/x.py::test_a[cgroup]")]})
+    (line,) = level_table.other_places({"passed": [report("tests/x.py::test_a[namespaces-zygote]")]})
     assert "no test of a container, a pod or a service" in line
 
 
 def test_a_level_whose_package_is_missing_is_a_failure(monkeypatch):
     monkeypatch.setattr(bubblewrap, "features", lambda: None)
-    monkeypatch.setattr(level_answers, "_answers", {})
+    monkeypatch.setattr(base, "_answers", {})
     with pytest.raises(pytest.fail.Exception, match=r"bubblewrap is not installed.*apt-get install bubblewrap"):
         level_table.require("namespaces")
     assert any("NOT INSTALLED: bubblewrap" in line for line in level_table.table({}))

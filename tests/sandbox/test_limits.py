@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
-from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
+from adk_skills_agent.sandbox.process.command import NOT_STARTED_CODES, launcher
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
 SHOW = """

@@ -6,21 +6,25 @@ import asyncio
 import contextlib
 import os
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
 import level_table
+from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import local_sandbox, loop_watch
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.process.watchdog import Watchdog, Watched
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc"),
     pytest.mark.filterwarnings("ignore::adk_skills_agent.errors.SecurityWarning"),
 ]
-LEVELS = ["cgroup", "namespaces", "landlock", "seccomp", "process"]
+LEVELS = ["namespaces", "landlock", "process"]
 SECONDS = 30.0
 
 
@@ -57,18 +61,21 @@ def test_a_loop_that_is_closed_without_cancelling_ends_its_runs(level, moment, n
 
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])
 def test_it_does_so_where_no_thread_can_be_started(level, monkeypatch, nothing_left):
-    started = []
+    refused = []
+    later = threads.later
 
-    class Refusing:
-        def __init__(self, name: str, **_: object) -> None:
-            started.append(name)
-
-        def start(self) -> None:
+    def refuse(work: Callable[[], object]) -> None:
+        def pool() -> NoReturn:
+            refused.append(work)
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(loop_watch, "threading", SimpleNamespace(Thread=Refusing))
+        with monkeypatch.context() as patched:
+            patched.setattr(threads, "_pool", pool)
+            later(work)
+
+    monkeypatch.setattr(threads, "later", refuse)
     close_a_loop_during_a_run(level, "at once")
-    assert started == ["adk-skills-lost-run"]
+    assert refused
 
 
 def close_a_loop_during_a_run(level: str, moment: str) -> None:
@@ -107,3 +114,29 @@ def test_a_blocked_loop_does_not_prolong_a_run_beyond_its_deadline(level, nothin
 
     result = asyncio.run(main())
     assert (result.status, result.timed_out) == (Status.TIMEOUT, True)
+
+
+async def test_a_command_that_ended_in_time_is_no_timeout_although_its_loop_was_blocked_for_long(nothing_left):
+    policy = SandboxPolicy(min_isolation="process", wall_seconds=0.3, term_grace_seconds=0, warm_slots=0)
+    started = asyncio.Event()
+    request = ExecutionRequest(
+        ("sh", "-c", "echo started; sleep 0.05; exit 3"), policy, on_output=lambda *_: started.set()
+    )
+    task = asyncio.ensure_future(local_sandbox().run(request))
+    await asyncio.wait_for(started.wait(), SECONDS)
+    time.sleep(2.0)  # the watchdog looks meanwhile
+    result = await task
+    assert (result.exit_code, result.timed_out) == (3, False)
+
+
+def test_a_run_that_cannot_be_killed_does_not_stop_the_watch_over_the_others():
+    heard = threading.Event()
+
+    def fail() -> bool:
+        raise ValueError("not foreseen")
+
+    watchdog = Watchdog()
+    watchdog.add(Watched(lambda: False, lambda: None, fail, deadline=0.0))
+    watchdog.add(Watched(lambda: True, lambda: fail()))
+    watchdog.add(Watched(lambda: False, lambda: None, lambda: not heard.set(), deadline=0.0))
+    assert heard.wait(SECONDS)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,8 +15,10 @@ import pytest
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import bubblewrap, level_answers, local_sandbox, zygote_life
-from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.levels import base
+from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap, zygote
 from level_table import missing
 
 POLICY = SandboxPolicy(isolation="namespaces", wall_seconds=20.0)
@@ -26,7 +29,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only an agent that is
 AGENT = """
 import asyncio, os, sys
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local import local_sandbox, zygote_life
+from adk_skills_agent.sandbox.local import local_sandbox
 def request(code, **policy):
     return ExecutionRequest(("bash", "-c", code), SandboxPolicy(isolation="namespaces", **policy))
 box = local_sandbox()
@@ -120,7 +123,7 @@ async def test_a_policy_the_level_cannot_meet_is_refused_with_the_reason():
 
 async def test_row_72_without_bubblewrap_the_next_level_runs_and_says_why(monkeypatch):
     monkeypatch.setattr(bubblewrap, "features", lambda: None)
-    monkeypatch.setattr(level_answers, "_answers", {})
+    monkeypatch.setattr(base, "_answers", {})
     problem = NamespacesLevel().problem()
     assert problem is not None
     assert "not installed" in problem
@@ -132,7 +135,7 @@ async def test_row_72_without_bubblewrap_the_next_level_runs_and_says_why(monkey
 async def test_row_72_a_bubblewrap_that_is_too_old_is_not_used(monkeypatch):
     old = bubblewrap.Features("/usr/bin/bwrap", frozenset({"--args", "--seccomp"}))
     monkeypatch.setattr(bubblewrap, "features", lambda: old)
-    monkeypatch.setattr(level_answers, "_answers", {})
+    monkeypatch.setattr(base, "_answers", {})
     assert "too old" in str(NamespacesLevel().problem())
 
 
@@ -141,8 +144,8 @@ def test_row_72_where_namespaces_are_forbidden_the_trial_run_finds_out(tmp_path)
     bwrap.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     bwrap.chmod(0o755)
     code = f"""
-from adk_skills_agent.sandbox.local import bubblewrap
-from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap
+from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 real = bubblewrap.features()
 if real is not None:
     bubblewrap.features = lambda: bubblewrap.Features({str(bwrap)!r}, real.options)
@@ -165,7 +168,7 @@ async def test_a_command_that_is_not_there_is_an_error_and_not_a_result():
 
 
 @needs_namespaces
-async def test_more_arguments_than_bubblewrap_takes_are_refused_in_a_sentence(monkeypatch):
-    monkeypatch.setattr(zygote_life.ZygoteLife, "ready", lambda _life, _uid: None)
-    with pytest.raises(ValueError, match="input file or on stdin"):
-        await local_sandbox().run(run_in("true", *["x"] * 9000))
+async def test_more_arguments_than_bubblewrap_takes_reach_the_command(monkeypatch):
+    monkeypatch.setattr(zygote.ZygoteLife, "ready", lambda _life, _uid: None)
+    request = replace(run_in("sh", "-c", "echo $#", "sh", *["x"] * 9001), policy=replace(POLICY, warm_slots=0))
+    assert (await local_sandbox().run(request)).stdout == b"9001\n"

@@ -19,9 +19,8 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, SandboxPolicy
-from adk_skills_agent.sandbox.local.netns_listener import PROXY_PORT, listen_in
-from adk_skills_agent.sandbox.local.network import RunNetwork
 from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
+from adk_skills_agent.sandbox.network.run_network import PROXY_PORT, RunNetwork, listen_in, network_of_run
 
 SYSTEM_PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
 PLAIN_USER = 65534
@@ -158,9 +157,10 @@ async def to_loopback(host: str, port: int) -> Sequence[str]:
     return ("127.0.0.1",)
 
 
-def run_network(port: int, **options: object) -> RunNetwork:
+def run_network(port: int, loop: asyncio.AbstractEventLoop, **options: object) -> RunNetwork:
     return RunNetwork(
         Network.allow("allowed.example", ports=(port,)),
+        loop,
         resolve=to_loopback,
         allow_addresses=("127.0.0.1",),
         **options,  # type: ignore[arg-type]
@@ -172,14 +172,14 @@ def run_network(port: int, **options: object) -> RunNetwork:
 async def test_a_sandbox_reaches_allowed_hosts_through_the_proxy_and_nothing_else(
     origin: Origin, dropped: bool
 ) -> None:
-    network = run_network(origin.port)
+    network = run_network(origin.port, asyncio.get_running_loop())
     python = SYSTEM_PYTHON or pytest.skip("no python3 outside the agent's own environment")
     argv = [python, "-I", "-c", SCRIPT, str(origin.port)]
     with sandboxed(argv, network.environment(), dropped=dropped) as box:
-        await network.open(box.pid)
+        await asyncio.to_thread(network.start, box.pid)
         box.go()
         out, err = await asyncio.to_thread(box.result)
-    await network.close()
+    await asyncio.to_thread(network.stop)
     assert err == ""
     assert json.loads(out) == {
         "allowed": "hello",
@@ -205,7 +205,7 @@ async def test_a_sandbox_reaches_allowed_hosts_through_the_proxy_and_nothing_els
 
 @pytest.mark.usefixtures("namespaces", "nothing_left")
 async def test_worker_threads_can_start_and_stop_the_proxy_of_a_run(origin: Origin) -> None:
-    network = run_network(origin.port, label="skill/run.py", loop=asyncio.get_running_loop())
+    network = run_network(origin.port, asyncio.get_running_loop(), label="skill/run.py")
     python = SYSTEM_PYTHON or pytest.skip("no python3 outside the agent's own environment")
     code = "import urllib.request, sys; print(urllib.request.urlopen(sys.argv[1]).read())"
 
@@ -226,7 +226,7 @@ async def test_worker_threads_can_start_and_stop_the_proxy_of_a_run(origin: Orig
 async def test_a_run_that_ends_before_its_proxy_is_served_leaves_nothing(origin: Origin) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with sandboxed(["true"], {}) as box:
-        network = run_network(origin.port, loop=asyncio.get_running_loop())
+        network = run_network(origin.port, asyncio.get_running_loop())
         done = threading.Event()
 
         def start_and_stop() -> None:
@@ -248,19 +248,21 @@ def test_a_closed_loop_is_an_error_of_the_sandbox() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     with sandboxed(["true"], {}) as box, pytest.raises(SandboxError, match="event loop is closed"):
-        run_network(443, loop=loop).start(box.pid)
+        run_network(443, loop).start(box.pid)
 
 
 @pytest.mark.usefixtures("namespaces", "nothing_left")
 def test_a_loop_that_is_gone_does_not_keep_the_proxy_open() -> None:
-    network = run_network(443)
     before = set(os.listdir("/proc/self/fd"))
     with sandboxed(["true"], {}) as box:
 
-        async def serve() -> None:
-            await network.open(box.pid)
+        async def serve() -> RunNetwork:
+            network = run_network(443, asyncio.get_running_loop())
+            await asyncio.to_thread(network.start, box.pid)
+            await asyncio.sleep(0)
+            return network
 
-        asyncio.run(serve())
+        network = asyncio.run(serve())
         network.stop()
     assert set(os.listdir("/proc/self/fd")) <= before
 
@@ -291,18 +293,12 @@ def test_a_sandbox_that_is_gone_is_an_error_of_the_sandbox() -> None:
 
 @pytest.mark.parametrize("network", [Network.none(), Network.loopback(), Network.host()])
 async def test_without_an_allow_list_there_is_no_proxy(network: Network) -> None:
-    run = RunNetwork(network)
-    assert not run.proxied
-    assert run.environment() == {}
-    await run.open(1)
-    run.start(1)
-    run.stop()
-    await run.close()
-    assert (run.decisions, run.traffic, run.notes()) == ((), (0, 0), ())
+    policy = SandboxPolicy(network=network)
+    assert network_of_run(ExecutionRequest(("true",), policy), policy) is None
 
 
-def test_the_environment_leads_to_the_proxy_and_its_own_loopback_stays_direct() -> None:
-    environment = RunNetwork(Network.allow("example.org")).environment()
+async def test_the_environment_leads_to_the_proxy_and_its_own_loopback_stays_direct() -> None:
+    environment = RunNetwork(Network.allow("example.org"), asyncio.get_running_loop()).environment()
     assert {environment[name] for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy")} == {
         "http://127.0.0.1:3128"
     }
@@ -310,15 +306,15 @@ def test_the_environment_leads_to_the_proxy_and_its_own_loopback_stays_direct() 
     assert "ALL_PROXY" not in environment
 
 
-def test_a_host_that_is_none_is_refused_before_anything_starts() -> None:
+async def test_a_host_that_is_none_is_refused_before_anything_starts() -> None:
     with pytest.raises(ConfigError, match="IP address"):
-        RunNetwork(Network.allow("127.0.0.1"))
+        RunNetwork(Network.allow("127.0.0.1"), asyncio.get_running_loop())
 
 
-def test_notes_stay_short_however_much_was_refused() -> None:
+async def test_notes_stay_short_however_much_was_refused() -> None:
     from adk_skills_agent.sandbox.contract import NetworkDecision
 
-    network = RunNetwork(Network.allow("example.org"))
+    network = RunNetwork(Network.allow("example.org"), asyncio.get_running_loop())
     network._proxy.decisions.extend(NetworkDecision(f"h{n % 7}.test", 443, False, "no") for n in range(50))
     network._proxy.undisclosed = 1234
     network._proxy.failures = 1
@@ -375,8 +371,7 @@ async def test_a_run_of_the_local_sandbox_reaches_what_its_policy_lists_and_noth
     assert any("evil.test" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("level", ["landlock", "seccomp"])
-async def test_a_level_without_a_network_namespace_refuses_an_allow_list(level: str) -> None:
-    policy = SandboxPolicy(isolation=level, min_isolation="seccomp", network=Network.allow("example.org"))
+async def test_a_level_without_a_network_namespace_refuses_an_allow_list() -> None:
+    policy = SandboxPolicy(isolation="landlock", network=Network.allow("example.org"))
     with pytest.raises(SandboxUnavailable, match="network namespace"):
         await LocalSandbox().run(ExecutionRequest(("true",), policy))

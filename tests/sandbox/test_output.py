@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent.sandbox.local.output import Capture, SpillFile
+from adk_skills_agent.sandbox.output import Capture
 
 
 @given(st.lists(st.binary(max_size=30), max_size=30), st.integers(0, 60))
@@ -28,8 +28,7 @@ def test_any_stream_keeps_three_quarters_from_its_start_and_one_from_its_end(chu
 
 
 def test_a_spill_file_appears_only_when_needed_has_everything_and_is_bounded(tmp_path: Path):
-    spill = SpillFile(tmp_path / "a", "x", 25)
-    capture = Capture(10, spill)
+    capture = Capture(10, tmp_path / "a" / "x", 25)
     capture.add(b"0123456789")
     assert not (tmp_path / "a").exists()
     capture.add(b"abcdefghij")
@@ -42,7 +41,7 @@ def test_a_spill_file_never_replaces_a_file_or_follows_a_link(tmp_path: Path):
     (tmp_path / "x").write_text("mine")
     (tmp_path / "y").symlink_to(tmp_path / "z")
     for name in ("x", "y"):
-        capture = Capture(1, SpillFile(tmp_path, name, None))
+        capture = Capture(1, tmp_path / name)
         capture.add(b"long")
         assert capture.finish() is None
         assert capture.problem is not None
@@ -52,7 +51,7 @@ def test_a_spill_file_never_replaces_a_file_or_follows_a_link(tmp_path: Path):
 
 
 def test_a_discarded_spill_file_is_gone(tmp_path: Path):
-    capture = Capture(1, SpillFile(tmp_path, "x", None))
+    capture = Capture(1, tmp_path / "x")
     capture.add(b"long")
     assert (tmp_path / "x").exists()
     capture.discard()

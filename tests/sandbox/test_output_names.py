@@ -7,8 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent.sandbox.local.mime_types import mime_type
-from adk_skills_agent.sandbox.local.output_names import distinct, readable, safe_name
+from adk_skills_agent.sandbox.files.collect import distinct_name, mime_type, readable_name, safe_name
 
 PARTS = st.binary(min_size=1, max_size=40).filter(lambda b: b not in {b".", b".."} and b"\0" not in b and b"/" not in b)
 
@@ -16,7 +15,7 @@ PARTS = st.binary(min_size=1, max_size=40).filter(lambda b: b not in {b".", b"..
 @given(st.lists(PARTS, min_size=1, max_size=4))
 def test_any_path_of_a_file_system_gets_a_safe_name(parts):
     path = b"/".join(parts).decode("utf-8", "surrogateescape")
-    assert readable(path).isprintable()
+    assert readable_name(path).isprintable()
     name = safe_name(path)
     assert name is not None
     name.encode("utf-8")
@@ -35,7 +34,7 @@ def test_names_that_are_fine_stay_as_they_are():
 
 def test_equal_names_become_distinct_also_without_regard_to_case():
     taken: set[str] = set()
-    assert [distinct(name, taken) for name in ("a.txt", "A.txt", "a.txt", "d/.x", "d/.x", "b", "B")] == [
+    assert [distinct_name(name, taken) for name in ("a.txt", "A.txt", "a.txt", "d/.x", "d/.x", "b", "B")] == [
         *("a.txt", "A~2.txt", "a~3.txt", "d/.x", "d/.x~2", "b", "B~2")
     ]
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
-from adk_skills_agent.sandbox.local.collection import collect
-from adk_skills_agent.sandbox.local.persistence import persist
-from adk_skills_agent.sandbox.local.workspace import Workspace, create_workspace
+from adk_skills_agent.sandbox.files.collect import collect
+from adk_skills_agent.sandbox.files.workspace import Workspace, create_workspace, persist
 
 POLICY = SandboxPolicy()
 

@@ -11,7 +11,7 @@ import level_table
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.policy import _COUNTS, _MOST_IDS, _MOST_SECONDS, check_policy
+from adk_skills_agent.sandbox.policy import _COUNTS, _MOST_IDS, _MOST_SECONDS, check_policy, resolve_policy
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_a_module_that_does_not_exist_is_named():
 
 
 @pytest.mark.filterwarnings("ignore::adk_skills_agent.errors.SecurityWarning")
-@pytest.mark.parametrize("level", ["cgroup", "namespaces", "landlock", "seccomp", "process"])
-def test_every_bound_works(level):
-    level_table.require(level)
+@pytest.mark.parametrize("level", ["namespaces", level_table.UNGROUPED, "landlock", "process"])
+def test_every_bound_works(level, monkeypatch):
+    level = level_table.enter(level, monkeypatch)
     largest: dict[str, object] = {name: most for name, (_, most, _) in _COUNTS.items() if name != "warm_slots"}
     largest |= {"wall_seconds": _MOST_SECONDS, "drain_seconds": _MOST_SECONDS, "term_grace_seconds": _MOST_SECONDS}
     policies = [{**largest, "cpu_seconds": None}, largest, {"open_files": _COUNTS["open_files"][0]}]
-    if level in {"cgroup", "namespaces", "landlock"} and level_table.level_named(level) is not None:
+    if level in {"namespaces", "landlock"} and level_table.level_named(level) is not None:
         import os
 
         policies += [{"run_as": _MOST_IDS}] if os.geteuid() == 0 else []
@@ -64,3 +64,27 @@ def test_every_bound_works(level):
         return results
 
     assert asyncio.run(main()) == [("ok", b"1\n")] * len(policies)
+
+
+@pytest.mark.parametrize("setting", ["isolation", "min_isolation"])
+@pytest.mark.parametrize(
+    ("former", "now", "reported"),
+    [("cgroup", "'namespaces'", "memory and pids"), ("seccomp", "'landlock'", "syscalls")],
+)
+def test_a_level_that_earlier_versions_had_is_refused_with_its_new_name_and_where_it_is_reported(
+    setting, former, now, reported
+):
+    for made in (lambda: check_policy(SandboxPolicy(**{setting: former})), lambda: resolve_policy({setting: former})):
+        with pytest.raises(ConfigError) as refused:
+            made()
+        assert refused.value.message.startswith(f"{setting}: {former!r} is no level any more")
+        assert f"say {now}" in refused.value.message
+        assert reported in refused.value.message
+
+
+@pytest.mark.parametrize("former", ["cgroup", "seccomp"])
+def test_a_toolset_refuses_it_with_the_same_sentence(former):
+    from adk_skills_agent import SkillToolset
+
+    with pytest.raises(ConfigError, match="is no level any more"):
+        SkillToolset.from_dirs([], policy=SandboxPolicy(min_isolation=former))

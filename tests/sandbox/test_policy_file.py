@@ -8,9 +8,8 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
-from adk_skills_agent.sandbox.policy_file import load_policy
-from adk_skills_agent.sandbox.presets import PRESETS
-from adk_skills_agent.sandbox.settings_file import MAX_FILE_BYTES
+from adk_skills_agent.sandbox.policy import PRESETS, load_policy
+from adk_skills_agent.settings import MAX_FILE_BYTES
 
 HEAD = "[tool.adk-skills.policy]\n"
 
@@ -95,7 +94,10 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         (HEAD + "output_bytes = 'unlimited'\n", "a.toml", 2, "cannot be unlimited"),
         (HEAD + "run_as = 'unlimited'\n", "a.toml", 2, "cannot be unlimited"),
         (HEAD + "wall_seconds = nan\n", "a.toml", 2, "seconds"),
-        (HEAD + "min_isolation = 'total'\n", "a.toml", 2, "one of container, cgroup"),
+        (HEAD + "min_isolation = 'total'\n", "a.toml", 2, "one of container, namespaces"),
+        (HEAD + "min_isolation = 'cgroup'\n", "a.toml", 2, "say 'namespaces'"),
+        ("isolation: seccomp\n", "a.yaml", 1, "say 'landlock'"),
+        (HEAD + "maker = 'zygote'\n", "a.toml", 2, "maker must be 'auto'"),
         (HEAD + "network = 'allow'\n", "a.toml", 2, "needs hosts"),
         (HEAD + "network = {mode='allow', host=['a']}\n", "a.toml", 2, "no setting 'host'"),
         (HEAD + "network = {mode='allow', hosts=[]}\n", "a.toml", 2, "at least one host"),

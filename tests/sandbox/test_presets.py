@@ -8,8 +8,7 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import IsolationLevel, Network, SandboxPolicy
-from adk_skills_agent.sandbox.policy import check_policy, resolve_policy
-from adk_skills_agent.sandbox.presets import PRESETS, policy_of, preset
+from adk_skills_agent.sandbox.policy import PRESETS, check_policy, policy_of, preset, resolve_policy
 
 LIMITS = [
     *("wall_seconds", "memory_bytes", "pids", "open_files", "file_bytes", "workspace_bytes", "workspace_inodes"),

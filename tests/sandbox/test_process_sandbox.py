@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -18,9 +17,10 @@ import pytest
 
 import adk_skills_agent
 from adk_skills_agent.errors import ConfigError, SandboxError, SecurityWarning
+from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import local_sandbox, sandbox
-from adk_skills_agent.sandbox.local.spawner import Launch, start
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.process.spawn import Launch, start
 
 POLICY = SandboxPolicy(isolation="process", min_isolation="process", wall_seconds=20.0)
 HEAD = """
@@ -50,7 +50,7 @@ def processes_called(*line: str) -> list[int]:
 
 
 async def test_it_says_once_that_it_is_no_protection(monkeypatch):
-    monkeypatch.setattr(sandbox, "_warned", set())
+    monkeypatch.setattr(threads, "_said", set())
     with pytest.warns(SecurityWarning, match="files of this user"):
         await local_sandbox().run(ExecutionRequest(("true",), POLICY))
     with warnings.catch_warnings():
@@ -289,9 +289,11 @@ print(os.listdir(sys.argv[1]))
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_an_ordinary_user_has_a_process_limit_and_cleans_up_folders_without_permission(tmp_path):
-    nobody = pwd.getpwnam("nobody")
+    alone = (
+        61_235  # runs nothing else: the limit counts all processes of a user, and scripts of other tests are nobody's
+    )
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        os.chown(folder, alone, alone)
         copy = Path(folder, "lib", "adk_skills_agent")
         shutil.copytree(Path(adk_skills_agent.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
         code = f"""
@@ -307,7 +309,7 @@ async def main():
 asyncio.run(main())
 print([name for name in os.listdir(sys.argv[1]) if name != "lib"])
 """
-        python = next((p for p in ("/usr/bin/python3", "/usr/local/bin/python3") if usable(p, nobody.pw_uid)), None)
+        python = next((p for p in ("/usr/bin/python3", "/usr/local/bin/python3") if usable(p, alone)), None)
         if python is None:
             pytest.skip("no Python 3.11 that other users may run")
         line = [python, "-c", HEAD.format(before=code) + body, folder]
@@ -315,8 +317,8 @@ print([name for name in os.listdir(sys.argv[1]) if name != "lib"])
             line,
             capture_output=True,
             text=True,
-            user=nobody.pw_uid,
-            group=nobody.pw_gid,
+            user=alone,
+            group=alone,
             extra_groups=[],
             cwd="/",
             env={},

@@ -13,8 +13,7 @@ from contextlib import suppress
 import pytest
 from proxied_world import Make, worlds
 
-from adk_skills_agent.sandbox.secret_forms import SecretForms
-from adk_skills_agent.sandbox.secrets import Secret
+from adk_skills_agent.sandbox.secrets import Secret, SecretForms
 
 
 @pytest.fixture

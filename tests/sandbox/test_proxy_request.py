@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adk_skills_agent.sandbox.local.proxy_request import MAX_HEADERS, BadRequest, parse_request
+from adk_skills_agent.sandbox.network.proxy_request import MAX_HEADERS, Refused, parse_request
 
 
 def head(*lines: str) -> bytes:
@@ -80,7 +80,7 @@ def test_a_plain_request_without_a_path_asks_for_the_root(target: str, path: byt
     ],
 )
 def test_a_connect_target_that_is_not_host_and_port_is_refused(target: str) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(Refused):
         parse_request(head(f"CONNECT {target} HTTP/1.1"))
 
 
@@ -113,7 +113,7 @@ def test_a_connect_target_that_is_not_host_and_port_is_refused(target: str) -> N
     ],
 )
 def test_a_plain_target_with_two_readings_is_refused(target: str) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(Refused):
         parse_request(head(f"GET {target} HTTP/1.1"))
 
 
@@ -133,7 +133,7 @@ def test_a_plain_target_with_two_readings_is_refused(target: str) -> None:
     ],
 )
 def test_a_malformed_request_line_is_refused(line: str) -> None:
-    with pytest.raises(BadRequest, match="request line"):
+    with pytest.raises(Refused, match="request line"):
         parse_request(head(line))
 
 
@@ -170,19 +170,19 @@ def test_a_malformed_request_line_is_refused(line: str) -> None:
     ],
 )
 def test_headers_that_could_hide_another_request_are_refused(lines: tuple[str, ...]) -> None:
-    with pytest.raises(BadRequest) as caught:
+    with pytest.raises(Refused) as caught:
         parse_request(head("POST http://example.org/ HTTP/1.1", *lines))
     assert caught.value.host == "example.org"
 
 
 def test_too_many_headers_are_refused() -> None:
-    with pytest.raises(BadRequest, match="more than 100") as caught:
+    with pytest.raises(Refused, match="more than 100") as caught:
         parse_request(head("GET http://example.org/ HTTP/1.1", *["X: y"] * (MAX_HEADERS + 1)))
     assert caught.value.status == 431
 
 
 def test_a_named_host_is_printable_whatever_it_was() -> None:
-    with pytest.raises(BadRequest) as caught:
+    with pytest.raises(Refused) as caught:
         parse_request(head(f"CONNECT {'x' * 5000}!!:443 HTTP/1.1"))
     assert len(caught.value.host) < 200
     assert caught.value.host.isprintable()
@@ -196,7 +196,7 @@ def test_a_named_host_is_printable_whatever_it_was() -> None:
 def test_any_bytes_give_a_clean_request_or_a_refusal(data: bytes) -> None:
     try:
         request = parse_request(data)
-    except BadRequest:
+    except Refused:
         return
     assert request.host == request.host.lower()
     assert all(c.isalnum() or c in "-._" for c in request.host)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from adk_skills_agent.sandbox.local.reaping import reap_late
+from adk_skills_agent.sandbox.process.supervise import reap_late
 
 SECONDS = 20.0
 

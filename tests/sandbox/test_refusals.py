@@ -7,11 +7,11 @@ import pytest
 import level_table
 from adk_skills_agent.errors import SandboxUnavailable
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, SandboxPolicy
-from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
-from adk_skills_agent.sandbox.local.cgroup_level import CgroupLevel
-from adk_skills_agent.sandbox.local.choice import choose
-from adk_skills_agent.sandbox.local.landlock_level import LandlockLevel
-from adk_skills_agent.sandbox.local.namespaces_level import NamespacesLevel
+from adk_skills_agent.sandbox.local.cgroup import NoControlGroups
+from adk_skills_agent.sandbox.local.levels import base
+from adk_skills_agent.sandbox.local.levels.base import choose
+from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel
+from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 
 
 def refusal(policy: SandboxPolicy) -> tuple[str, str]:
@@ -29,18 +29,24 @@ def test_a_level_that_works_but_not_for_this_network_does_not_fit():
 
 
 def test_the_strongest_level_that_works_is_named_to_the_owner_only(monkeypatch):
-    level_table.require("seccomp")
-    for level in (CgroupLevel, NamespacesLevel, LandlockLevel):
+    for level in (NamespacesLevel, LandlockLevel):
         monkeypatch.setattr(level, "problem", lambda self: "switched off")
     said, advice = refusal(SandboxPolicy())
-    assert said.startswith("Isolation at least 'landlock' is required and nothing that strong works here (cgroup: ")
+    assert said.startswith("Isolation at least 'landlock' is required and nothing that strong works here (namespaces: ")
     assert "min_isolation=" not in said
-    assert "choose min_isolation='seccomp'" in advice
+    assert "choose min_isolation='process'" in advice
 
 
 def test_groups_that_could_be_had_from_systemd_have_a_fix(monkeypatch):
     def nowhere() -> None:
         raise NoControlGroups("the agent's group has no memory controller", "start the agent with systemd-run")
 
-    monkeypatch.setattr("adk_skills_agent.sandbox.local.cgroup_level.group_pool", nowhere)
-    assert CgroupLevel().remedy() == "start the agent with systemd-run"
+    monkeypatch.setattr("adk_skills_agent.sandbox.local.levels.namespaces.group_pool", nowhere)
+    monkeypatch.setattr(base, "_answers", {})
+    level = NamespacesLevel()
+    level_table.require("namespaces")
+    assert level.remedy() == "start the agent with systemd-run"
+    policy = SandboxPolicy()
+    said = [sentence for sentence in level.report(policy).degraded if "control group" in sentence]
+    assert "no control group for the run (the agent's group has no memory controller)" in said[0]
+    assert level.report(policy).enforced["memory"] == "rlimit+watchdog"

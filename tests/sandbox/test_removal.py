@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from adk_skills_agent.sandbox.local.removal import remove_tree
+from adk_skills_agent.sandbox.files.removal import remove_tree
 
 
 def test_links_are_removed_and_what_they_point_to_stays(tmp_path: Path):

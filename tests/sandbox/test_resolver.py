@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from adk_skills_agent.sandbox.local.resolver import resolve
+from adk_skills_agent.sandbox.network.resolver import resolve
 
 
 async def test_the_systems_resolver_answers_off_the_loop() -> None:

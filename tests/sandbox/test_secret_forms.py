@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
 )
-from adk_skills_agent.sandbox.secret_forms import SecretForms, forms_of
-from adk_skills_agent.sandbox.secrets import Redactor, Secret
+from adk_skills_agent.sandbox.secrets import Redactor, Secret, SecretForms
 
 VALUE = "sk-live/4f+9aZ=hunter2_Q"
 SECRET = Secret(VALUE)
@@ -246,15 +245,6 @@ def test_an_escaped_line_break_beside_another_one_hides_nothing() -> None:
     forms = SecretForms([("K", Secret("abcrnefgh"))])
     for shown in ("abc\\nrnefgh", "abc\\\\nrnefgh", "abc\\rr\\nnefgh", "abcr\\\\\nnefgh"):
         assert forms.redact(f"<{shown}>".encode()) == b"<[secret K]>", shown
-
-
-def test_redactors_take_a_mapping_or_pairs() -> None:
-    for secrets in ({"K": SECRET}, [("K", SECRET)], FORMS):
-        redactor = Redactor(secrets)  # type: ignore[arg-type]
-        assert VALUE.encode() not in redactor.feed(VALUE.encode() + b".") + redactor.close()
-    assert forms_of(()) is None
-    assert SecretForms([]).redact(b"text") == b"text"
-    assert SecretForms([]).redact_start(b"text") == (b"text", b"")
 
 
 def test_text_keeps_what_is_no_secret() -> None:

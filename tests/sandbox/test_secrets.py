@@ -24,13 +24,10 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.env_names import check_env_name, check_search_path
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.environment import build_environment, secrets_in
-from adk_skills_agent.sandbox.policy import check_policy, resolve_policy
-from adk_skills_agent.sandbox.redaction import redact_error, redacted
-from adk_skills_agent.sandbox.secret_forms import SecretForms
-from adk_skills_agent.sandbox.secrets import Secret, secrets_of
+from adk_skills_agent.sandbox.policy import check_env_name, check_policy, check_search_path, resolve_policy
+from adk_skills_agent.sandbox.process.command import build_environment, secrets_in
+from adk_skills_agent.sandbox.secrets import Secret, SecretForms, redact_error, redacted, secrets_of
 
 VALUE = "sk-live/4f+9aZ=hunter2_Q"
 SECRET = Secret(VALUE)

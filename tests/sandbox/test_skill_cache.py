@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox import skill_store
+from adk_skills_agent.sandbox import skill_store as skill_copy
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import cache_folder, local_sandbox, skill_cache, skill_copy
-from adk_skills_agent.sandbox.local.cache_folder import clean_up
-from adk_skills_agent.sandbox.local.skill_cache import Materialised, materialise
-from adk_skills_agent.sandbox.local.skill_copy import digest_of
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.skill_store import Materialised, clean_up, digest_of, materialise
 
 
 @pytest.fixture
@@ -268,14 +268,14 @@ def test_the_cache_is_kept_inside_its_bounds_and_what_is_in_use_stays(skill: Pat
     assert clean_up(str(cache), max_entries=1) == 0  # all are locked by this process
     child = f"""
 from pathlib import Path
-from adk_skills_agent.sandbox.local.cache_folder import clean_up
+from adk_skills_agent.sandbox.skill_store import clean_up
 print(clean_up({str(cache)!r}, max_bytes=2500))
 """
     assert subprocess.run([sys.executable, "-c", child], check=True, capture_output=True).stdout == b"0\n"
-    for entry in list(skill_cache._entries.values()):
+    for entry in list(skill_store._entries.values()):
         if entry.root == str(cache) and entry.digest != digests[0]:
             os.close(entry.lock)
-            del skill_cache._entries[entry.root, entry.digest]
+            del skill_store._entries[entry.root, entry.digest]
     assert subprocess.run([sys.executable, "-c", child], check=True, capture_output=True).stdout == b"2\n"
     assert entries(cache) == sorted([digests[0], digests[3]])
 
@@ -283,16 +283,16 @@ print(clean_up({str(cache)!r}, max_bytes=2500))
 def test_an_entry_that_was_thrown_away_is_made_again(skill: Path, cache: Path) -> None:
     settle()
     copy = materialise(skill, cache)
-    cache_folder.discard(str(cache), str(copy.path))
+    skill_store.discard(str(cache), str(copy.path))
     assert materialise(skill, cache).path.is_dir()
 
 
 def test_idle_entries_do_not_keep_descriptors_without_bound(skill: Path, cache: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    for number in range(skill_cache._IDLE_ENTRIES + 20):
+    for number in range(skill_store._IDLE_ENTRIES + 20):
         (skill / "SKILL.md").write_text(str(number))
         materialise(skill, cache).release()
-    assert len(os.listdir("/proc/self/fd")) <= before + skill_cache._IDLE_ENTRIES + 1
+    assert len(os.listdir("/proc/self/fd")) <= before + skill_store._IDLE_ENTRIES + 1
 
 
 def test_a_skill_that_somebody_edits_meanwhile_gives_one_of_its_states(skill: Path, cache: Path) -> None:

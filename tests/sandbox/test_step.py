@@ -13,7 +13,7 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox, run
 from adk_skills_agent.sandbox.local import sandbox as course
 from adk_skills_agent.sandbox.local.run import LocalRun
-from adk_skills_agent.sandbox.local.step import Step
+from adk_skills_agent.sandbox.threads import Step
 
 pytestmark = pytest.mark.filterwarnings("ignore::adk_skills_agent.errors.SecurityWarning")
 POLICY = SandboxPolicy(isolation="process", min_isolation="process")

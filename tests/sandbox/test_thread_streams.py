@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from adk_skills_agent.sandbox.in_process import InProcessPython
-from adk_skills_agent.sandbox.thread_streams import Kept, captured
+from adk_skills_agent.sandbox.in_process import InProcessPython, Kept, captured
 
 
 def test_captures_that_overlap_in_any_order_leave_the_streams_as_they_were():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from dataclasses import replace
 
 import pytest
 
 from adk_skills_agent.sandbox.contract import Status
-from adk_skills_agent.sandbox.local.processes import RunMarks
-from adk_skills_agent.sandbox.local.watchdog import DiskLimit, Watchdog, Watched, works_here
+from adk_skills_agent.sandbox.process.tree import RunMarks
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watchdog, Watched, works_here
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
 pytestmark = pytest.mark.skipif(not works_here(), reason="needs /proc")
@@ -26,7 +27,8 @@ class Told:
         self.breaches: list[tuple[Status, str]] = []
         self.samples: list[ResourceSample] = []
         self.heard = threading.Event()
-        self.run = Watched(marks, None, None, disk, self.breached, beyond, self.looked)
+        limits = Limits(marks, None, None, disk, self.breached, beyond, self.looked)
+        self.run = Watched(lambda: False, lambda: None, limits=limits)
 
     def breached(self, status: Status, sentence: str) -> None:
         self.breaches.append((status, sentence))
@@ -70,3 +72,22 @@ def test_two_runs_whose_commands_had_the_same_process_id_are_both_looked_at():
     for told in runs:
         watchdog.remove(told.run)
         assert told.breaches == []
+
+
+def test_it_sleeps_while_nothing_runs_and_wakes_for_the_next_run():
+    watchdog = Watchdog()
+    for letter in "ab":
+        deadline = time.monotonic() + 20
+        while not watchdog._changed._waiters and time.monotonic() < deadline:  # type: ignore[attr-defined]
+            time.sleep(0.001)
+        told = Told(replace(MARKS, run_id=letter * 16))
+        watchdog.add(told.run)
+        assert told.heard.wait(20)
+        watchdog.remove(told.run)
+
+
+def test_it_does_not_keep_a_program_from_ending():
+    Watchdog()
+    watchdogs = [thread for thread in threading.enumerate() if thread.name == "adk-skills-watchdog"]
+    assert watchdogs
+    assert all(thread.daemon for thread in watchdogs)

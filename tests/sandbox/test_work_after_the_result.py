@@ -1,82 +1,71 @@
-"""What is left to others, or to later, so that a result need not wait for it."""
+"""What is left to a worker thread, so that a result need not wait for it."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
+from typing import NoReturn
 
 import pytest
 
-from adk_skills_agent.sandbox.local import at_once
-from adk_skills_agent.sandbox.local.at_once import QuickLooks
-from adk_skills_agent.sandbox.local.late_close import do_late, wait_for_late, when_idle
+from adk_skills_agent.sandbox import threads
+
+SECONDS = 20.0
 
 
-async def test_late_work_begins_only_when_the_task_waits_for_something():
-    began = threading.Event()
-    wait_for_late(5)
-    do_late(began.set)
-    time.sleep(0.1)  # the task is at work
-    assert not began.is_set()
-    await asyncio.sleep(0)
-    assert wait_for_late(5)
-    assert began.is_set()
-
-
-def test_outside_of_an_event_loop_late_work_begins_at_once():
-    began = threading.Event()
-    do_late(began.set)
-    assert began.wait(5)
-
-
-def test_late_work_is_done_although_its_loop_was_closed_before_it_began():
-    began = threading.Event()
-    loop = asyncio.new_event_loop()
-    loop.call_soon(lambda: (loop.stop(), do_late(began.set)))
-    loop.run_forever()
-    loop.close()
-    assert wait_for_late(5)
-    assert began.is_set()
-
-
-def test_late_work_is_done_in_the_order_it_was_given_and_an_error_stops_nothing():
+async def test_whoever_asks_for_the_end_of_late_work_gets_it_and_an_error_stops_nothing():
     done: list[int] = []
 
     def fail() -> None:
         raise OSError("gone")
 
-    for number in range(5):
-        do_late(lambda number=number: done.append(number))
-        do_late(fail)
-    assert wait_for_late(5)
-    assert done == [0, 1, 2, 3, 4]
+    for number in range(50):
+        threads.later(lambda number=number: (time.sleep(0.001), done.append(number)))
+        threads.later(fail)
+    await threads.finished(SECONDS)
+    assert sorted(done) == list(range(50))
+    await threads.finished(SECONDS)  # nothing is left
 
 
-async def test_what_wakes_others_is_called_after_the_step_of_the_task():
-    order: list[str] = []
-    when_idle(lambda: order.append("others"))
-    order.append("task")
-    await asyncio.sleep(0)
-    assert order == ["task", "others"]
+async def test_nobody_waits_for_late_work_longer_than_he_wants_to():
+    stuck = threading.Event()
+    threads.later(lambda: stuck.wait(SECONDS))
+    began = time.monotonic()
+    await threads.finished(0.05)
+    assert time.monotonic() - began < SECONDS / 2
+    stuck.set()
+    await threads.finished(SECONDS)
 
 
-def test_only_a_look_that_took_no_time_a_moment_ago_is_done_in_the_loop(monkeypatch: pytest.MonkeyPatch):
-    looks = QuickLooks()
-    assert not looks.was_quick("skill")
-    looks.remember("skill", 0.0001)
-    assert looks.was_quick("skill")
-    looks.remember("skill", 0.2)  # a disk that became slow
-    assert not looks.was_quick("skill")
-    looks.remember("skill", 0.0001)
-    monkeypatch.setattr(at_once, "_REMEMBERED_SECONDS", 0.0)
-    assert not looks.was_quick("skill")
+def test_late_work_is_done_although_its_loop_was_closed_before_it_began():
+    began = threading.Event()
+    loop = asyncio.new_event_loop()
+    loop.call_soon(lambda: (loop.stop(), threads.later(began.set)))
+    loop.run_forever()
+    loop.close()
+    assert began.wait(SECONDS)
 
 
-def test_few_looks_are_remembered():
-    looks = QuickLooks()
-    for number in range(1000):
-        looks.remember(number, 0.0)
-    assert len(looks._looked) == at_once._MOST_REMEMBERED
-    assert looks.was_quick(999)
-    assert not looks.was_quick(0)
+def test_late_work_is_done_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch):
+    def pool() -> NoReturn:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(threads, "_pool", pool)
+    done: list[int] = []
+    threads.later(lambda: done.append(1))
+    assert done == [1]
+
+
+def test_a_forked_child_waits_for_no_work_of_its_parents():
+    stuck = threading.Event()
+    threads.later(lambda: stuck.wait(SECONDS))
+    child = os.fork()
+    if child == 0:
+        began = time.monotonic()
+        asyncio.run(threads.finished(SECONDS))
+        os._exit(0 if time.monotonic() - began < SECONDS / 2 else 1)
+    status = os.waitpid(child, 0)[1]
+    stuck.set()
+    assert status == 0

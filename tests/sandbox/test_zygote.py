@@ -16,9 +16,9 @@ import pytest
 
 import level_table
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, ReadOnlyMount, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import local_sandbox, zygote_life
-from adk_skills_agent.sandbox.local.zygote_control import Zygote
-from adk_skills_agent.sandbox.local.zygote_life import ZygoteLife
+from adk_skills_agent.sandbox.local import local_sandbox, warm_pool
+from adk_skills_agent.sandbox.local.namespaces import zygote as zygote_life
+from adk_skills_agent.sandbox.local.namespaces.zygote import Zygote, ZygoteLife
 
 POLICY = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=20)
 
@@ -29,8 +29,7 @@ def life(monkeypatch: pytest.MonkeyPatch) -> Iterator[ZygoteLife]:
     level_table.require("namespaces")
     fresh = ZygoteLife()
     monkeypatch.setattr(zygote_life, "_FIRST_OF_USE", 1)
-    for module in ("guest_start", "sandbox_choice"):
-        monkeypatch.setattr(f"adk_skills_agent.sandbox.local.{module}.zygote_life", lambda: fresh)
+    monkeypatch.setattr(warm_pool, "zygote_life", lambda: fresh)
     yield fresh
     fresh.end()
 
@@ -55,8 +54,8 @@ def children() -> list[psutil.Process]:
 async def test_the_third_sandbox_of_a_process_starts_one_and_later_ones_come_from_it(life, monkeypatch):
     monkeypatch.setattr(zygote_life, "_FIRST_OF_USE", 3)
     made = []
-    start = Zygote.start
-    monkeypatch.setattr(Zygote, "start", lambda self, *args, **named: made.append(1) or start(self, *args, **named))
+    real = Zygote.start
+    monkeypatch.setattr(Zygote, "start", lambda self, *args: made.append(1) or real(self, *args))
     for _ in range(2):
         await run("true")
     assert not life.wait(0)
@@ -161,8 +160,8 @@ async def test_what_is_left_after_the_end_is_nothing(life):
 AGENT = """
 import asyncio, os, sys, time, warnings
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.zygote_life import zygote_life
+from adk_skills_agent.sandbox.local import local_sandbox, warm_pool
+from adk_skills_agent.sandbox.local.namespaces.zygote import zygote_life
 policy = SandboxPolicy(isolation="namespaces")
 async def main(end):
     for _ in range(4):
@@ -185,8 +184,9 @@ def agent(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_it_ends_with_the_event_loop():
-    done = agent("asyncio.run(main(lambda: print(zygote_life().wait(0))))\nprint(children(), zygote_life().wait(0))")
+def test_it_ends_when_all_sandboxes_are_closed():
+    code = "asyncio.run(main(lambda: print(zygote_life().wait(0))))\nasyncio.run(local_sandbox().close())\n"
+    done = agent(f"{code}print(children(), zygote_life().wait(0))")
     assert (done.stdout, done.stderr) == ("True\n[] False\n", "")
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adk_skills_agent.errors import ErrorCode, InvalidArguments
-from adk_skills_agent.scripts.arguments import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, ScriptArguments, build_argv
+from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, ScriptArguments, build_argv
 
 
 def argv(args: object = None, **more: object) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.scripts.error_text import condense_tracebacks, hide_interpreter, shorten
+from adk_skills_agent.scripts.outcome import condense_tracebacks, hide_interpreter, shorten
 
 
 def stderr_of(source: str, tmp_path: Path) -> str:

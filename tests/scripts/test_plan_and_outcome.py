@@ -31,8 +31,7 @@ from adk_skills_agent.scripts import (
     script_outcome,
     workspace_key,
 )
-from adk_skills_agent.scripts.no_network import NO_NETWORK, no_network_sentence
-from adk_skills_agent.scripts.outcome import cut
+from adk_skills_agent.scripts.outcome import NO_NETWORK, cut, no_network_sentence
 
 PROCESS = SandboxPolicy(min_isolation="process")
 
@@ -273,8 +272,8 @@ def test_a_quoted_traceback_of_a_successful_script_stays(skill_with: Callable[..
 def test_a_socket_that_is_refused_is_said_to_have_no_network(skill_with: Callable[..., Skill]) -> None:
     source = "import urllib.request\nurllib.request.urlopen('http://192.0.2.1/')\n"
     skill = skill_with({"scripts/r.py": source, "scripts/other.py": "open('/nowhere')\n"})
-    plan = plan_script(skill, "r.py", settings=RunSettings(SandboxPolicy(min_isolation="seccomp", wall_seconds=20)))
-    other = plan_script(skill, "other.py", settings=RunSettings(SandboxPolicy(min_isolation="seccomp")))
+    plan = plan_script(skill, "r.py", settings=RunSettings(SandboxPolicy(min_isolation="landlock", wall_seconds=20)))
+    other = plan_script(skill, "other.py", settings=RunSettings(SandboxPolicy(min_isolation="landlock")))
 
     async def go() -> list[ScriptOutcome]:
         return [script_outcome(a_plan, await local_sandbox().run(a_plan.request)) for a_plan in (plan, other)]
@@ -302,7 +301,7 @@ def test_a_socket_that_is_refused_is_said_to_have_no_network(skill_with: Callabl
 def test_the_sentence_about_the_network_is_only_said_where_it_is_true(
     said: str, network: Network, enforced: str, helps: bool
 ) -> None:
-    result = ExecutionResult(Status.ERROR, 1, IsolationReport(IsolationLevel.SECCOMP, {"network": enforced}))
+    result = ExecutionResult(Status.ERROR, 1, IsolationReport(IsolationLevel.LANDLOCK, {"network": enforced}))
     assert no_network_sentence(SandboxPolicy(network=network), result, said) == (NO_NETWORK if helps else "")
 
 

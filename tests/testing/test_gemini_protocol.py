@@ -4,7 +4,7 @@ import pytest
 
 from adk_skills_agent.testing import Answer, Call, Usage
 from adk_skills_agent.testing.gemini_protocol import answer_body, parse_request, stream_bodies
-from adk_skills_agent.testing.invalid_request import InvalidRequest
+from adk_skills_agent.testing.request import InvalidRequest
 
 USER = {"role": "user", "parts": [{"text": "hi"}]}
 MODEL = {"role": "model", "parts": [{"text": "ho"}]}

@@ -1,7 +1,7 @@
 import pytest
 
-from adk_skills_agent.testing.gemini_tools import check_tools
-from adk_skills_agent.testing.invalid_request import InvalidRequest
+from adk_skills_agent.testing.gemini_protocol import check_tools
+from adk_skills_agent.testing.request import InvalidRequest
 
 
 def check(*declarations):

@@ -1,7 +1,7 @@
 import pytest
 
 from adk_skills_agent.testing import ModelRequest
-from adk_skills_agent.testing.templates import TemplateError, fill, fill_text
+from adk_skills_agent.testing.conversation import TemplateError, fill, fill_text
 
 
 def results(*pairs):

@@ -15,7 +15,7 @@ def skills(*names: str) -> SkillToolset:
     """A toolset over a registry of its own."""
     registry = SkillsRegistry()
     registry.discover([EXAMPLES / name for name in names])
-    return registry.toolset()
+    return SkillToolset.from_catalog(registry)
 
 
 analyst = LlmAgent(

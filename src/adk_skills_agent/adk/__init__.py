@@ -12,10 +12,9 @@ if TYPE_CHECKING:
         create_use_skill_tool,
         with_skills,
     )
-    from adk_skills_agent.adk.lifecycle import SkillDiscoveryMode, SkillLifecycleConfig, SkillLifecycleMode
-    from adk_skills_agent.adk.skill_limits import SkillLimits
+    from adk_skills_agent.adk.options import SkillDiscoveryMode, SkillLifecycleConfig, SkillLifecycleMode, SkillLimits
+    from adk_skills_agent.adk.skill_tools import SkillTools
     from adk_skills_agent.adk.skill_toolset import SkillToolset
-    from adk_skills_agent.adk.toolset import SkillTools
 
 __all__ = [
     "SkillDiscoveryMode",
@@ -32,12 +31,12 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "SkillDiscoveryMode": "lifecycle",
-    "SkillLifecycleConfig": "lifecycle",
-    "SkillLifecycleMode": "lifecycle",
-    "SkillLimits": "skill_limits",
+    "SkillDiscoveryMode": "options",
+    "SkillLifecycleConfig": "options",
+    "SkillLifecycleMode": "options",
+    "SkillLimits": "options",
     "SkillToolset": "skill_toolset",
-    "SkillTools": "toolset",
+    "SkillTools": "skill_tools",
     "create_read_reference_tool": "attach",
     "create_run_script_tool": "attach",
     "create_search_skills_tool": "attach",

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.tools.read_reference import ReadReferenceTool
-from adk_skills_agent.adk.tools.run_script import RunScriptTool
-from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
-from adk_skills_agent.adk.tools.use_skill import UseSkillTool
-from adk_skills_agent.adk.toolset import SkillTools, short_named_runtime
+from adk_skills_agent.adk.skill_tools import SkillTools, short_named_runtime
+from adk_skills_agent.adk.tools.find_skills import SearchSkillsTool
+from adk_skills_agent.adk.tools.load_skill import UseSkillTool
+from adk_skills_agent.adk.tools.load_skill_resource import ReadReferenceTool
+from adk_skills_agent.adk.tools.run_skill_script import RunScriptTool
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.choose import sandbox_of
-from adk_skills_agent.sandbox.presets import policy_of
+from adk_skills_agent.sandbox import policy_of, sandbox_of
 from adk_skills_agent.scripts import Interpreters, RunSettings
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from google.adk.agents import LlmAgent
 
     from adk_skills_agent.format import SkillMetadata
-    from adk_skills_agent.sandbox.contract import Sandbox, SandboxPolicy
-    from adk_skills_agent.sandbox.secrets import EnvValue
+    from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
 
 
 def with_skills(

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from google.adk.tools.base_toolset import BaseToolset
 
-from adk_skills_agent.adk.absent_tools import answer_undeclared
-from adk_skills_agent.adk.events import SkillDropped, origin_of
-from adk_skills_agent.adk.explicit_activation import activate_mentioned
-from adk_skills_agent.adk.instructions_in_force import put_in_force
-from adk_skills_agent.adk.permitted_tools import permitted_tools
-from adk_skills_agent.adk.script_readiness import ScriptReadiness
+from adk_skills_agent.adk.activation.additional_tools import permitted_tools
+from adk_skills_agent.adk.activation.instructions import put_in_force
+from adk_skills_agent.adk.activation.mentions import activate_mentioned
+from adk_skills_agent.adk.events.events import SkillDropped, origin_of
+from adk_skills_agent.adk.running.runner import ScriptReadiness
+from adk_skills_agent.adk.tools.base import answer_undeclared
 from adk_skills_agent.errors import ResourceNotFound, ScriptNotFound, SkillsError
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from google.adk.tools.base_toolset import ToolPredicate
     from google.adk.tools.tool_context import ToolContext
 
-    from adk_skills_agent.adk.known_skill import KnownSkill
-    from adk_skills_agent.adk.skill_runtime import SkillRuntime
-    from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.skills.known import KnownSkill
+    from adk_skills_agent.adk.tools.base import ToolsetTool
 
 logger = logging.getLogger(__name__)
 
@@ -110,17 +110,17 @@ class RuntimeToolset(BaseToolset):
         runtime.users.add(self)
         await runtime.source.refresh_if_due()
         environment = runtime.environment
-        if environment is not None and not environment.is_initialized:
+        if environment is not None and not getattr(environment, "is_initialized", True):
             await environment.initialize()
         if runtime.empty:
             # All skills are gone, in the middle of a session maybe: what was active is released, and said once.
-            self._answer_for_absent((), tool_context, llm_request)
+            self._answer_for_undeclared((), tool_context, llm_request)
             await put_in_force(runtime, tool_context, llm_request)
             return
         working = await self._working_tools(tool_context)
         selected = [tool for tool in working if self._is_tool_selected(tool, tool_context)]
         offered = {tool.base_name for tool in selected if tool.offered(tool_context)}
-        self._answer_for_absent(working, tool_context, llm_request)
+        self._answer_for_undeclared(working, tool_context, llm_request)
         told = await self.introduce(llm_request, tool_context, offered)
         asked = await activate_mentioned(runtime, tool_context)
         if asked.text:
@@ -155,7 +155,7 @@ class RuntimeToolset(BaseToolset):
         for sentence in (*runtime.grants.unknown(names, like), *runtime.permissions.unknown(names, like)):
             logger.warning("%s", sentence)
 
-    def _answer_for_absent(
+    def _answer_for_undeclared(
         self, working: Sequence[ToolsetTool], tool_context: ToolContext, llm_request: LlmRequest
     ) -> None:
         """Answer a call of a tool that cannot work here, without declaring it: see :class:`ToolsetTool`."""
@@ -251,7 +251,7 @@ class RuntimeToolset(BaseToolset):
         if runtime.users:
             return  # the last one that was used closes what a toolset and its clones share
         environment = runtime.environment
-        if environment is not None and environment.is_initialized:
+        if environment is not None and getattr(environment, "is_initialized", hasattr(environment, "close")):
             await environment.close()
         await self.runtime.additional.close()
         if self._owns_sandbox and runtime.sandbox is not None:

@@ -9,32 +9,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.active_skills import ActiveSkills
-from adk_skills_agent.adk.additional_tools import AdditionalTools
-from adk_skills_agent.adk.events import SkillDiscovered, origin_of
-from adk_skills_agent.adk.google_classes import stand_in_for_theirs
-from adk_skills_agent.adk.google_objects import as_object
-from adk_skills_agent.adk.lifecycle import SkillDiscoveryMode, discovery_of, lifecycle_of
-from adk_skills_agent.adk.listeners import events_for
-from adk_skills_agent.adk.listing import SkillListing
-from adk_skills_agent.adk.permissions import Permissions, permissions_of
-from adk_skills_agent.adk.retry_guard import RetryGuard
+from adk_skills_agent.adk.activation.active_skills import ActiveSkills
+from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
+from adk_skills_agent.adk.activation.listing import SkillListing, toolset_instruction
+from adk_skills_agent.adk.events.events import SkillDiscovered, origin_of
+from adk_skills_agent.adk.guard import RetryGuard
+from adk_skills_agent.adk.options import SkillDiscoveryMode, SkillLimits, discovery_of, lifecycle_of, limits_of
+from adk_skills_agent.adk.permissions.rules import Permissions, permissions_of
+from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
-from adk_skills_agent.adk.skill_limits import SkillLimits, limits_of
-from adk_skills_agent.adk.skill_runtime import SkillRuntime
-from adk_skills_agent.adk.skill_source import SkillSource
-from adk_skills_agent.adk.tools.list_skills import ListSkillsTool
-from adk_skills_agent.adk.tools.load_skill import LoadSkillTool
+from adk_skills_agent.adk.skills.google_objects import as_object, stand_in_for_theirs
+from adk_skills_agent.adk.skills.source import SkillSource
+from adk_skills_agent.adk.tools.find_skills import ListSkillsTool, SearchSkillsTool
+from adk_skills_agent.adk.tools.load_skill import LoadSkillTool, UnloadSkillTool
 from adk_skills_agent.adk.tools.load_skill_resource import LoadSkillResourceTool
 from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
-from adk_skills_agent.adk.tools.search_skills import SearchSkillsTool
-from adk_skills_agent.adk.tools.unload_skill import UnloadSkillTool
-from adk_skills_agent.adk.toolset_instruction import toolset_instruction
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.choose import sandbox_of
-from adk_skills_agent.sandbox.contract import Sandbox
-from adk_skills_agent.sandbox.presets import policy_of
+from adk_skills_agent.sandbox import Sandbox, policy_of, sandbox_of
 from adk_skills_agent.scripts import Grants, Interpreters, RunSettings
 
 if TYPE_CHECKING:
@@ -46,10 +38,9 @@ if TYPE_CHECKING:
     from google.adk.tools.base_toolset import ToolPredicate
     from google.adk.tools.tool_context import ToolContext
 
-    from adk_skills_agent.adk.audit_log import AuditLog
-    from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
-    from adk_skills_agent.sandbox.contract import SandboxPolicy
-    from adk_skills_agent.sandbox.secrets import EnvValue
+    from adk_skills_agent.adk.events.audit_log import AuditLog
+    from adk_skills_agent.adk.tools.base import ToolsetTool
+    from adk_skills_agent.sandbox import EnvValue, SandboxPolicy
 
 
 class SkillToolset(RuntimeToolset):
@@ -200,6 +191,80 @@ class SkillToolset(RuntimeToolset):
         registry.discover(dirs)
         return cls(registry, **settings)
 
+    @classmethod
+    def from_catalog(
+        cls,
+        catalog: CatalogReader,
+        *,
+        registry: google.adk.skills.SkillRegistry | None = None,
+        code_executor: BaseCodeExecutor | None = None,
+        environment: BaseEnvironment | None = None,
+        skills_folder: Path | str | None = None,
+        script_timeout: float | None = None,
+        save_output_artifacts: bool = False,
+        additional_tools: Sequence[Any] | None = None,
+        tool_name_prefix: str | None = None,
+        tool_filter: ToolPredicate | list[str] | None = None,
+        discovery_mode: Any = SkillDiscoveryMode.LAZY,
+        lifecycle_config: Any = None,
+        sandbox: Sandbox | str | None = None,
+        policy: SandboxPolicy | str | None = None,
+        interpreters: Mapping[str, Sequence[str]] | None = None,
+        env: Mapping[str, EnvValue] | None = None,
+        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+        permissions: Permissions | Mapping[str, object] | str | Path | None = None,
+        on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
+        audit_log: Path | str | AuditLog | None = None,
+        limits: SkillLimits | None = None,
+        require_activation: bool = False,
+        script_tool_name: str = "run_skill_script",
+        budget_tokens: int | None = None,
+        model: str | None = None,
+        file_list: bool = True,
+    ) -> SkillToolset:
+        """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
+
+        ``catalog`` is a :class:`~adk_skills_agent.SkillsRegistry`, or a view of one; agents may share it. The other
+        arguments are the constructor's.
+
+        Raises:
+            ValueError: As the constructor.
+            ConfigError: ``catalog`` is none, or a setting cannot be used.
+        """
+        if not isinstance(catalog, CatalogReader):
+            raise ConfigError(
+                f"from_catalog takes a SkillsRegistry or a view of one, not {type(catalog).__name__}; "
+                "SkillToolset(skills) takes google-adk's objects, SkillToolset.from_dirs(folders) folders."
+            )
+        return cls(
+            catalog,
+            registry=registry,
+            code_executor=code_executor,
+            environment=environment,
+            skills_folder=skills_folder,
+            script_timeout=script_timeout,
+            save_output_artifacts=save_output_artifacts,
+            additional_tools=additional_tools,
+            tool_name_prefix=tool_name_prefix,
+            tool_filter=tool_filter,
+            discovery_mode=discovery_mode,
+            lifecycle_config=lifecycle_config,
+            sandbox=sandbox,
+            policy=policy,
+            interpreters=interpreters,
+            env=env,
+            grants=grants,
+            permissions=permissions,
+            on_event=on_event,
+            audit_log=audit_log,
+            limits=limits,
+            require_activation=require_activation,
+            script_tool_name=script_tool_name,
+            budget_tokens=budget_tokens,
+            model=model,
+            file_list=file_list,
+        )
+
     @property
     def skills(self) -> list[google.adk.skills.Skill]:
         """The local skills as google-adk's objects; the files of those on disk are read when they are asked for."""
@@ -292,13 +357,7 @@ def _core_tools(runtime: SkillRuntime) -> list[ToolsetTool]:
 def _check(
     code_executor: object, environment: object, skills_folder: Path | str | None, save_output_artifacts: bool
 ) -> None:
-    """google-adk's own checks of its arguments, and whether they can be what they are called.
-
-    Raises:
-        ValueError: As there.
-        ConfigError: ``code_executor`` runs no code, or ``environment`` no commands. It need not be of google-adk's
-            class: a mock will do.
-    """
+    """google-adk's own checks of its arguments, and whether they can be what they are called (a mock will do)."""
     _check_kind("code_executor", code_executor, "execute_code", "UnsafeLocalCodeExecutor()")
     _check_kind("environment", environment, "execute", "LocalEnvironment()")
     if code_executor and environment:

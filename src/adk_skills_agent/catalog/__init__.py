@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.catalog.config import RegistryConfig
 from adk_skills_agent.catalog.files import FileListing, SkillFile
-from adk_skills_agent.catalog.filters import SkillsView
-from adk_skills_agent.catalog.reading import CatalogReader
-from adk_skills_agent.catalog.registry import SkillsRegistry
+from adk_skills_agent.catalog.registry import CatalogReader, SkillsRegistry, SkillsView
 from adk_skills_agent.catalog.scopes import Scope
+from adk_skills_agent.catalog.settings import RegistryConfig
 from adk_skills_agent.catalog.skill import Skill
-from adk_skills_agent.catalog.suggestions import nearest
+from adk_skills_agent.errors import nearest
 
 if TYPE_CHECKING:
-    from adk_skills_agent.catalog.budget import CatalogText, catalog_budget_tokens, fit_catalog
+    from adk_skills_agent.catalog.budget import CatalogText, catalog_budget_tokens, estimate_tokens, fit_catalog
     from adk_skills_agent.catalog.search import SearchHit, SearchIndex
-    from adk_skills_agent.catalog.tokens import estimate_tokens
     from adk_skills_agent.catalog.trust import is_trusted, trust_project, untrust_project
 
 __all__ = [
@@ -49,7 +46,7 @@ _ON_FIRST_USE = {
     "SearchHit": "search",
     "SearchIndex": "search",
     "catalog_budget_tokens": "budget",
-    "estimate_tokens": "tokens",
+    "estimate_tokens": "budget",
     "fit_catalog": "budget",
     "is_trusted": "trust",
     "trust_project": "trust",

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from adk_skills_agent.catalog.files import FileListing, SkillFile, list_files
-from adk_skills_agent.catalog.ignore import RESOURCE_FOLDERS
-from adk_skills_agent.catalog.opening import Permits, permitted_folder, skill_file_opener
-from adk_skills_agent.catalog.paths import clean_path, locate, read_inside
-from adk_skills_agent.catalog.spelling import is_inside, real_path, shown
-from adk_skills_agent.catalog.stamp import NO_STAMP, is_settled, stamp_of
-from adk_skills_agent.catalog.suggestions import nearest
-from adk_skills_agent.errors import ParseError, ResourceNotFound
-from adk_skills_agent.format import parse_file
-from adk_skills_agent.format.diagnostic import Diagnostic
-from adk_skills_agent.format.models import ParsedSkill, SkillMetadata
+from adk_skills_agent.catalog.files import FileListing, SkillFile, clean_path, list_files, locate, read_inside
+from adk_skills_agent.catalog.untrusted_files import (
+    NO_STAMP,
+    RESOURCE_FOLDERS,
+    Permits,
+    is_inside,
+    is_settled,
+    permitted_folder,
+    real_path,
+    shown,
+    skill_file_opener,
+    stamp_of,
+)
+from adk_skills_agent.errors import ParseError, ResourceNotFound, nearest
+from adk_skills_agent.format import parse_file, read_text
+from adk_skills_agent.format.models import Diagnostic, ParsedSkill, SkillMetadata
+
+if TYPE_CHECKING:
+    from adk_skills_agent.format import SkillMetadata
 
 
 class Skill:
@@ -281,3 +291,96 @@ class Skill:
                 self._parsed = parse_file(Path(self._location), skill_file_opener(self._permits))
                 self._stamp = stamp if is_settled(status, read_at) else NO_STAMP
             return self._parsed
+
+
+# The headings of a skill's instructions: an outline for the search, read when it is first needed.
+
+MAX_HEADINGS_CHARS = 4_000
+"""Characters of headings kept for one skill: a long outline must not weigh more than what a skill says it is for."""
+
+_MAX_LINE = 400  # characters of a line that are looked at: no heading is longer, and patterns stay fast
+_MARKED = frozenset("#`~=-")  # what a line that matters here begins with, after at most three spaces
+_MARKED_OR_INDENTED = _MARKED | {" "}
+_FENCE = re.compile(r" {0,3}(`{3,}(?!.*`)|~{3,})")  # ```x``` is code inside a line
+_ATX = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
+_CLOSING = re.compile(r"[ \t]+#+$")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)$")
+_NOT_A_PARAGRAPH = re.compile(r"\s*(?:[-*+>|]|\d+[.)]\s)| {4}|\t")
+_CLOSING_FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
+_LINK = re.compile(r"!?\[([^\]\[]*)\]\([^()]*\)")
+
+
+def headings_of(metadata: SkillMetadata, permits: Mapping[str, Permits] | None = None) -> str:
+    """Return the headings of a skill's body, read from its SKILL.md; none for a skill that is not on disk.
+
+    Args:
+        metadata: The skill.
+        permits: By name, for the skills that may not be anywhere.
+
+    Raises:
+        ParseError: The file is a link that leaves its skill, or cannot be read any more; ``SearchIndex`` makes a
+            diagnostic of it.
+    """
+    location = metadata.location
+    if location is None:
+        return ""
+    opener = skill_file_opener(permits.get(metadata.name) if permits else None)
+    return markdown_headings(_without_frontmatter(read_text(location, opener).text))
+
+
+def markdown_headings(body: str) -> str:
+    """Return the headings of a Markdown text, one a line, without their marks and link targets.
+
+    ``# x`` of every level and one-line paragraphs underlined with ``=`` or ``-`` count; nothing inside a code fence
+    does. At most ``MAX_HEADINGS_CHARS`` characters, whole headings.
+    """
+    lines = body.split("\n")
+    found: list[str] = []
+    left = MAX_HEADINGS_CHARS
+    fence = ""
+    for number, whole in enumerate(lines):
+        # Nearly all lines end here: thousands of bodies are read before the first search answers.
+        if (
+            not whole
+            or whole[0] not in _MARKED_OR_INDENTED
+            or (whole[0] == " " and whole[:4].lstrip(" ")[:1] not in _MARKED)
+        ):
+            continue
+        line = whole[:_MAX_LINE].rstrip()
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and line == mark[0]:
+                fence = ""
+            continue
+        if mark:
+            fence = mark[1]
+            continue
+        if atx := _ATX.match(line):
+            heading = _CLOSING.sub("", atx[1])
+        elif _UNDERLINE.match(line) and _is_paragraph(lines, number - 1):
+            heading = lines[number - 1][:_MAX_LINE]
+        else:
+            continue
+        if heading := _LINK.sub(r"\1", heading).strip():
+            left -= len(heading) + 1
+            if left < 0:
+                break
+            found.append(heading)
+    return "\n".join(found)
+
+
+def _is_paragraph(lines: list[str], number: int) -> bool:
+    """Whether a line is a paragraph of its own, which an underline makes a heading."""
+    if number < 0 or (number > 0 and lines[number - 1].strip()):
+        return False
+    line = lines[number][:_MAX_LINE]
+    return bool(line.strip()) and not _NOT_A_PARAGRAPH.match(line) and not _ATX.match(line) and not _FENCE.match(line)
+
+
+def _without_frontmatter(text: str) -> str:
+    # Comments of the frontmatter look like headings. A closing fence is all that is needed here; no YAML is read.
+    text = text.lstrip("\ufeff \t\n")
+    if not text.startswith("---"):
+        return text
+    closing = _CLOSING_FENCE.search(text, 3)
+    return text[closing.end() :] if closing else text

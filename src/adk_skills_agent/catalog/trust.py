@@ -7,15 +7,17 @@ own and nobody else can write it.
 from __future__ import annotations
 
 import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from adk_skills_agent.catalog.config import RegistryConfig
-from adk_skills_agent.catalog.owner_file import OwnerFile
-from adk_skills_agent.catalog.spelling import real_path, shown
-from adk_skills_agent.catalog.user_folders import settings_file
+from adk_skills_agent.catalog.settings import RegistryConfig, settings_file
+from adk_skills_agent.catalog.untrusted_files import real_path, shown
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+from adk_skills_agent.format.models import Diagnostic, Severity
 
 TRUST_FILE = "trusted-projects"
 
@@ -96,3 +98,217 @@ def _roots(lines: frozenset[bytes]) -> frozenset[bytes]:
 
 def _list(path: Path) -> OwnerFile:
     return OwnerFile(path, "trusted projects")
+
+
+# Which versions of which skills the owner approved, for all sessions (S4-21).
+#
+# The list is a file beside that of the trusted projects. A line has the sha256 of the skill, its name and what is
+# approved of it: ``skill``, ``script:<path>`` or ``tool:<name>``. When a byte of the skill changes its sha256 does,
+# and the line no longer says anything.
+
+APPROVALS_FILE = "approved-skills"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Approval:
+    """One line of the list.
+
+    Attributes:
+        skill: The skill's name.
+        subject: ``skill``, ``script:<path>`` or ``tool:<name>``.
+        version: The sha256 of the skill it is for.
+    """
+
+    skill: str
+    subject: str
+    version: str
+
+    def to_line(self) -> bytes:
+        """As the file has it.
+
+        Raises:
+            ConfigError: A part of it cannot be written on a line.
+        """
+        parts = (self.version, self.skill, self.subject)
+        if not _DIGEST.fullmatch(self.version) or any(not part or not part.isprintable() for part in parts):
+            raise ConfigError(f"{self.subject!r} of skill {self.skill!r} cannot be kept: its name is unprintable.")
+        return "\t".join(parts).encode("utf-8")
+
+
+class ApprovedSkills:
+    """The owner's approvals.
+
+    Args:
+        path: The file; None for the one in the user's settings.
+
+    Raises:
+        ConfigError: ``path`` is None and the process has no home and no settings folder.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._file = OwnerFile(path or approvals_file(), "approved skills")
+
+    def read(self) -> frozenset[Approval]:
+        """Everything on the list; empty when there is none.
+
+        Raises:
+            ConfigError: The list is refused or cannot be read; then nothing is approved.
+        """
+        try:
+            lines = self._file.read()
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            raise ConfigError(f"The list of approved skills cannot be read: {error.strerror}.") from error
+        return frozenset(found for line in lines if (found := _from_line(line)) is not None)
+
+    def add(self, approvals: Iterable[Approval]) -> None:
+        """Put approvals on the list; earlier ones of the same subjects in other versions go.
+
+        Raises:
+            ConfigError: One cannot be kept, or the list is refused or cannot be written.
+        """
+        added = list(approvals)
+        lines = frozenset(approval.to_line() for approval in added)
+        replaced = {(approval.skill, approval.subject) for approval in added}
+
+        def wanted(before: frozenset[bytes]) -> frozenset[bytes]:
+            return lines | {line for line in before if not _is_one_of(line, replaced)}
+
+        self._file.change(wanted)
+
+    def remove(self, skill: str) -> int:
+        """Take everything of a skill off the list.
+
+        Returns:
+            How many lines it were.
+
+        Raises:
+            ConfigError: The list is refused or cannot be written.
+        """
+        gone: list[bytes] = []
+
+        def wanted(before: frozenset[bytes]) -> frozenset[bytes]:
+            gone[:] = [line for line in before if (found := _from_line(line)) is not None and found.skill == skill]
+            return before - set(gone)
+
+        self._file.change(wanted)
+        return len(gone)
+
+
+def approvals_file(config: RegistryConfig | None = None) -> Path:
+    """Where the list is.
+
+    Raises:
+        ConfigError: When the process has no home and no settings folder.
+    """
+    return settings_file(config or RegistryConfig(), APPROVALS_FILE, "approvals")
+
+
+def _from_line(line: bytes) -> Approval | None:
+    parts = line.decode("utf-8", "replace").split("\t")
+    if len(parts) != 3 or not _DIGEST.fullmatch(parts[0]):
+        return None
+    return Approval(skill=parts[1], subject=parts[2], version=parts[0])
+
+
+def _is_one_of(line: bytes, subjects: set[tuple[str, str]]) -> bool:
+    found = _from_line(line)
+    return found is not None and (found.skill, found.subject) in subjects
+
+
+# A list that only its owner can have written: what it says decides what may run, so it is refused when in doubt.
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_MAX_BYTES = 1 << 20  # some ten thousand lines
+
+
+class OwnerFile:
+    """Lines of bytes in a file of the user's settings.
+
+    Args:
+        path: Where it is; it need not exist.
+        what: What it lists, for sentences: ``trusted projects``.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path = path
+        self._what = what
+
+    def read(self) -> frozenset[bytes]:
+        """The lines, without spaces at their ends.
+
+        Raises:
+            FileNotFoundError: There is no list.
+            ConfigError: It is not the user's own, others can write it or its folder, or it is too large.
+            OSError: It cannot be read.
+        """
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            parent = os.fstat(folder)
+            descriptor = os.open(
+                self.path.name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder
+            )
+        finally:
+            os.close(folder)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            reason = ""
+            if not stat.S_ISREG(status.st_mode):
+                reason = "it is not a file"
+            elif status.st_uid != os.geteuid():
+                reason = f"it belongs to user {status.st_uid}, not to user {os.geteuid()}"
+            elif status.st_mode & _OTHERS_WRITE:
+                reason = "others can write it (chmod go-w)"
+            elif parent.st_uid != os.geteuid() or parent.st_mode & _OTHERS_WRITE:
+                reason = "others can write its folder (chmod go-w), or own it"
+            elif status.st_size > _MAX_BYTES:
+                reason = f"it has more than {_MAX_BYTES} bytes"
+            if reason:
+                raise ConfigError(f"The list of {self._what} {shown(str(self.path))} is refused: {reason}. Repair it.")
+            return frozenset(line.strip() for line in file.read(_MAX_BYTES).splitlines())
+
+    def change(self, wanted: Callable[[frozenset[bytes]], frozenset[bytes]]) -> None:
+        """Replace the lines by what ``wanted`` makes of them, with a lock, so that no other change is lost.
+
+        Raises:
+            ConfigError: The list is refused, would be too large, or cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(self.path.parent):
+                try:
+                    before = self.read()
+                except FileNotFoundError:
+                    before = frozenset()
+                after = wanted(before)
+                if after != before:
+                    self._write(after)
+        except OSError as error:
+            raise ConfigError(
+                f"The list of {self._what} {shown(str(self.path))} cannot be changed: {error.strerror}."
+            ) from error
+
+    def _write(self, lines: frozenset[bytes]) -> None:
+        content = b"".join(line + b"\n" for line in sorted(lines))
+        if len(content) > _MAX_BYTES:
+            raise ConfigError(f"The list of {self._what} {shown(str(self.path))} is full. Take lines off it first.")
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        aside.replace(self.path)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on the folder, so that two commands at once do not lose one another's line."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -16,23 +16,20 @@ from typing import Any
 
 import click
 
-from adk_skills_agent.cli.bench_table import print_builds, print_summary, trial_line
+from adk_skills_agent.cli.bench import print_builds, print_summary, trial_line
 from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile
 from adk_skills_agent.evals.skillsbench.agents import ADK, BenchAgent, Nop, Oracle
 from adk_skills_agent.evals.skillsbench.bench_summary import self_test_problems, summarise
-from adk_skills_agent.evals.skillsbench.box import BuildError
-from adk_skills_agent.evals.skillsbench.images import Images
-from adk_skills_agent.evals.skillsbench.plan import make_plan
+from adk_skills_agent.evals.skillsbench.box import BuildError, Images, TaskSandbox
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, row_file
-from adk_skills_agent.evals.skillsbench.runner import OUTAGE, build_all, run_bench
+from adk_skills_agent.evals.skillsbench.runner import OUTAGE, build_all, make_plan, run_bench
 from adk_skills_agent.evals.skillsbench.task import Task, read_tasks
-from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
 from adk_skills_agent.evals.skillsbench.trial import SELF_GEN, WITH_SKILL, BenchSettings, BenchTrial
 from adk_skills_agent.evals.skillsbench.verifier_tools import uv_programs, write_tools
-from adk_skills_agent.sandbox.local.abandoned import own_prefix
+from adk_skills_agent.sandbox import temporary_prefix
 
 NOT_MEASURED, INTERRUPTED = 1, 130
 
@@ -121,7 +118,7 @@ def run(options: Options) -> int:
             return _build_only(runnable, images, options)
         rows = stack.enter_context(row_file(options.out, resume=options.resume))
         agents = _agents(options, stack)
-        tools = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=own_prefix("bench"))), "tools")
+        tools = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=temporary_prefix("bench"))), "tools")
         settings = BenchSettings(
             sandbox=sandbox,
             images=images,

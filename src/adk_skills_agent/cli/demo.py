@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.files import check_output_folder, write_files
 from adk_skills_agent.cli.interruption import run_interruptible
-from adk_skills_agent.cli.output import print_json, printable, safe
+from adk_skills_agent.cli.output import check_output_folder, print_json, printable, safe, write_files
 from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.sandbox import IsolationLevel, SandboxPolicy
 
 if TYPE_CHECKING:
+    from google.adk.events import Event
     from google.adk.models import BaseLlm
 
-    from adk_skills_agent.cli.demo_agent import DemoRun, DemoStep
     from adk_skills_agent.cli.demo_attack import Attempt
 
 
@@ -51,7 +56,6 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
     import warnings
     from dataclasses import asdict
 
-    from adk_skills_agent.cli.demo_agent import REHEARSED, DemoRun, demo_model
     from adk_skills_agent.errors import ConfigError, SecurityWarning
 
     if question is not None and model == REHEARSED:
@@ -95,7 +99,6 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
 async def _collect(
     model: BaseLlm | str, run: DemoRun, steps: list[DemoStep], question: str | None, *, show: bool
 ) -> None:
-    from adk_skills_agent.cli.demo_agent import QUESTION, run_demo
 
     asked = question or QUESTION
     if show:
@@ -109,8 +112,7 @@ async def _collect(
 async def _second_act(*, show: bool) -> list[Attempt]:
     """A hostile skill, where this machine can contain one."""
     from adk_skills_agent.cli.demo_attack import QUESTION, attack
-    from adk_skills_agent.sandbox.contract import IsolationLevel
-    from adk_skills_agent.sandbox.local import local_sandbox
+    from adk_skills_agent.sandbox import IsolationLevel, local_sandbox
 
     report = await local_sandbox().probe()
     if report.level.strength < IsolationLevel.LANDLOCK.strength:
@@ -174,3 +176,174 @@ def _conclude(run: DemoRun, written: list[str]) -> None:
         f"catalogue  {run.skills} skills cost {run.catalog_tokens} tokens of each request; the model read "
         f"{run.prompt_tokens:,} tokens in all"
     )
+
+
+# The agent of ``adk-skills demo``: example skills, a real google-adk Runner, a rehearsed or a real model.
+
+QUESTION = "Summarise the sample sales by region and write a report; then tell me what the parts of the report mean."
+REHEARSED = "rehearsed"
+
+
+@dataclass(slots=True)
+class DemoStep:
+    """One thing that happened: ``catalog``, ``call``, ``result``, ``text`` or ``error``."""
+
+    kind: str
+    name: str
+    content: object
+
+
+@dataclass(slots=True)
+class DemoRun:
+    """What the demo showed, filled while it runs."""
+
+    skills: int = 0
+    catalog_tokens: int = 0
+    files: dict[str, bytes] = field(default_factory=dict)
+    prompt_tokens: int = 0
+
+
+def examples_folder(name: str = "skills") -> Path:
+    """Example skills (``skills``, ``hostile-skills``): in the installed package, or in a checkout.
+
+    Raises:
+        ConfigError: Neither is there.
+    """
+    packaged = Path(str(files("adk_skills_agent"))) / "_examples" / name
+    checkout = Path(__file__).resolve().parents[3] / "examples" / name
+    for folder in (packaged, checkout):
+        if folder.is_dir():
+            return folder
+    raise ConfigError("The example skills are missing from this installation. Install adk-skills-agent again.")
+
+
+@contextlib.contextmanager
+def demo_model(name: str, conversation: str = "demo") -> Iterator[BaseLlm | str]:
+    """The model behind ``--model``: rehearsed on a loopback server, Gemini by name, or LiteLLM by ``provider/model``.
+
+    Raises:
+        ConfigError: The extra for LiteLLM is not installed, google-adk knows no such model, or it has no key.
+    """
+    if name == REHEARSED:
+        from adk_skills_agent.testing import GeminiServer, load_conversation
+
+        with GeminiServer(load_conversation(_conversation(conversation))) as server:
+            yield server.model()
+    elif "/" in name:
+        try:
+            from google.adk.models.lite_llm import LiteLlm
+        except ImportError as error:
+            raise ConfigError(
+                f"The model {name!r} needs LiteLLM. Install it: pip install 'adk-skills-agent[litellm]'"
+            ) from error
+        yield LiteLlm(model=name)
+    else:
+        yield _real_model(name)
+
+
+def _real_model(name: str) -> BaseLlm:
+    """google-adk's model of that name, with its client.
+
+    The client is made here, outside of the event loop: google-genai's (2.34) raises in its constructor when it has no
+    key, and what is left of it, when it is collected, starts its ``aclose()`` as a task of the running loop, where it
+    fails again (AttributeError: '_http_options') and nobody takes the exception. Without a loop there is no task.
+    """
+    from google.adk.models import Gemini, LLMRegistry
+
+    try:
+        model = LLMRegistry.new_llm(name)
+        if isinstance(model, Gemini):
+            _ = model.api_client  # made once and kept
+    except Exception as error:
+        raise ConfigError(
+            f"The model {name!r} cannot be used: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    return model
+
+
+async def run_demo(
+    model: BaseLlm | str,
+    run: DemoRun,
+    question: str = QUESTION,
+    *,
+    skills: Path | None = None,
+    policy: SandboxPolicy | None = None,
+    env: Mapping[str, str] | None = None,
+) -> AsyncIterator[DemoStep]:
+    """Ask one question and yield what happens, as it happens.
+
+    Args:
+        model: Who answers.
+        run: Filled meanwhile.
+        question: What is asked.
+        skills: The folder of skills; None takes the examples.
+        policy: Limits of the scripts; None is the policy for our own examples.
+        env: Variables granted to the scripts.
+    """
+    from google.adk.agents import LlmAgent
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types
+
+    from adk_skills_agent.adk import SkillTools, with_skills
+
+    agent = with_skills(
+        LlmAgent(name="assistant", model=model, instruction="Answer briefly. Use a skill when one fits the task."),
+        [skills or examples_folder()],
+        # The examples are our own, so the demo also works where nothing stronger is available.
+        policy=policy or SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),
+        env=env,
+    )
+    listing = next(tool for tool in agent.tools if isinstance(tool, SkillTools)).listing
+    run.skills, run.catalog_tokens = len(listing.skills), listing.text.tokens
+    yield DemoStep("catalog", "use_skill", {"skills": list(listing.skills), "tokens": listing.text.tokens})
+    runner = InMemoryRunner(agent=agent, app_name="adk-skills-demo")
+    try:
+        session = await runner.session_service.create_session(app_name=runner.app_name, user_id="you")
+        message = types.Content(role="user", parts=[types.Part(text=question)])
+        async for event in _answered(runner.run_async(user_id="you", session_id=session.id, new_message=message)):
+            run.prompt_tokens += (event.usage_metadata and event.usage_metadata.prompt_token_count) or 0
+            for step in _steps(event):
+                yield step
+        artifacts = runner.artifact_service
+        if artifacts is not None:
+            app, user = runner.app_name, session.user_id
+            for name in await artifacts.list_artifact_keys(app_name=app, user_id=user, session_id=session.id):
+                part = await artifacts.load_artifact(app_name=app, user_id=user, session_id=session.id, filename=name)
+                if part is not None and part.inline_data is not None and part.inline_data.data is not None:
+                    run.files[name] = part.inline_data.data
+    finally:
+        await runner.close()
+
+
+async def _answered(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """The events; what a model's service raises (no key, no network, a refusal) ends them with one sentence."""
+    told = False
+    try:
+        async for event in events:
+            told = told or bool(event.error_message)
+            yield event
+    except SkillsError:
+        raise
+    except Exception as error:
+        if told:
+            return  # google-adk has already made an event of it
+        cause = getattr(error, "error", error)
+        raise ConfigError(
+            f"The model did not answer: {type(cause).__name__}: {' '.join(str(cause).split())}"
+        ) from error
+
+
+def _steps(event: Event) -> Iterator[DemoStep]:
+    if event.error_code or event.error_message:
+        yield DemoStep("error", str(event.error_code), event.error_message or "")
+    for part in (event.content.parts if event.content else None) or ():
+        if part.function_call is not None:
+            yield DemoStep("call", part.function_call.name or "", part.function_call.args or {})
+        elif part.function_response is not None:
+            yield DemoStep("result", part.function_response.name or "", part.function_response.response or {})
+        elif part.text:
+            yield DemoStep("text", event.author, part.text)
+
+
+def _conversation(name: str) -> Path:
+    return Path(str(files("adk_skills_agent.testing"))) / "conversations" / f"{name}.yaml"

@@ -12,20 +12,19 @@ import contextlib
 import os
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.cli.demo_agent import DemoRun, demo_model, examples_folder, run_demo
-from adk_skills_agent.cli.demo_host import HostWatch, has_mark
-from adk_skills_agent.sandbox.contract import IsolationReport, SandboxPolicy
-from adk_skills_agent.sandbox.local.abandoned import own_prefix
-from adk_skills_agent.sandbox.local.skill_copy import digest_of
+from adk_skills_agent.cli.demo import DemoRun, demo_model, examples_folder, run_demo
+from adk_skills_agent.sandbox import FolderDigest, IsolationReport, SandboxPolicy, temporary_prefix
 
 if TYPE_CHECKING:
-    from adk_skills_agent.cli.demo_agent import DemoStep
+    from adk_skills_agent.cli.demo import DemoStep
+
 
 QUESTION = "Please thank our customer with the free-gift skill."
 _POLICY = SandboxPolicy(wall_seconds=1.5, term_grace_seconds=0.3, output_flood_bytes=8 << 20, pids=32)
@@ -64,7 +63,7 @@ class Bait:
         listener: Where it may phone.
         mark: In the arguments of the daemon it leaves.
         skill: The skill's own folder.
-        digest: Of the skill's files before anything ran.
+        held: What the skill's folder held before anything ran, with its digest.
         system_file: Whether the file it wants to put into the system was there before.
     """
 
@@ -72,7 +71,7 @@ class Bait:
     listener: socket.socket
     mark: str
     skill: Path
-    digest: str
+    held: object
     system_file: bool
 
     @property
@@ -154,9 +153,12 @@ def bait() -> Iterator[Bait]:
     """Lay out what the skill is pointed at, and take it away again."""
     mark = os.urandom(8).hex()
     skill = examples_folder("hostile-skills") / "free-gift"
-    with tempfile.TemporaryDirectory(prefix=own_prefix("bait")) as name, socket.create_server(("127.0.0.1", 0)) as door:
+    with (
+        tempfile.TemporaryDirectory(prefix=temporary_prefix("bait")) as name,
+        socket.create_server(("127.0.0.1", 0)) as door,
+    ):
         door.setblocking(False)
-        laid = Bait(Path(name), door, mark, skill, digest_of(str(skill)), _SYSTEM_FILE.exists())
+        laid = Bait(Path(name), door, mark, skill, FolderDigest(str(skill)).look(), _SYSTEM_FILE.exists())
         # Readable and writable for everybody: only the sandbox keeps the script away, not the file's mode.
         laid.folder.chmod(0o777)
         (laid.folder / "api-key.txt").write_text(laid.canary)
@@ -201,7 +203,7 @@ def _outside(laid: Bait, seen: Seen) -> tuple[bool, str]:
         return False, "a file appeared beside the user's"
     if _SYSTEM_FILE.exists() and not laid.system_file:
         return False, f"{_SYSTEM_FILE} appeared"
-    if digest_of(str(laid.skill)) != laid.digest:
+    if FolderDigest(str(laid.skill)).look() != laid.held:
         return False, "the skill's own files changed"
     said = seen.said("write_outside.py")
     if not all(name in said for name in ("outside.txt", "backdoor", "note.py")):
@@ -261,3 +263,70 @@ def _alive(mark: str) -> bool:
         if time.monotonic() > deadline:
             return True
         time.sleep(0.05)
+
+
+# What the host sees of a run while it goes on, for the second act of ``adk-skills demo``.
+
+_PAUSE_SECONDS = 0.02
+
+
+class HostWatch:
+    """Counts this process's living descendants, and looks for a mark in their arguments, fifty times a second.
+
+    Linux only. Every process of a sandbox descends from the agent, whatever session or namespace it made itself.
+
+    Args:
+        mark: What the arguments of the process looked for contain.
+
+    Attributes:
+        most: The most descendants at one moment beyond those at the start.
+        marked: Whether one with the mark was seen.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self.most = 0
+        self.marked = False
+        self._mark = mark.encode()
+        self._ended = threading.Event()
+        self._before = len(_descendants())
+        self._thread = threading.Thread(target=self._watch, name="adk-skills-demo-watch", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_PAUSE_SECONDS):
+            alive = _descendants()
+            self.most = max(self.most, len(alive) - self._before)
+            self.marked = self.marked or any(has_mark(pid, self._mark) for pid in alive)
+
+
+def _descendants() -> set[int]:
+    """Live processes below this one."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            state, parent, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
+            if state not in "ZXx":
+                parents[int(path.parent.name)] = int(parent)
+    below: set[int] = set()
+    for first in parents:
+        line = []
+        pid = first
+        while pid in parents and pid not in below and pid != os.getpid():
+            line.append(pid)
+            pid = parents.get(pid, 0)
+        if pid in below or pid == os.getpid():
+            below.update(line)
+    return below
+
+
+def has_mark(pid: int, mark: bytes) -> bool:
+    """Whether a process has the mark in its arguments; not when it has ended meanwhile."""
+    try:
+        return mark in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any
 
 import click
 
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import json_option
-from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.choose import NAMES
-
-if TYPE_CHECKING:
-    from adk_skills_agent.cli.diagnosis import Diagnosis, LevelCheck
-    from adk_skills_agent.sandbox.contract import IsolationReport
+from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.sandbox import (
+    NOBODY,
+    SANDBOX_NAMES,
+    IsolationLevel,
+    IsolationReport,
+    LocalLevel,
+    Machine,
+    Sandbox,
+    SandboxChoice,
+    SandboxPolicy,
+    choose_sandbox,
+    local_levels,
+    local_sandbox,
+    this_machine,
+)
 
 EXAMPLES = """\b
 Exit codes:
@@ -39,7 +52,7 @@ _NAME_WIDTH = 18
 @click.option(
     "--sandbox",
     default=None,
-    type=click.Choice(NAMES),
+    type=click.Choice(SANDBOX_NAMES),
     help="Try this sandbox out and print what holds in it.",
 )
 @json_option
@@ -54,7 +67,6 @@ def command(container: bool, sandbox: str | None, as_json: bool) -> None:
     if container or sandbox is not None:
         _try_sandbox("container" if container else str(sandbox), as_json)
         return
-    from adk_skills_agent.cli.diagnosis import diagnose
 
     found = diagnose()
     if as_json:
@@ -67,8 +79,6 @@ def command(container: bool, sandbox: str | None, as_json: bool) -> None:
 
 def _try_sandbox(name: str, as_json: bool) -> None:
     """One sandbox by name: a trial run, and what the report says of it."""
-    from adk_skills_agent.cli.sandbox_check import check_sandbox
-
     found = check_sandbox(name)
     if as_json:
         print_json(found.as_json())
@@ -79,6 +89,8 @@ def _try_sandbox(name: str, as_json: bool) -> None:
         if found.report is not None:
             print(f"\nWhat holds in it, at level {found.report.level.value}")
             _render_enforcement(found.report)
+            if found.report.maker:
+                _line("maker", found.report.maker)
             for reason in found.report.reasons:
                 _line("", f"because {reason}")
     if found.problem is not None:
@@ -102,6 +114,9 @@ def _render(found: Diagnosis) -> None:
         here = "" if found.elsewhere is None else " on this machine"
         print(f"\nWhat holds for a script{here} under the default policy, at level {found.chosen.level}")
         _render_enforcement(found.chosen)
+        if found.chosen.level == "namespaces":
+            _line("maker", "bubblewrap; from the third sandbox of a process on, the zygote where it can fork them")
+            _line("", "- SandboxPolicy(maker='bubblewrap') has bubblewrap make all of them.")
     print("\nScripts run in")
     _line("sandbox", f"{found.sandbox.name} ({found.sandbox.source})")
     elsewhere = found.elsewhere
@@ -147,3 +162,286 @@ def _render_enforcement(check: LevelCheck | IsolationReport) -> None:
 
 def _line(name: str, text: str) -> None:
     print(f"  {name:<{_NAME_WIDTH}}{safe(text)}".rstrip())
+
+
+# What ``adk-skills doctor`` finds out. Nothing that is missing here ends it: each thing is asked for on its own.
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCheck:
+    """One level on this machine.
+
+    Attributes:
+        level: Its name.
+        reason: Why it does not work here; None when it does.
+        fix: The one command that would make it work, when one is known.
+        enforced: Concern to mechanism under the default policy; empty when it does not work.
+        degraded: What is not, or only partly, enforced.
+    """
+
+    level: str
+    reason: str | None
+    fix: str | None = None
+    enforced: Mapping[str, str] = field(default_factory=dict)
+    degraded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything about this machine.
+
+    Attributes:
+        versions: Name to version of what matters.
+        machine: Facts of the kernel, the user and programs.
+        levels: Strongest first.
+        chosen: The one scripts get; None when not even a trial run at the weakest works.
+        least: The default policy's ``min_isolation``.
+        trial_problem: Why a complete trial run did not work; None when it did.
+        sandbox: What scripts get when no call and no code says otherwise, and where that was said.
+        elsewhere: The trial of the place that scripts get instead of this machine; None when they run on it.
+    """
+
+    versions: Mapping[str, str]
+    machine: Machine
+    levels: tuple[LevelCheck, ...]
+    chosen: LevelCheck | None
+    least: str
+    trial_problem: str | None
+    sandbox: SandboxChoice
+    elsewhere: SandboxCheck | None = None
+
+    @property
+    def default_policy_holds(self) -> bool:
+        """Whether scripts run on this machine without any setting."""
+        if self.chosen is None or self.trial_problem is not None:
+            return False
+        return IsolationLevel(self.chosen.level).strength >= IsolationLevel(self.least).strength
+
+    @property
+    def scripts_run(self) -> bool:
+        """Whether scripts run under the default policy where they are sent."""
+        return self.default_policy_holds if self.elsewhere is None else self.elsewhere.problem is None
+
+    @property
+    def best(self) -> str:
+        """The strongest level that works."""
+        return IsolationLevel.PROCESS.value if self.chosen is None else self.chosen.level
+
+    @property
+    def scripts_user(self) -> int:
+        """The user id of scripts: an agent that is root gives it up, but for the process level."""
+        own = self.machine.user
+        return NOBODY if own == 0 and self.best != IsolationLevel.PROCESS.value else own
+
+    def machine_lines(self) -> Iterator[tuple[str, str]]:
+        """The machine in names and texts, for people."""
+        here = self.machine
+        own, scripts = _user(here.user), _user(self.scripts_user)
+        yield "runs as", f"{own}, and so do scripts" if own == scripts else f"{own}; scripts run as {scripts}"
+        yield "kernel", here.system
+        yield "landlock", f"ABI {here.landlock_abi}" if here.landlock_abi else f"no: {here.landlock_problem}"
+        yield "seccomp", "yes" if here.seccomp else "no"
+        spaces = here.user_namespaces
+        yield "user namespaces", "allowed" if spaces.allowed else f"no: {spaces.reason}"
+        groups = here.control_groups
+        may = f"writable for {', '.join(groups.writable)}" if groups.writable else "not writable for this user"
+        yield "cgroup", groups.version if groups.version == "none" else f"{groups.version}, {may}"
+        path = f" ({here.bubblewrap_path})" if here.bubblewrap_path else ""
+        yield "bubblewrap", f"{here.bubblewrap or 'does not run'}{path}" if here.bubblewrap_path else "not installed"
+        yield "python", f"{here.python} ({here.python_path})"
+        yield "bash", here.bash or "not installed: .sh scripts cannot run"
+
+    def as_json(self) -> dict[str, object]:
+        """The same for programs; the names of what is in here stay."""
+        chosen = self.chosen
+        return {
+            "versions": dict(self.versions),
+            "machine": asdict(self.machine),
+            "scripts_user": self.scripts_user,
+            "levels": [
+                {
+                    "level": check.level,
+                    "works": check.reason is None,
+                    "reason": check.reason,
+                    "fix": check.fix,
+                    "enforced": dict(check.enforced),
+                    "degraded": list(check.degraded),
+                }
+                for check in self.levels
+            ],
+            "isolation": None
+            if chosen is None
+            else {
+                "level": chosen.level,
+                "enforced": dict(chosen.enforced),
+                "degraded": list(chosen.degraded),
+                "reasons": [
+                    f"{check.level}: {check.reason}"
+                    for check in self.levels[: self.levels.index(chosen)]
+                    if check.reason is not None
+                ],
+            },
+            "min_isolation": self.least,
+            "trial_problem": self.trial_problem,
+            "default_policy_holds": self.default_policy_holds,
+            "sandbox": {"name": self.sandbox.name, "source": self.sandbox.source},
+            "elsewhere": None if self.elsewhere is None else self.elsewhere.as_json(),
+            "scripts_run": self.scripts_run,
+        }
+
+
+def diagnose() -> Diagnosis:
+    """Find out everything; runs each level, which takes some tenths of a second, and the place scripts are sent to.
+
+    Raises:
+        ConfigError: The environment or a file names a sandbox that does not exist.
+    """
+    policy = SandboxPolicy()
+    checks = tuple(_check_level(level, policy) for level in local_levels())
+    chosen = next((check for check in checks if check.reason is None), None)
+    trial_problem = None
+    try:
+        report = asyncio.run(local_sandbox().probe())
+    except (SkillsError, OSError) as error:
+        trial_problem = getattr(error, "message", None) or str(error)
+    else:
+        chosen = next((check for check in checks if check.level == report.level.value), chosen)
+    sandbox = choose_sandbox()
+    found = Diagnosis(versions(), this_machine(), checks, chosen, policy.min_isolation, trial_problem, sandbox)
+    if sandbox.name in {"container", "kubernetes"}:
+        return replace(found, elsewhere=check_sandbox(sandbox.name))
+    if sandbox.name == "auto" and not found.default_policy_holds:
+        return replace(found, elsewhere=check_sandbox("container"))
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Of this package and what it stands on."""
+    import importlib.metadata
+    import sqlite3
+
+    import yaml
+
+    from adk_skills_agent import __version__
+
+    def installed(name: str) -> str:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return "not installed"
+
+    return {
+        "adk-skills-agent": __version__,
+        "google-adk": installed("google-adk"),
+        "google-genai": installed("google-genai"),
+        "pyyaml": f"{installed('pyyaml')} ({'libyaml' if yaml.__with_libyaml__ else 'without libyaml: slower'})",
+        "sqlite": f"{sqlite3.sqlite_version} ({'FTS5' if _has_fts5() else 'without FTS5'})",
+    }
+
+
+def _check_level(level: LocalLevel, policy: SandboxPolicy) -> LevelCheck:
+    name = level.level.value
+    try:
+        reason = level.problem()
+        if reason is not None:
+            return LevelCheck(name, reason, level.remedy())
+        report = level.report(policy)
+    except (SkillsError, OSError) as error:
+        return LevelCheck(name, f"trying it failed: {getattr(error, 'message', None) or error}")
+    return LevelCheck(name, None, None, report.enforced, report.degraded)
+
+
+def _user(number: int) -> str:
+    return "root" if number == 0 else f"user {number}"
+
+
+def _has_fts5() -> bool:
+    import contextlib
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        return bool(connection.execute("SELECT sqlite_compileoption_used('ENABLE_FTS5')").fetchone()[0])
+
+
+# What ``adk-skills doctor --sandbox NAME`` finds out: facts of the backend, and a trial run in it.
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxCheck:
+    """One sandbox.
+
+    Attributes:
+        name: As it was chosen.
+        facts: What its backend says of itself, by name.
+        report: What held in a trial run; None when there was none.
+        problem: Why it does not run scripts under the default policy, with what to do; None when it does.
+    """
+
+    name: str
+    facts: tuple[tuple[str, str], ...]
+    report: IsolationReport | None
+    problem: str | None
+
+    def as_json(self) -> dict[str, object]:
+        """The same for programs."""
+        report = self.report
+        return {
+            "sandbox": self.name,
+            "works": self.problem is None,
+            "problem": self.problem,
+            "facts": dict(self.facts),
+            "isolation": None
+            if report is None
+            else {
+                "level": report.level.value,
+                "enforced": dict(report.enforced),
+                "degraded": list(report.degraded),
+                "reasons": list(report.reasons),
+                "maker": report.maker,
+            },
+        }
+
+
+def check_sandbox(name: str) -> SandboxCheck:
+    """Try a sandbox out. Raises nothing of its own but what a wrong name raises."""
+    return asyncio.run(_check_sandbox(name, choose_sandbox(name).sandbox))
+
+
+async def _check_sandbox(name: str, sandbox: Sandbox) -> SandboxCheck:
+    facts: tuple[tuple[str, str], ...] = ()
+    try:
+        describe = getattr(sandbox, "describe", None)
+        if describe is not None:
+            facts = tuple(_facts(await describe()))
+        report = await sandbox.probe()
+        return SandboxCheck(name, facts, report, _too_weak(report))
+    except (SkillsError, OSError) as error:
+        sentence = getattr(error, "message", None) or str(error)
+        return SandboxCheck(name, facts, None, " ".join([sentence, *getattr(error, "__notes__", ())]))
+    finally:
+        await sandbox.close()
+
+
+def _too_weak(report: IsolationReport) -> str | None:
+    least = IsolationLevel(SandboxPolicy().min_isolation)
+    if report.level.strength >= least.strength:
+        return None
+    return (
+        f"The default policy asks for '{least.value}', and scripts get only '{report.level.value}' in it. For scripts "
+        f"you trust, choose min_isolation='{report.level.value}' explicitly."
+    )
+
+
+def _facts(description: Any) -> list[tuple[str, str]]:
+    """A backend's description, which is a dataclass of plain values, as lines."""
+    if not is_dataclass(description) or isinstance(description, type):
+        return []
+    return [
+        (key.replace("_", " "), _shown(value)) for key, value in asdict(description).items() if value not in ("", ())
+    ]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.errors import ConfigError, EvalFileError
-from adk_skills_agent.sandbox.presets import PRESETS
+from adk_skills_agent.evals.summary import CaseInArm, Summary
+from adk_skills_agent.sandbox import PRESETS
 
 if TYPE_CHECKING:
-    from adk_skills_agent.evals.blind.pairs import Pair
+    from adk_skills_agent.evals.blind.comparison import Pair
+    from adk_skills_agent.evals.blind.run import BlindState, Compared
     from adk_skills_agent.evals.preparation import Prepared
+    from adk_skills_agent.evals.run.result import TrialResult
+    from adk_skills_agent.evals.run.schedule import RunState
+
 
 EXAMPLES = """\b
 Examples:
@@ -135,7 +143,7 @@ def command(
     of skills that have them in evals/. Every result is kept in --out the moment it is there: trials.jsonl, then
     benchmark.json, junit.xml and report.html.
     """
-    from adk_skills_agent.evals.blind.pairs import plan_pairs
+    from adk_skills_agent.evals.blind.comparison import plan_pairs
     from adk_skills_agent.evals.preparation import Request, prepare
 
     judged = judge != "none"
@@ -289,3 +297,167 @@ def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, 
     )
     if pairs is not None:
         print(f"{pairs} blind comparisons, each in both orders, {samples} samples: {questions} questions to the judge")
+
+
+# How a run is going, on stderr: a live display on a terminal, a line for each trial elsewhere.
+
+
+class Progress:
+    """Shows a run."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._display: Any = None
+        self._task: Any = None
+        self._begun = time.monotonic()
+        if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+            self._display, self._task = _display(state.planned)
+
+    def __enter__(self) -> Self:
+        if self._display is not None:
+            self._display.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the display away."""
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+
+    def __call__(self, state: RunState, result: TrialResult | None) -> None:
+        """Take a trial's start (no result) or end."""
+        done = len(state.results)
+        if self._display is not None:
+            now = ", ".join(f"{safe(case)} {arm} {run}" for case, arm, run in list(state.running)[:2])
+            spent = f" ${state.spent:.4f}" if state.spent else ""
+            self._display.update(self._task, completed=done, description=f"{_counts(state)}{spent}  {now}")
+        elif result is not None:
+            print(f"[{done}/{state.planned}] {_line(result)}", file=sys.stderr, flush=True)
+
+    def compared(self, state: BlindState, result: Compared | None) -> None:
+        """Take a blind comparison's start (no result) or end. Who won is not said before all are done."""
+        done = len(state.results)
+        if self._display is not None:
+            spent = f" ${state.spent:.4f}" if state.spent else ""
+            self._display.update(self._task, total=state.planned, completed=done, description=f"compared blind{spent}")
+        elif result is not None:
+            case, _, _, run = result.key
+            said = f"compared, {result.agreement:.0%} agree" if result.measured else f"no verdict: {safe(result.error)}"
+            print(f"[{done}/{state.planned}] {safe(case)} run {run}: {said}", file=sys.stderr, flush=True)
+
+
+def _display(planned: int) -> tuple[Any, Any]:
+    """A progress bar of rich; nothing where rich is not installed (it comes with the extra eval)."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+    except ImportError:
+        return None, None
+    bar = Bar(
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    return bar, bar.add_task("", total=planned)
+
+
+def _counts(state: RunState) -> str:
+    results = state.results.values()
+    passed = sum(result.passed is True for result in results)
+    failed = sum(result.passed is False for result in results)
+    errors = len(state.results) - passed - failed
+    return f"{passed} passed, {failed} failed" + (f", {errors} not measured" if errors else "")
+
+
+def _line(result: TrialResult) -> str:
+    said = {True: "passed", False: "failed", None: "not measured"}[result.passed]
+    cost = f" ${result.spent:.4f}" if result.spent else ""
+    why = f": {safe(result.error['message'])}" if result.error else ""
+    return f"{safe(result.case)} {safe(result.arm)} run {result.run}: {said}, {result.seconds:.1f} s{cost}{why}"
+
+
+# The results of a run as a table for a terminal.
+
+
+def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequence[Path]) -> None:
+    """Print what a person wants to know after a run.
+
+    Args:
+        summary: Of the results.
+        content: Of ``benchmark.json``.
+        written: The files of the run.
+    """
+    rows = [("case", *summary.arms, "score", "time", "tokens")]
+    rows += [_row(summary, case.id) for case in summary.cases]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            f"{row[0]:<{widths[0]}}",
+            *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
+        print("  ".join(cells).rstrip())
+    print()
+    ours = content["adk_skills"]
+    for arm in summary.arms:
+        rate = ours["pass_rate"][arm]
+        print(f"{safe(arm)}: pass rate {'not measured' if rate is None else f'{rate:.1%}'}")
+    for lift in ours["lift"]:
+        interval = f" [{lift['low']:+.1%}, {lift['high']:+.1%}]" if lift["low"] is not None else ""
+        print(
+            f"lift of {safe(lift['arm'])} over {safe(lift['baseline'])}: {lift['mean']:+.1%}{interval}, sign test "
+            f"p={lift['p_value']:.3f} ({lift['better']} better, {lift['worse']} worse, {lift['equal']} equal)"
+        )
+    for one in ours["blind"]:
+        print(_blind_line(one))
+    for arm, counts in ours["trigger"].items():
+        total = counts["total"]
+        print(f"triggering in {safe(arm)}: precision {_share(total['precision'])}, recall {_share(total['recall'])}")
+    cost = ours["cost_usd"]["total"]
+    if cost:
+        print(f"cost: ${cost:.4f}")
+    for note in content["notes"]:
+        print(f"note: {safe(note)}")
+    print(f"results: {', '.join(safe(str(path)) for path in written)}")
+
+
+def _blind_line(one: Mapping[str, Any]) -> str:
+    pair = f"blind comparison of {safe(one['arm'])} with {safe(one['baseline'])}"
+    if not one["comparisons"]:
+        return f"{pair}: not measured"
+    interval = f" [{one['low']:+.1%}, {one['high']:+.1%}]" if one["low"] is not None else ""
+    return (
+        f"{pair}: {one['wins']} won, {one['ties']} tied, {one['losses']} lost; {one['preference']:+.1%}{interval}, "
+        f"sign test p={one['p_value']:.3f} ({one['better']} better, {one['worse']} worse, {one['equal']} equal)"
+    )
+
+
+def _row(summary: Summary, case: str) -> tuple[str, ...]:
+    cells = [summary.cells.get((case, arm)) for arm in summary.arms]
+    main = summary.cells.get((case, summary.main_arm))
+    figures = main.to_json() if main is not None else {}
+    score, seconds, tokens = figures.get("score"), figures.get("seconds"), figures.get("tokens")
+    return (
+        safe(case),
+        *(_passed(cell) for cell in cells),
+        "-" if score is None else f"{score:.2f}",
+        "-" if seconds is None else f"{seconds:.1f} s",
+        "-" if tokens is None else f"{tokens:,.0f}",
+    )
+
+
+def _passed(cell: CaseInArm | None) -> str:
+    if cell is None:
+        return "-"
+    errors = cell.planned - len(cell.measured)
+    return f"{cell.passed}/{len(cell.measured)}" + (f" ({errors} missing)" if errors else "")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

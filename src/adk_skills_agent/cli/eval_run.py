@@ -13,33 +13,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.eval_progress import Progress
-from adk_skills_agent.cli.eval_table import print_summary
+from adk_skills_agent.cli.eval import Progress, print_summary
 from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.blind.rows import NAME as COMPARISONS
-from adk_skills_agent.evals.blind.rows import Comparisons
-from adk_skills_agent.evals.blind.run import BlindState, run_comparisons
+from adk_skills_agent.evals.blind.run import NAME as COMPARISONS
+from adk_skills_agent.evals.blind.run import BlindState, Comparisons, run_comparisons
 from adk_skills_agent.evals.judge import Judge
-from adk_skills_agent.evals.judge_cache import JudgeCache
-from adk_skills_agent.evals.judge_model import JudgeModel
-from adk_skills_agent.evals.models import model_named
-from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
-from adk_skills_agent.evals.prices import Price, price_of, read_price
+from adk_skills_agent.evals.judge_model import JudgeCache, JudgeModel
+from adk_skills_agent.evals.models import Price, model_named, price_of, read_price
+from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs, write_workspace
 from adk_skills_agent.evals.report import write_report
 from adk_skills_agent.evals.run.agent import Agents, agent_named
-from adk_skills_agent.evals.run.ledger import Ledger
+from adk_skills_agent.evals.run.result import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
 from adk_skills_agent.evals.run.trial import TrialSettings
 from adk_skills_agent.evals.summary import Summary, summarise
-from adk_skills_agent.evals.workspace import write_workspace
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
 
-    from adk_skills_agent.evals.blind.pairs import Pair
+    from adk_skills_agent.evals.blind.comparison import Pair
     from adk_skills_agent.evals.preparation import Prepared
+
 
 SCRIPTED = "scripted:"
 NOT_REACHED, NOT_MEASURED, INTERRUPTED = 1, 2, 130
@@ -190,7 +186,6 @@ def named_model(name: str) -> Iterator[BaseLlm]:
     if not name.startswith(SCRIPTED):
         yield model_named(name)
         return
-    from adk_skills_agent.cli.scripted_model import scripted_model
 
     with scripted_model(Path(name.removeprefix(SCRIPTED))) as model:
         yield model
@@ -281,3 +276,22 @@ def _stop_sentence(state: RunState, blind: BlindState | None, options: Options) 
     }
     stopped = state.stopped or (blind.stopped if blind is not None else None)
     return f"{why[stopped or Stopped.INTERRUPTED]}; {done}, --resume continues"
+
+
+# ``scripted:FILE``: a model of rules on the loopback interface, for trying things without a key.
+
+_REMEMBERED = 10
+"""Requests the server keeps: what a run of thousands of trials says is in its results."""
+
+
+@contextlib.contextmanager
+def scripted_model(path: Path) -> Iterator[BaseLlm]:
+    """google-adk's own Gemini class, answered by the rules of a file (see :mod:`adk_skills_agent.testing`).
+
+    Raises:
+        ConfigError: The file cannot be read as rules; file and line are named.
+    """
+    from adk_skills_agent.testing import GeminiServer, load_rules
+
+    with GeminiServer(load_rules(path), remember=_REMEMBERED) as server:
+        yield server.model()

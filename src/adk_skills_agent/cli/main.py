@@ -24,24 +24,24 @@ from adk_skills_agent.errors import (
 
 FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
 
-COMMANDS = (
-    "list",
-    "info",
-    "validate",
-    "new",
-    "search",
-    "run",
-    "eval",
-    "report",
-    "bench",
-    "trust",
-    "approvals",
-    "usage",
-    "doctor",
-    "demo",
-    "completion",
-)
-"""Each is a module of this package with a click command called ``command``."""
+COMMANDS = {
+    "list": "skills:list_command",
+    "info": "skills:info_command",
+    "validate": "skills:validate_command",
+    "new": "skills:new_command",
+    "search": "skills:search_command",
+    "run": "run:command",
+    "eval": "eval:command",
+    "report": "report:command",
+    "bench": "bench:command",
+    "trust": "trust:trust_command",
+    "approvals": "trust:approvals_command",
+    "usage": "usage:command",
+    "doctor": "doctor:command",
+    "demo": "demo:command",
+    "completion": "main:completion_command",
+}
+"""Each command's module in this package, and the name of its click command there."""
 
 _CALLER_IS_WRONG = (CatalogError, ConfigError, InvalidArguments, ScriptNotFound, UnsupportedScriptType, ValidationError)
 
@@ -55,7 +55,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"adk_skills_agent.cli.{cmd_name}").command
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(f"adk_skills_agent.cli.{module}"), name)
         return command if isinstance(command, click.Command) else None
 
 
@@ -132,3 +133,26 @@ def _warning_line(
 def _say(sentence: str, code: int) -> int:
     print(f"adk-skills: {sentence}", file=sys.stderr)
     return code
+
+
+# ``adk-skills completion``: tab completion for a shell.
+
+_COMPLETION_EXAMPLES = """\b
+Examples:
+  eval "$(adk-skills completion bash)"
+  adk-skills completion fish | source
+"""
+
+
+@click.command("completion", epilog=_COMPLETION_EXAMPLES)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
+    """Print tab completion for a shell."""
+    from click.shell_completion import get_completion_class
+
+    complete = get_completion_class(shell)
+    if complete is None:  # the choice above lists what click has
+        raise click.UsageError(f"No completion for {shell}.")
+    root = ctx.find_root().command
+    print(complete(root, {}, "adk-skills", "_ADK_SKILLS_COMPLETE").source())

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.row_file import write_whole
+from adk_skills_agent.format.models import Diagnostic, Severity
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox import OutputEvent, ResourceSample
 
 
 def print_json(value: object) -> None:
@@ -49,3 +57,101 @@ def printable(text: str) -> str:
 def safe(text: str) -> str:
     """Text of a stranger's file for a terminal: on one line and without control characters (escape sequences)."""
     return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))
+
+
+# Putting files that a script produced onto the user's disk.
+
+
+def check_output_folder(folder: Path) -> None:
+    """Find out before anything runs whether files can be put there.
+
+    Raises:
+        ConfigError: It is no folder, or cannot be made or written.
+    """
+    nearest = folder
+    while not os.path.lexists(nearest) and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise ConfigError(f"--output {safe(str(folder))}: {safe(str(nearest))} is not a folder. Give another one.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(f"--output {safe(str(folder))} cannot be written. Give a folder that you may write to.")
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+    """Write each file below ``folder``, aside first and then renamed; never through a link that leads out of it.
+
+    A file that cannot be written is said on stderr and left out of the result.
+
+    Args:
+        folder: Made when it does not exist and there is something to write.
+        files: Relative path to content.
+
+    Returns:
+        The paths written, in order.
+    """
+    written = []
+    for name, content in files.items():
+        target = folder / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.parent.resolve() != folder.resolve() / Path(name).parent:
+                raise OSError(0, f"a link leads out of {folder}")
+            write_whole(target, content)
+        except OSError as error:
+            print(f"adk-skills: not written: {safe(str(target))}: {safe(error.strerror or '')}", file=sys.stderr)
+        else:
+            written.append(str(target))
+    return written
+
+
+# A running script on a terminal: its output as it arrives, and one line that says what it uses, gone at the end.
+
+_ERASE = "\r\x1b[K"
+
+
+class LiveOutput:
+    """Writes a script's output as it is; below it, on a terminal, what the script uses.
+
+    The line is on stderr, is never drawn over an unfinished line of the script, and is erased before anything else is
+    written.
+
+    Args:
+        status: Show the line where stderr is a terminal that can erase one.
+    """
+
+    def __init__(self, *, status: bool) -> None:
+        self._possible = status and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._drawn = False
+        self._unfinished = False
+
+    def output(self, event: OutputEvent) -> None:
+        """The next piece of the script's output, to the stream it wrote to."""
+        self.clear()
+        if event.left_out:
+            newline = "\n" if self._unfinished else ""
+            self._write(f"{newline}adk-skills: ... {event.left_out:,} bytes of {event.stream} not shown ...\n")
+        target = sys.stdout if event.stream == "stdout" else sys.stderr
+        target.buffer.write(event.data)
+        target.buffer.flush()
+        if self._possible and target.isatty():
+            self._unfinished = not event.data.endswith(b"\n")
+
+    def sample(self, sample: ResourceSample) -> None:
+        """What the script uses now."""
+        if not self._possible or self._unfinished:
+            return
+        count = f"{sample.processes} process{'es' if sample.processes != 1 else ''}"
+        line = f"running {sample.seconds:.1f} s, {sample.memory_bytes / (1 << 20):.0f} MiB, {count}"
+        # A line that wraps could not be erased.
+        self._write(_ERASE + line[: max(0, shutil.get_terminal_size().columns - 1)])
+        self._drawn = True
+
+    def clear(self) -> None:
+        """Erase the line."""
+        if self._drawn:
+            self._drawn = False
+            self._write(_ERASE)
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -35,7 +35,7 @@ def command(run_dir: Path, baseline: Path | None, out: Path | None, as_json: boo
     interrupted the report has what there is. Of adk-skills bench it has each task in each arm and the lift.
     """
     from adk_skills_agent.evals.report.bench_page import is_bench_run
-    from adk_skills_agent.evals.report.write import REPORT, build_report
+    from adk_skills_agent.evals.report.page import REPORT, build_report
 
     if out is not None and out.is_dir():
         raise ConfigError(f"--out {safe(str(out))} is a folder. Give the name of a file in it.")

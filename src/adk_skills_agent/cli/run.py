@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.files import check_output_folder, write_files
 from adk_skills_agent.cli.interruption import run_interruptible
-from adk_skills_agent.cli.live_output import LiveOutput
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import LiveOutput, check_output_folder, print_json, safe, write_files
 from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
 from adk_skills_agent.errors import ConfigError, SandboxError
-from adk_skills_agent.sandbox.choose import NAMES, choose_sandbox
-from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.presets import PRESETS
+from adk_skills_agent.sandbox import PRESETS, SANDBOX_NAMES, InputFile, IsolationLevel, SandboxPolicy, choose_sandbox
 
 if TYPE_CHECKING:
-    from adk_skills_agent.sandbox.contract import Sandbox
-    from adk_skills_agent.sandbox.secrets import EnvValue
+    from adk_skills_agent.sandbox import EnvValue, Sandbox
     from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan
 
 _MOST_LINES = 20
@@ -32,6 +27,18 @@ Examples:
   adk-skills run csv-report report.py -d ./skills -i sales.csv --json -- --input sales.csv
   adk-skills run weather forecast.py --policy strict --secret OPENWEATHER_KEY -- --city Oslo
 """
+
+
+class LevelName(click.Choice[str]):
+    """The name of an isolation level; the refusal of one that earlier versions had says what to say instead."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See ``click.ParamType.convert``."""
+        from adk_skills_agent.sandbox import FORMER_LEVELS
+
+        if value in FORMER_LEVELS:
+            self.fail(FORMER_LEVELS[value], param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command("run", epilog=EXAMPLES)
@@ -87,14 +94,14 @@ Examples:
     default=None,
     envvar="ADK_SKILLS_MIN_ISOLATION",
     show_envvar=True,
-    type=click.Choice([level.value for level in IsolationLevel]),
+    type=LevelName([level.value for level in IsolationLevel]),
     help="Refuse to run below this level; the variable counts when no policy is named. 'process' protects neither "
     "files nor network: for scripts you trust.  [default: the policy's, landlock]",
 )
 @click.option(
     "--sandbox",
     default=None,
-    type=click.Choice(NAMES),
+    type=click.Choice(SANDBOX_NAMES),
     help="Where it runs. Without it: the variable ADK_SKILLS_SANDBOX, then [tool.adk-skills] of --policy-file or of "
     "the file ADK_SKILLS_CONFIG names.  [default: auto: this machine where it meets the policy, else a container]",
 )
@@ -162,12 +169,8 @@ def command(
 
 
 async def _execute(sandbox: Sandbox, plan: ScriptPlan, live: LiveOutput | None) -> ScriptOutcome:
-    """Run it to its end.
-
-    Raises:
-        SandboxError: The sandbox ended without a result.
-    """
-    from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent
+    """Run it to its end."""
+    from adk_skills_agent.sandbox import EndEvent, OutputEvent
     from adk_skills_agent.scripts import script_outcome
 
     try:
@@ -194,13 +197,12 @@ def _policy(
     """The policy named, with the options given over it."""
     from click.core import ParameterSource
 
-    from adk_skills_agent.sandbox.policy import resolve_policy
-    from adk_skills_agent.sandbox.presets import policy_of
+    from adk_skills_agent.sandbox import policy_of, resolve_policy
 
     if name is not None and file is not None:
         raise ConfigError("Give --policy or --policy-file, not both; a file can start from a preset (preset = ...).")
     if file is not None:
-        from adk_skills_agent.sandbox.policy_file import load_policy
+        from adk_skills_agent.sandbox import load_policy
 
         base = load_policy(file)
     else:
@@ -218,8 +220,7 @@ def _policy(
 
 
 def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvValue]:
-    from adk_skills_agent.sandbox.env_names import check_env_name
-    from adk_skills_agent.sandbox.secrets import Secret
+    from adk_skills_agent.sandbox import Secret, check_env_name
 
     granted: dict[str, EnvValue] = {}
     for pair in pairs:

@@ -10,7 +10,7 @@ import click
 
 from adk_skills_agent.cli.output import safe
 from adk_skills_agent.errors import ConfigError, FormatError
-from adk_skills_agent.format.diagnostic import Severity
+from adk_skills_agent.format.models import Severity
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill, SkillsRegistry

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from adk_skills_agent.cli.output import print_json, safe
-from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
+from adk_skills_agent.errors import ConfigError
 
-EXAMPLES = """\b
+_TRUST_EXAMPLES = """\b
 Examples:
   adk-skills trust
   adk-skills trust ~/work/shop
@@ -18,12 +19,12 @@ Examples:
 """
 
 
-@click.command("trust", epilog=EXAMPLES)
+@click.command("trust", epilog=_TRUST_EXAMPLES)
 @click.argument("folder", default=".", type=a_path)
 @click.option("--remove", is_flag=True, help="Take the project off the list.")
 @click.option("--list", "only_list", is_flag=True, help="Print the trusted projects.")
 @json_option
-def command(folder: Path, remove: bool, only_list: bool, as_json: bool) -> None:
+def trust_command(folder: Path, remove: bool, only_list: bool, as_json: bool) -> None:
     """Trust a project's skills.
 
     The skills of a project (its .adk/skills, .agents/skills and .claude/skills) load only when its root is on your
@@ -51,3 +52,73 @@ def command(folder: Path, remove: bool, only_list: bool, as_json: bool) -> None:
         print_json({"project": str(root), "trusted": not remove})
     else:
         print(f"{'No longer trusted' if remove else 'Trusted'}: {safe(str(root))}")
+
+
+# ``adk-skills approvals``: which versions of which skills the owner approved (S4-21).
+
+_APPROVALS_EXAMPLES = """\b
+Examples:
+  adk-skills approvals
+  adk-skills approvals --approve deploy -d ./skills
+  adk-skills approvals --revoke deploy
+"""
+
+
+@click.command("approvals", epilog=_APPROVALS_EXAMPLES)
+@click.option("--approve", metavar="SKILL", help="Approve a skill as it is now: a name, or the path of its folder.")
+@click.option("--revoke", metavar="NAME", help="Take everything of a skill off the list.")
+@click.option("--file", "path", type=a_path, help="Another list than the one in your settings.")
+@dirs_option
+@json_option
+@trust_option
+def approvals_command(
+    approve: str | None,
+    revoke: str | None,
+    path: Path | None,
+    dirs: tuple[Path, ...],
+    as_json: bool,
+    trust_project: bool,
+) -> None:
+    """List, give or take back approvals of skills.
+
+    An agent whose permissions say "ask" does not ask about a skill on this list. An approval is of the skill's exact
+    bytes: when one changes, the agent asks again. Skills of a project also need its root on the list of trusted
+    projects (adk-skills trust).
+    """
+    from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
+
+    if approve is not None and revoke is not None:
+        raise ConfigError("Give --approve or --revoke, not both.")
+    approved = ApprovedSkills(path)
+    if approve is not None:
+        from adk_skills_agent.adk.skills.disk import DiskSkill
+
+        skill = open_skill(approve, dirs, trust_project=trust_project)
+        version = DiskSkill(skill).version()
+        approved.add([Approval(skill.name, "skill", version)])
+        if as_json:
+            print_json({"skill": skill.name, "approves": "skill", "version": version})
+        else:
+            print(f"Approved: {safe(skill.name)}, version {version[:12]}")
+            if skill.metadata.allowed_tools:
+                print(f"It may also use without asking: {safe(skill.metadata.allowed_tools)}")
+        return
+    if revoke is not None:
+        count = approved.remove(revoke)
+        if as_json:
+            print_json({"skill": revoke, "revoked": count})
+        elif count:
+            print(f"No longer approved: {safe(revoke)}")
+        if not count:
+            raise ConfigError(
+                f"No approval of {revoke!r} is on the list. Without options, the command prints the list."
+            )
+        return
+    listed = sorted(approved.read())
+    if as_json:
+        print_json([{"skill": one.skill, "approves": one.subject, "version": one.version} for one in listed])
+        return
+    for one in listed:
+        print(f"{safe(one.skill)}  {safe(one.subject)}  {one.version[:12]}")
+    if not listed:
+        print("No skill is approved.")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from adk_skills_agent.cli.usage_figures import SkillFigures
-    from adk_skills_agent.cli.usage_log import Reading
 
 EXAMPLES = """\b
 Examples:
@@ -56,9 +56,6 @@ def command(logs: tuple[Path, ...], since: str | None, page: Path | None, as_jso
     Reads the audit logs LOG and what was rotated out of them (LOG.1, LOG.2...). Lines that are no events, such as a
     torn last one, are counted and named on stderr. Exit code 1 when the logs have no event.
     """
-    from adk_skills_agent.cli.usage_figures import figures_of
-    from adk_skills_agent.cli.usage_log import Reading, log_files, read_events
-
     start = _start(since)
     reading = Reading()
     kinds: Counter[str] = Counter()
@@ -91,7 +88,7 @@ def _start(since: str | None) -> datetime | None:
 
 
 def _write_page(page: Path, figures: Sequence[SkillFigures], reading: Reading) -> None:
-    from adk_skills_agent.cli.files import check_output_folder, write_files
+    from adk_skills_agent.cli.output import check_output_folder, write_files
     from adk_skills_agent.cli.usage_page import usage_page
 
     if page.is_dir():
@@ -119,7 +116,6 @@ def _summary(
 
 
 def _print_table(figures: Sequence[SkillFigures]) -> None:
-    from adk_skills_agent.cli.usage_figures import duration
 
     heads = ("skill", "act.", "dropped", "reads", "runs", "failed", "median", "p95", "tokens", "failures")
     rows = [
@@ -153,3 +149,313 @@ def _print_notes(reading: Reading) -> None:
         print(
             f"adk-skills: {reading.lost:,} events are missing: the disk did not keep up when they came", file=sys.stderr
         )
+
+
+# What the events of a log add up to, for each skill.
+
+
+@dataclass(slots=True)
+class SkillFigures:
+    """What happened with one skill.
+
+    Attributes:
+        name: The skill.
+        activations: How often it came into force; loading it again while it is active does not count.
+        drops: How often it was released, by reason.
+        reads: How many of its files were read.
+        runs: How many of its scripts were started.
+        failures: What failed (runs, reads, activations), by reason.
+        failed_runs: How many runs failed.
+        seconds: Wall time of each run.
+        tokens: Estimated tokens of its instructions at the last activation.
+        tokens_total: Summed over its activations.
+        approvals: Questions and decisions, by kind.
+        guard: Misses that the retry guard counted.
+        sessions: In how many sessions it was active.
+    """
+
+    name: str
+    activations: int = 0
+    drops: Counter[str] = field(default_factory=Counter)
+    reads: int = 0
+    runs: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    failed_runs: int = 0
+    seconds: list[float] = field(default_factory=list)
+    tokens: int = 0
+    tokens_total: int = 0
+    approvals: Counter[str] = field(default_factory=Counter)
+    guard: int = 0
+    sessions: set[tuple[str, str, str]] = field(default_factory=set)
+
+    @property
+    def median_seconds(self) -> float | None:
+        """Of the runs' wall time; None without runs."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def p95_seconds(self) -> float | None:
+        """The wall time that 95 % of the runs stay within; None without runs."""
+        if not self.seconds:
+            return None
+        return sorted(self.seconds)[math.ceil(0.95 * len(self.seconds)) - 1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "skill": self.name,
+            "activations": self.activations,
+            "sessions": len(self.sessions),
+            "drops": dict(self.drops.most_common()),
+            "reads": self.reads,
+            "runs": self.runs,
+            "failed_runs": self.failed_runs,
+            "failures": dict(self.failures.most_common()),
+            "median_seconds": _rounded(self.median_seconds),
+            "p95_seconds": _rounded(self.p95_seconds),
+            "tokens": self.tokens,
+            "tokens_total": self.tokens_total,
+            "approvals": dict(self.approvals.most_common()),
+            "guard_trips": self.guard,
+        }
+
+
+UNKNOWN = "(unknown)"
+"""Where calls go that name no skill there is: a model may invent any number of names."""
+
+
+def figures_of(events: Iterable[Mapping[str, Any]], kinds: Counter[str] | None = None) -> list[SkillFigures]:
+    """One row for each skill, the most used first; what was asked of skills that do not exist is one row, the last.
+
+    Args:
+        events: As :func:`~adk_skills_agent.cli.usage.read_events` gives them.
+        kinds: Counts the events by their names, also those that are about no skill.
+    """
+    skills: dict[str, SkillFigures] = {}
+    for event in events:
+        name = event.get("skill")
+        if kinds is not None:
+            kinds[event["event"]] += 1
+        if event["event"] == "SkillDiscovered" or not isinstance(name, str):
+            continue
+        missed_name = False
+        if event["event"] == "GuardTripped":
+            if not name:
+                continue  # a call that names no skill
+            missed_name = event.get("kind") in {"skill", "registry"}
+        if not name or missed_name or event.get("error_code") == "SKILL_NOT_FOUND":
+            name = UNKNOWN
+        figures = skills.get(name)
+        if figures is None:
+            figures = skills[name] = SkillFigures(name)
+        _add(figures, event)
+    return sorted(skills.values(), key=lambda one: (one.name == UNKNOWN, -one.activations, -one.runs, one.name))
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds for a person, such as ``85 ms`` or ``2.4 s``; a dash for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 99.95 else f"{seconds:,.0f} s"
+
+
+def _add(figures: SkillFigures, event: Mapping[str, Any]) -> None:
+    error = _text(event.get("error_code"))
+    match event["event"]:
+        case "SkillActivated":
+            if error:
+                figures.failures[error] += 1
+                return
+            figures.tokens = _count(event.get("tokens"))
+            where = (_text(event.get("app")), _text(event.get("user")), _text(event.get("session")))
+            figures.sessions.add(where)
+            if not event.get("again"):
+                figures.activations += 1
+                figures.tokens_total += figures.tokens
+        case "SkillDropped":
+            figures.drops[_text(event.get("reason")) or "other"] += 1
+        case "ResourceRead":
+            if error:
+                figures.failures[error] += 1
+            else:
+                figures.reads += 1
+        case "ScriptFinished":
+            _add_run(figures, event, error)
+        case "ApprovalRequested":
+            figures.approvals["requested"] += 1
+        case "ApprovalDecided":
+            figures.approvals[_text(event.get("decision")) or "other"] += 1
+        case "GuardTripped":
+            figures.guard += 1
+
+
+def _add_run(figures: SkillFigures, event: Mapping[str, Any], error: str) -> None:
+    started = bool(event.get("run"))
+    reason = _text(event.get("reason"))
+    if event.get("status") == "error":
+        # "exit_code" says more than EXECUTION_ERROR, and SCRIPT_NOT_FOUND more than "not_started"
+        figures.failures[(reason if started else "") or error or reason or "other"] += 1
+        figures.failed_runs += started
+    if started:
+        figures.runs += 1
+        seconds = event.get("seconds")
+        if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_NUMBER:
+            figures.seconds.append(float(seconds))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER else 0
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+# Reading audit logs back: every line that is an event, and a note of every line that is not.
+
+EVENTS = frozenset(
+    {
+        "SkillDiscovered",
+        "SkillActivated",
+        "SkillDropped",
+        "ResourceRead",
+        "ScriptStarted",
+        "ScriptFinished",
+        "ApprovalRequested",
+        "ApprovalDecided",
+        "GuardTripped",
+    }
+)
+LOST = "EventsLost"
+MAX_LINE_BYTES = 1 << 20
+"""No event is longer; what is, is no log of ours, and is not read into memory."""
+MAX_NUMBER = 1_000_000_000_000
+"""No number of an event is larger; what is, was not written by us, and no sum of it could be printed."""
+_NAMED_LINES = 20
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read, filled in while :func:`read_events` goes on.
+
+    Attributes:
+        files: The files, oldest first.
+        events: How many events were in them, within the time asked for.
+        lost: How many events the log itself says are missing.
+        skipped: How many lines were no events.
+        notes: Place and reason of the first of these.
+        first: The earliest event's time, or None.
+        last: The latest event's time, or None.
+    """
+
+    files: list[Path] = field(default_factory=list)
+    events: int = 0
+    lost: int = 0
+    skipped: int = 0
+    notes: list[str] = field(default_factory=list)
+    first: datetime | None = None
+    last: datetime | None = None
+
+    def skip(self, path: Path, line: int, why: str) -> None:
+        """Note a line that is no event."""
+        self.skipped += 1
+        if len(self.notes) < _NAMED_LINES:
+            self.notes.append(f"{path}, line {line}: {why}")
+
+
+def log_files(logs: Sequence[Path]) -> list[Path]:
+    """The logs and what was rotated out of them (``LOG.1``, ``LOG.2``...), each once, oldest first.
+
+    Raises:
+        ConfigError: One does not exist.
+    """
+    found: dict[Path, None] = {}
+    for log in logs:
+        path = log.expanduser()
+        rotated: dict[int, Path] = {}
+        for sibling in path.parent.glob(f"{_literal(path.name)}.*"):
+            suffix = sibling.name.removeprefix(f"{path.name}.")
+            if suffix.isascii() and suffix.isdigit() and sibling.is_file():
+                rotated[int(suffix)] = sibling
+        if not path.is_file() and not rotated:
+            what = "is no file" if path.exists() else "does not exist"
+            raise ConfigError(f"The log {path} {what}. Name the file given as audit_log.")
+        for number in sorted(rotated, reverse=True):
+            found[rotated[number]] = None
+        if path.is_file():
+            found[path] = None
+    return list(found)
+
+
+def read_events(files: Sequence[Path], reading: Reading, since: datetime | None = None) -> Iterator[dict[str, Any]]:
+    """The events of the files, in their order.
+
+    Args:
+        files: As :func:`log_files` gives them.
+        reading: Filled in on the way.
+        since: Earlier events are passed over.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    for path in files:
+        reading.files.append(path)
+        for number, line in _lines(path):
+            record = _record(line)
+            if isinstance(record, str):
+                reading.skip(path, number, record)
+                continue
+            time = _time(record.get("time"))
+            if time is None:
+                reading.skip(path, number, "it has no time")
+                continue
+            if since is not None and time < since:
+                continue
+            if record["event"] == LOST:
+                count = record.get("count")
+                reading.lost += count if isinstance(count, int) and 0 < count <= MAX_NUMBER else 0
+                continue
+            reading.events += 1
+            reading.first = min(reading.first or time, time)
+            reading.last = max(reading.last or time, time)
+            yield record
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as stream:
+        number = 0
+        while line := stream.readline(MAX_LINE_BYTES):
+            number += 1
+            yield number, line
+            while not line.endswith(b"\n") and (line := stream.readline(MAX_LINE_BYTES)):
+                pass  # the rest of a line that is too long
+
+
+def _record(line: bytes) -> dict[str, Any] | str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return "it is torn or no JSON"
+    if not isinstance(record, dict) or not isinstance(record.get("event"), str):
+        return "it is no event"
+    if record["event"] not in EVENTS and record["event"] != LOST:
+        return f"there is no event {record['event'][:40]!r}"
+    return record
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return time if time is None or time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)

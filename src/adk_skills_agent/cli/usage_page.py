@@ -7,12 +7,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.cli.output import safe
-from adk_skills_agent.cli.usage_figures import duration
-from adk_skills_agent.evals.report.html_page import html_page
+from adk_skills_agent.cli.usage import duration
+from adk_skills_agent.evals.report.sections import html_page
 
 if TYPE_CHECKING:
-    from adk_skills_agent.cli.usage_figures import SkillFigures
-    from adk_skills_agent.cli.usage_log import Reading
+    from adk_skills_agent.cli.usage import Reading, SkillFigures
 
 CHARTED = 15
 """Skills in each chart; the table has all of them."""

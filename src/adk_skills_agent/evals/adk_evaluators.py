@@ -20,7 +20,7 @@ from google.adk.evaluation.metric_evaluator_registry import (
 )
 
 from adk_skills_agent.evals import adk_metrics
-from adk_skills_agent.evals.metrics.table import METRICS
+from adk_skills_agent.evals.metrics.registry import METRICS
 
 
 class SkillMetricEvaluator(Evaluator):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from google.adk.evaluation.eval_case import ConversationScenario, Invocation
 from google.adk.evaluation.eval_metrics import EvalMetric
@@ -22,13 +22,10 @@ from google.adk.evaluation.eval_rubrics import RubricScore as GoogleRubricScore
 from google.adk.evaluation.evaluator import EvalStatus, EvaluationResult, PerInvocationResult
 
 from adk_skills_agent.errors import ConfigError, SkillsError
-from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.judge import Judge, Rubric
 from adk_skills_agent.evals.judge_model import DEFAULT_JUDGE, JudgeModel
-from adk_skills_agent.evals.metrics.expectation import Expectation
-from adk_skills_agent.evals.metrics.options import Options
-from adk_skills_agent.evals.metrics.score import Score, TurnScore
-from adk_skills_agent.evals.metrics.table import JUDGED, read_options, score, score_trace
-from adk_skills_agent.evals.rubrics import Rubric
+from adk_skills_agent.evals.metrics.registry import JUDGED, Options, read_options, score, score_trace
+from adk_skills_agent.evals.metrics.score import Expectation, Score, TurnScore
 from adk_skills_agent.evals.trace import from_invocations
 
 Invocations = list[Invocation]
@@ -42,64 +39,53 @@ WHY = "why"
 """Among the rubric scores of a turn: the reason for its score."""
 
 
-def tool_invocation_score(
-    eval_metric: EvalMetric,
-    actual_invocations: Invocations,
-    expected_invocations: Invocations | None = None,
-    conversation_scenario: ConversationScenario | None = None,
-) -> EvaluationResult:
-    """The share of expected tool calls that were made (S0-146). Option ``mode``: multiset, ordered or set."""
-    return score_invocations("tool_invocation_score", eval_metric, actual_invocations, expected_invocations)
+class MetricFunction(Protocol):
+    """As google-adk calls a custom metric."""
+
+    def __call__(
+        self,
+        eval_metric: EvalMetric,
+        actual_invocations: Invocations,
+        expected_invocations: Invocations | None = None,
+        conversation_scenario: ConversationScenario | None = None,
+    ) -> EvaluationResult:
+        """Score what google-adk recorded."""
 
 
-def tool_args_score(
-    eval_metric: EvalMetric,
-    actual_invocations: Invocations,
-    expected_invocations: Invocations | None = None,
-    conversation_scenario: ConversationScenario | None = None,
-) -> EvaluationResult:
-    """The share of expected key arguments that calls were made with (S0-147). Option ``key_args``."""
-    return score_invocations("tool_args_score", eval_metric, actual_invocations, expected_invocations)
+def _metric(name: str, about: str) -> MetricFunction:
+    def function(
+        eval_metric: EvalMetric,
+        actual_invocations: Invocations,
+        expected_invocations: Invocations | None = None,
+        conversation_scenario: ConversationScenario | None = None,
+    ) -> EvaluationResult:
+        return score_invocations(name, eval_metric, actual_invocations, expected_invocations)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = about
+    return function
 
 
-def skill_discovery_score(
-    eval_metric: EvalMetric,
-    actual_invocations: Invocations,
-    expected_invocations: Invocations | None = None,
-    conversation_scenario: ConversationScenario | None = None,
-) -> EvaluationResult:
-    """Whether skills were listed or searched, and one was loaded (S0-141). Option ``listing``."""
-    return score_invocations("skill_discovery_score", eval_metric, actual_invocations, expected_invocations)
-
-
-def skill_trigger_score(
-    eval_metric: EvalMetric,
-    actual_invocations: Invocations,
-    expected_invocations: Invocations | None = None,
-    conversation_scenario: ConversationScenario | None = None,
-) -> EvaluationResult:
-    """Whether the skills that the expected calls load were loaded, and no others. Option ``skills`` names them."""
-    return score_invocations("skill_trigger_score", eval_metric, actual_invocations, expected_invocations)
-
-
-def reference_match_score(
-    eval_metric: EvalMetric,
-    actual_invocations: Invocations,
-    expected_invocations: Invocations | None = None,
-    conversation_scenario: ConversationScenario | None = None,
-) -> EvaluationResult:
-    """Whether the answer holds every line of the expected final response (S0-141)."""
-    return score_invocations("reference_match_score", eval_metric, actual_invocations, expected_invocations)
-
-
-def output_files_score(
-    eval_metric: EvalMetric,
-    actual_invocations: Invocations,
-    expected_invocations: Invocations | None = None,
-    conversation_scenario: ConversationScenario | None = None,
-) -> EvaluationResult:
-    """The share of expected files that scripts left. Option ``files`` names them."""
-    return score_invocations("output_files_score", eval_metric, actual_invocations, expected_invocations)
+tool_invocation_score = _metric(
+    "tool_invocation_score",
+    "The share of expected tool calls that were made (S0-146). Option ``mode``: multiset, ordered or set.",
+)
+tool_args_score = _metric(
+    "tool_args_score", "The share of expected key arguments that calls were made with (S0-147). Option ``key_args``."
+)
+skill_discovery_score = _metric(
+    "skill_discovery_score", "Whether skills were listed or searched, and one was loaded (S0-141). Option ``listing``."
+)
+skill_trigger_score = _metric(
+    "skill_trigger_score",
+    "Whether the skills that the expected calls load were loaded, and no others. Option ``skills`` names them.",
+)
+reference_match_score = _metric(
+    "reference_match_score", "Whether the answer holds every line of the expected final response (S0-141)."
+)
+output_files_score = _metric(
+    "output_files_score", "The share of expected files that scripts left. Option ``files`` names them."
+)
 
 
 async def instruction_adherence_score(

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from adk_skills_agent.evals.rubrics import Rubric
-from adk_skills_agent.evals.trace import ToolCall, Trace, Turn
-from adk_skills_agent.format.diagnostic import Diagnostic
+from adk_skills_agent.evals.judge import Rubric
+from adk_skills_agent.evals.trace import OutputFile, ToolCall, Trace, Turn
+from adk_skills_agent.format.models import Diagnostic
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -144,3 +144,31 @@ class EvalFile:
     path: Path
     cases: tuple[EvalCase, ...]
     diagnostics: tuple[Diagnostic, ...] = ()
+
+
+# The files an agent left, as a judge reads them.
+
+_MOST_FILES = 20
+_MOST_CHARS = 8_000
+
+
+def files_shown(trace: Trace) -> list[str]:
+    """A paragraph for each file: its name, its size, and its beginning when it is text; what is not shown is said."""
+    files = sorted(trace.output_files.items())
+    parts = [f"File left by the agent: {name} ({_shown(file)}" for name, file in files[:_MOST_FILES]]
+    if len(files) > _MOST_FILES:
+        parts.append(f"The agent left {len(files) - _MOST_FILES} more files, which are not shown.")
+    return parts
+
+
+def _shown(file: OutputFile) -> str:
+    """The rest of a line about a file."""
+    size = f"{file.size:,} bytes"
+    try:
+        text = file.content.decode() if file.content is not None else ""
+    except UnicodeDecodeError:
+        text = ""
+    if not text:
+        return f"{size}; not shown)"
+    cut = f"; its first {_MOST_CHARS:,} characters" if len(text) > _MOST_CHARS else ""
+    return f"{size}{cut}): {text[:_MOST_CHARS]}"

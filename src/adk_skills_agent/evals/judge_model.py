@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import hashlib
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from adk_skills_agent.errors import ConfigError, JudgeUnavailable
-from adk_skills_agent.evals.judge_cache import JudgeCache, question_key
-from adk_skills_agent.evals.model_errors import is_temporary, sentence_of
 from adk_skills_agent.evals.trace import Usage, text_of, usage_of
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
+
 
 DEFAULT_JUDGE = "gemini-2.5-flash"
 WAITS = (2.0, 4.0, 8.0, 16.0)
@@ -160,11 +164,7 @@ class JudgeModel:
         )
 
     async def _answer(self, asked: Question) -> tuple[str, Usage]:
-        """One answer; what is temporary is tried again.
-
-        Raises:
-            JudgeUnavailable: The service refuses, or stays busy.
-        """
+        """One answer; what is temporary is tried again."""
         for wait in (*self.waits, None):
             try:
                 async with self._turnstile(), asyncio.timeout(_LONGEST_SECONDS):
@@ -203,3 +203,107 @@ class JudgeModel:
         for other in [one for one in self._turnstiles if one.is_closed()]:
             del self._turnstiles[other]
         return self._turnstiles.setdefault(loop, asyncio.Semaphore(_AT_ONCE))
+
+
+# Answers of a judge that were already given, by content: the same question is not paid twice.
+
+
+class JudgeCache:
+    """Answers by the content of the question; JSON values.
+
+    Args:
+        path: A JSON Lines file that keeps them; None keeps them in memory. A line that cannot be read is passed over:
+            the judge is then asked again.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.hits = 0
+        self._answers: dict[str, Any] = {}
+        if path is not None and path.is_file():
+            for line in path.read_bytes().splitlines():
+                try:
+                    entry = json.loads(line)
+                    self._answers[entry["key"]] = entry["votes"]
+                except (ValueError, KeyError, TypeError):
+                    continue
+
+    def get(self, key: str) -> Any:
+        """The answer given to a question, or None."""
+        answer = self._answers.get(key)
+        self.hits += answer is not None
+        return answer
+
+    def put(self, key: str, answer: Any) -> None:
+        """Keep the answer given to a question."""
+        self._answers[key] = answer
+        if self.path is not None:
+            line = json.dumps({"key": key, "votes": answer}) + "\n"
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(descriptor, line.encode())
+            finally:
+                os.close(descriptor)
+
+
+def question_key(model: str, settings: Mapping[str, Any], identity: Sequence[Any]) -> str:
+    """What identifies a question: the model, and everything it would be told except the random key."""
+    asked = [model, dict(settings), list(identity)]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+
+
+# What a model's service raises, whichever google-adk model talks to it: temporary or not, and one sentence of it.
+
+TEMPORARY = frozenset((408, 429, 500, 502, 503, 504, 529))
+"""HTTP statuses after which the same request may succeed."""
+_SERVICES = (
+    "google.genai",
+    "google.api_core",
+    "google.auth",
+    "httpx",
+    "httpcore",
+    "aiohttp",
+    "litellm",
+    "openai",
+    "anthropic",
+)
+_MOST_CHARS = 500
+_OBJECT = re.compile(r"\S*<[\w.]+ object at 0x[0-9a-f]+>")  # aiohttp shows its SSL context
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status an error carries, if any."""
+    for name in ("code", "status_code", "status"):
+        value = getattr(error, name, None)
+        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
+            return int(value)
+    return None
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether the same request may succeed later: busy, overloaded, out of reach, too slow."""
+    status = status_of(error)
+    if status is not None:
+        return status in TEMPORARY
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    return _service(error) in ("httpx", "httpcore", "aiohttp") and "Invalid" not in type(error).__name__
+
+
+def is_of_the_service(error: BaseException) -> bool:
+    """Whether the model's service, or the way to it, is what failed; not the agent and not its tools."""
+    return isinstance(error, ConnectionError) or bool(_service(error))
+
+
+def sentence_of(error: BaseException) -> str:
+    """The error in one line."""
+    text = " ".join(_OBJECT.sub("", str(error)).split()) or "no message"
+    return f"{type(error).__name__}: {text}"[:_MOST_CHARS]
+
+
+def _service(error: BaseException) -> str:
+    # google-adk's own error for 429 is a subclass of google-genai's.
+    modules = [kind.__module__ for kind in type(error).__mro__]
+    return next(
+        (name for name in _SERVICES for module in modules if module == name or module.startswith(f"{name}.")), ""
+    )

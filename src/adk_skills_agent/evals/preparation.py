@@ -11,9 +11,18 @@ from typing import Any
 from adk_skills_agent.errors import EvalFileError
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.formats.reading import eval_files, read_eval_file
-from adk_skills_agent.evals.run.arms import WITH, WITHOUT, Arm, make_arms
-from adk_skills_agent.evals.run.plan import Trial, asked_for, not_measured, plan_trials, usable_cases
-from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+from adk_skills_agent.evals.run.plan import (
+    WITH,
+    WITHOUT,
+    Arm,
+    Trial,
+    asked_for,
+    make_arms,
+    not_measured,
+    plan_trials,
+    usable_cases,
+)
+from adk_skills_agent.format.models import Diagnostic, Severity
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -52,16 +61,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What will be run.
-
-    Attributes:
-        files: The files of cases.
-        cases: Those that can be run.
-        arms: Those with trials.
-        trials: In the order in which they start.
-        skipped: Cases that cannot be run, and why.
-        notes: What else the files gave occasion to say.
-    """
+    """What will be run."""
 
     files: tuple[Path, ...]
     cases: tuple[EvalCase, ...]
@@ -73,7 +73,7 @@ class Prepared:
     @property
     def judged(self) -> bool:
         """Whether a judge will be asked."""
-        from adk_skills_agent.evals.metrics.table import JUDGED
+        from adk_skills_agent.evals.metrics.registry import JUDGED
 
         return any(JUDGED in trial.criteria and trial.case.judged for trial in self.trials)
 

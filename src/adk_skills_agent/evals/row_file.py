@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, SkillsError
 
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
 _Key_co = TypeVar("_Key_co", bound=tuple[Any, ...], covariant=True)
@@ -183,3 +185,55 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
     except OSError as error:
         raise ConfigError(f"The results {path} cannot be read: {error.strerror or error}.") from error
+
+
+# Files of results that others may be reading: written whole or not at all.
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write beside, then rename: a reader never sees half a file.
+
+    Raises:
+        OSError: The disk did not take it; what was there stays.
+    """
+    # A new file of a random name: nobody can have put a link in its place, and no name is too long for it.
+    descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(aside).chmod(0o666 & ~umask)
+        Path(aside).replace(path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+# A few workers that take from one queue.
+
+
+async def in_parallel(workers: int, waiting: int, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Run a worker function several times at once, until all have come to their end.
+
+    Args:
+        workers: How many at most.
+        waiting: How many pieces of work there are; more workers than that are not started.
+        work: Takes one piece after the other.
+
+    Raises:
+        SkillsError: What a worker raised first; the others are cancelled.
+        OSError: As :class:`~adk_skills_agent.errors.SkillsError`.
+        CancelledError: The wait was cancelled; so were the workers.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(max(workers, 1), max(waiting, 1))):
+                group.create_task(work())
+    except ExceptionGroup as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if isinstance(first, SkillsError | OSError):
+            raise first from None  # one worker's sentence, not the tree of all
+        raise

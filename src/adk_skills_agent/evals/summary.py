@@ -20,12 +20,7 @@ _ALWAYS, _NEVER = 1.0, 0.0
 
 @dataclass(frozen=True, slots=True)
 class CaseInArm:
-    """The runs of one case in one arm.
-
-    Attributes:
-        planned: How many there should be.
-        results: Those there are, by run.
-    """
+    """The runs of one case in one arm."""
 
     case: EvalCase
     arm: str
@@ -92,12 +87,7 @@ class CaseInArm:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run in short.
-
-    Attributes:
-        cells: By case and arm, in the order of the plan.
-        arms: Names, in order.
-    """
+    """A run in short."""
 
     cells: Mapping[tuple[str, str], CaseInArm]
     arms: tuple[str, ...]
@@ -204,12 +194,7 @@ class Summary:
 
 
 def summarise(trials: Sequence[Trial], results: Mapping[Key, TrialResult]) -> Summary:
-    """Put results together.
-
-    Args:
-        trials: All that were planned, in order.
-        results: What there is.
-    """
+    """Put results together."""
     planned: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
         planned.setdefault((trial.case.id, trial.arm.name), []).append(trial)

@@ -10,15 +10,12 @@
 
 from __future__ import annotations
 
-from adk_skills_agent.executors.code_input import CodeExecutionInput, File
-from adk_skills_agent.executors.code_result import CodeExecutionResult
+from adk_skills_agent.executors.code_values import CodeExecutionInput, CodeExecutionResult, File
 from adk_skills_agent.executors.container import ContainerCodeExecutor
 from adk_skills_agent.executors.environment import SandboxEnvironment
-from adk_skills_agent.executors.local_sandbox import LocalSandboxCodeExecutor
-from adk_skills_agent.executors.remote import remote_sandbox
-from adk_skills_agent.executors.remote_code import RemoteCodeExecutor
-from adk_skills_agent.executors.unsafe_local import UnsafeLocalCodeExecutor
-from adk_skills_agent.sandbox.sessions import SessionLimits
+from adk_skills_agent.executors.local import LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
+from adk_skills_agent.executors.remote import RemoteCodeExecutor, remote_sandbox
+from adk_skills_agent.sandbox import SessionLimits
 
 __all__ = [
     "CodeExecutionInput",

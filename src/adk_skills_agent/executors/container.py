@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 from pydantic import Field, InstanceOf
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors.background import BackgroundCall
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
-from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox
-from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
+from adk_skills_agent.executors.threads import BackgroundCall
+from adk_skills_agent.sandbox import ContainerOptions, ContainerSandbox, Network, SandboxPolicy
 
 
 class ContainerCodeExecutor(SandboxedCodeExecutor):

@@ -5,10 +5,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
+import os
 import re
+import stat
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -16,24 +20,23 @@ from google.adk.environment import BaseEnvironment
 from google.adk.environment import ExecutionResult as CommandResult
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors import workspace_files
-from adk_skills_agent.executors.code_result import exit_code, failure_lines
-from adk_skills_agent.format.skill_file import find_skill_md
-from adk_skills_agent.sandbox.choose import sandbox_of
-from adk_skills_agent.sandbox.contract import (
+from adk_skills_agent.executors.code_values import exit_code, failure_lines
+from adk_skills_agent.format.reading import find_skill_md
+from adk_skills_agent.sandbox import (
     SKILL_DIR,
     WORK_DIR,
+    EnvValue,
     ExecutionRequest,
     ExecutionResult,
     ReadOnlyMount,
     Sandbox,
     SandboxPolicy,
+    Semaphore,
+    check_policy,
+    policy_of,
+    sandbox_of,
+    temporary_folder,
 )
-from adk_skills_agent.sandbox.local.own_folder import own_folder
-from adk_skills_agent.sandbox.local.turns import Turns
-from adk_skills_agent.sandbox.policy import check_policy
-from adk_skills_agent.sandbox.presets import policy_of
-from adk_skills_agent.sandbox.secrets import EnvValue
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, cut
 
 logger = logging.getLogger(__name__)
@@ -96,7 +99,7 @@ class SandboxEnvironment(BaseEnvironment):
         self._on_output = on_output
         self._owns_sandbox = not isinstance(sandbox, Sandbox)
         self._sandbox = sandbox_of(sandbox)
-        self._turn = Turns(1)
+        self._turn = Semaphore(1)
         self._root: Path | None = None
         self._cleanup: weakref.finalize[..., object] | None = None
         self._is_initialized = False
@@ -126,13 +129,13 @@ class SandboxEnvironment(BaseEnvironment):
         Raises:
             OSError: The workspace, or a skill's folder, cannot be used.
         """
-        async with self._turn.place():
+        async with self._turn:
             self._closed = False
             await self._make_ready()
 
     async def close(self) -> None:
         """Delete the workspace, unless it was given, after the running command. Safe to call twice."""
-        async with self._turn.place():
+        async with self._turn:
             cleanup, self._cleanup, self._root = self._cleanup, None, None
             self._closed = True
             self._is_initialized = False
@@ -159,7 +162,7 @@ class SandboxEnvironment(BaseEnvironment):
             ValueError: The command cannot be given to a process (a NUL byte, more than 128 KiB).
         """
         policy = self._policy if timeout is None else check_policy(replace(self._policy, wall_seconds=timeout))
-        async with self._turn.place():
+        async with self._turn:
             await self._make_ready()
             request = ExecutionRequest(
                 argv=_argv(command),
@@ -184,10 +187,10 @@ class SandboxEnvironment(BaseEnvironment):
             FileNotFoundError: There is no such file.
             ValueError: It is outside the workspace, a link or no regular file, or larger than ``file_bytes``.
         """
-        place = workspace_files.inside(path)
-        async with self._turn.place():
+        place = inside(path)
+        async with self._turn:
             await self._make_ready()
-            return await asyncio.to_thread(workspace_files.read, self._host(place), place, self._policy.file_bytes)
+            return await asyncio.to_thread(read, self._host(place), place, self._policy.file_bytes)
 
     async def write_file(self, path: Path | str, content: str | bytes) -> None:
         """Create or replace a file of the workspace; what begins with ``#!`` becomes executable.
@@ -195,12 +198,12 @@ class SandboxEnvironment(BaseEnvironment):
         Raises:
             ValueError: It is outside the workspace, something else is in the way, or it is larger than ``file_bytes``.
         """
-        place = workspace_files.inside(path)
+        place = inside(path)
         data = content.encode() if isinstance(content, str) else content
-        async with self._turn.place():
+        async with self._turn:
             await self._make_ready()
             host, most = self._host(place), self._policy.file_bytes
-            await asyncio.to_thread(workspace_files.write, host, place, data, most)
+            await asyncio.to_thread(write, host, place, data, most)
 
     @property
     def _folder(self) -> Path:
@@ -216,14 +219,14 @@ class SandboxEnvironment(BaseEnvironment):
             self._is_initialized = True
 
     def _make(self) -> None:
-        folder, cleanup = own_folder("environment", self)
+        folder, cleanup = temporary_folder("environment", self)
         try:
             (folder / "work").mkdir(0o700)
             (folder / "read-only").mkdir(0o700)
             if self._given is not None:
                 self._given.mkdir(parents=True, exist_ok=True)
             for name, source in self._skills.items():
-                left_out = workspace_files.copy_tree(source, folder / "read-only" / SKILLS / name)
+                left_out = copy_tree(source, folder / "read-only" / SKILLS / name)
                 for path in left_out:
                     logger.warning(
                         "Skill %r: %r was left out: it is a link or no regular file, or cannot be read.", name, path
@@ -275,3 +278,164 @@ def _argv(command: str) -> tuple[str, ...]:
     if marked == command:
         return ("bash", "-c", command)
     return ("bash", "-c", _WITH_HERE, "bash", marked, _HERE)
+
+
+# Read and write files of an environment, confined to its folder whatever links and names are in the way.
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
+    """``path`` relative to the workspace.
+
+    Args:
+        path: Relative to the workspace, or absolute under ``/work``.
+
+    Raises:
+        ValueError: It leaves the workspace, or names no file in it.
+    """
+    text = os.fspath(path)
+    given = PurePosixPath(text)
+    if given.is_absolute() and given.is_relative_to(WORK_DIR):
+        given = given.relative_to(WORK_DIR)
+    parts: list[str] = []
+    for part in given.parts:
+        if part == ".." and parts:
+            parts.pop()
+        else:
+            parts.append(part)
+    if not parts or given.is_absolute() or ".." in parts or "\0" in text:
+        raise ValueError(f"{text!r} is not a file inside {WORK_DIR}.")
+    return PurePosixPath(*parts)
+
+
+def read(root: Path, path: PurePosixPath, most: int | None) -> bytes:
+    """The bytes of a regular file.
+
+    Args:
+        root: The host folder.
+        path: Relative to it; see :func:`inside`.
+        most: Largest file read, in bytes; None for no bound.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is a link, a folder or another special file, or larger than ``most``.
+    """
+    with _folder_of(root, path, make=False) as folder, _described(path):
+        descriptor = os.open(path.name, _READ, dir_fd=folder)
+    info = _regular(descriptor, path)
+    with open(descriptor, "rb") as file:
+        if most is not None and info.st_size > most:
+            raise ValueError(f"{_shown(path)!r} has {info.st_size:,} bytes; at most {most:,} can be read at once.")
+        return file.read(info.st_size)
+
+
+def write(root: Path, path: PurePosixPath, content: bytes, most: int | None) -> None:
+    """Create or replace a regular file, and the folders it is in. What begins with ``#!`` becomes executable.
+
+    Raises:
+        ValueError: A link, a folder or a special file is in the way, or ``content`` is larger than ``most`` bytes.
+    """
+    if most is not None and len(content) > most:
+        raise ValueError(f"{_shown(path)!r} would have {len(content):,} bytes; a file has at most {most:,} here.")
+    # Without the bit a script that was handed over as text could not be started by its name (row E8).
+    mode = 0o700 if content.startswith(b"#!") else 0o600
+    with _folder_of(root, path, make=True) as folder, _described(path):
+        descriptor = os.open(path.name, _WRITE, mode, dir_fd=folder)
+    _regular(descriptor, path)
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
+        file.write(content)
+
+
+def copy_tree(source: Path, target: Path) -> list[str]:
+    """Copy a folder's regular files with their executable bits.
+
+    Links, special files and what cannot be read are left out.
+
+    Returns:
+        The relative paths that were left out.
+
+    Raises:
+        OSError: ``source`` itself cannot be read, or ``target`` is already there.
+    """
+    left_out: list[str] = []
+    target.mkdir(parents=True)
+
+    def unreadable(error: OSError) -> None:
+        here = Path(error.filename)
+        if here == source:
+            raise error
+        left_out.append(here.relative_to(source).as_posix())
+
+    for folder, folders, files in os.walk(source, onerror=unreadable):
+        here = Path(folder)
+        for name in [*folders, *files]:
+            item = here / name
+            relative = item.relative_to(source)
+            mode = item.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                (target / relative).mkdir()
+            elif stat.S_ISREG(mode):
+                try:
+                    descriptor = os.open(item, _READ)
+                except PermissionError:
+                    left_out.append(relative.as_posix())
+                    continue
+                with open(descriptor, "rb") as file:
+                    write(target, PurePosixPath(relative.as_posix()), file.read(), None)
+                if mode & 0o100:
+                    (target / relative).chmod(0o700)
+            else:
+                left_out.append(relative.as_posix())
+    return left_out
+
+
+@contextlib.contextmanager
+def _folder_of(root: Path, path: PurePosixPath, *, make: bool) -> Iterator[int]:
+    """A descriptor of the folder a file is in, reached without following a link."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in path.parts[:-1]:
+            with _described(path):
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, 0o700, dir_fd=descriptor)
+                deeper = os.open(part, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = deeper
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _described(path: PurePosixPath) -> Iterator[None]:
+    """Errors of the system as sentences with the path the model knows, not the host's."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "There is no such file", _shown(path)) from None
+    except NotADirectoryError:
+        raise FileNotFoundError(errno.ENOENT, "A part of the path is no folder", _shown(path)) from None
+    except OSError as error:
+        reason = {errno.ELOOP: "it is a symbolic link", errno.EISDIR: "it is a folder", errno.ENXIO: "it is a pipe"}
+        because = reason.get(error.errno or 0, error.strerror or "the system refused it")
+        raise ValueError(f"{_shown(path)!r} cannot be used: {because}.") from None
+    except ValueError:
+        raise ValueError(f"{_shown(path)!r} is no valid path.") from None
+
+
+def _regular(descriptor: int, path: PurePosixPath) -> os.stat_result:
+    """What is open, when it is a regular file; otherwise it is closed again."""
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{_shown(path)!r} is not a regular file.")
+    return info
+
+
+def _shown(path: PurePosixPath) -> str:
+    return str(WORK_DIR / path)

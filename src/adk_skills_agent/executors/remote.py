@@ -2,33 +2,64 @@
 
 ``SkillToolset(sandbox=remote_sandbox(E2BEnvironment()))`` runs a skill's scripts there with the contract's meaning of
 deadline, output, exit code and files. What google-adk's class itself promises or forgets does not matter: the program
-that supervises the run is sent along with it (:mod:`adk_skills_agent.sandbox.remote`).
+that supervises the run is sent along with it (:mod:`adk_skills_agent.sandbox.remote.remote`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import math
 import os
+import time
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from google.adk.code_executors import BaseCodeExecutor
+from google.adk.code_executors import code_execution_utils as google
 from google.adk.environment import BaseEnvironment
+from pydantic import ConfigDict, Field, InstanceOf
 
-from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors.code_input import CodeExecutionInput
-from adk_skills_agent.executors.invocation import current_invocation
-from adk_skills_agent.executors.own_thread import TooLate, in_thread
-from adk_skills_agent.sandbox.remote import RemoteAnswer, RemoteSandbox
+from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.executors.code_values import (
+    CodeExecutionInput,
+    CodeExecutionResult,
+    SkillWrapper,
+    call_timeout,
+    code_result,
+    current_invocation,
+    file_content,
+    recognise,
+)
+from adk_skills_agent.executors.threads import (
+    BackgroundCall,
+    BoundToTask,
+    TooLate,
+    bound_to_task,
+    calling_task,
+    in_thread,
+)
+from adk_skills_agent.sandbox import (
+    MAY_GO_ON,
+    RemoteAnswer,
+    RemoteSandbox,
+    SandboxPolicy,
+    foreign_result,
+)
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+
+if TYPE_CHECKING:
+    from google.adk.agents.invocation_context import InvocationContext
+
 
 logger = logging.getLogger(__name__)
 
 _CONFIG_MAP_BYTES = 1_000_000
 """GkeCodeExecutor puts the code into a ConfigMap; the API server takes 1 MiB with everything around it."""
-_WAIT_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
 """For an executor to notice its own time limit."""
 
 _LOCAL = {
@@ -103,7 +134,7 @@ def with_timeout(executor: BaseCodeExecutor, seconds: float | None) -> BaseCodeE
 
 
 class _Shell:
-    """An environment as a :class:`~adk_skills_agent.sandbox.remote.RemoteShell`."""
+    """An environment as a :class:`~adk_skills_agent.sandbox.remote.remote.RemoteShell`."""
 
     def __init__(self, environment: BaseEnvironment) -> None:
         self.name = type(environment).__name__
@@ -118,7 +149,12 @@ class _Shell:
         found = await self._environment.execute(command, timeout=seconds)
         if not isinstance(getattr(found, "stdout", None), str):
             raise TypeError(f"it answered with a {type(found).__name__} instead of a result")
-        return RemoteAnswer(found.exit_code, found.stdout, found.stderr or "", timed_out=bool(found.timed_out))
+        return RemoteAnswer(
+            getattr(found, "exit_code", None),
+            found.stdout,
+            getattr(found, "stderr", None) or "",
+            timed_out=bool(getattr(found, "timed_out", False)),
+        )
 
     async def read(self, path: str) -> bytes:
         return await self._environment.read_file(_path(path))
@@ -131,7 +167,7 @@ class _Shell:
 
 
 class _Python:
-    """An executor as a :class:`~adk_skills_agent.sandbox.remote.RemotePython`."""
+    """An executor as a :class:`~adk_skills_agent.sandbox.remote.remote.RemotePython`."""
 
     def __init__(self, executor: BaseCodeExecutor) -> None:
         self.name = type(executor).__name__
@@ -148,7 +184,7 @@ class _Python:
     async def run_code(self, code: str, seconds: float | None) -> RemoteAnswer:
         executor = with_timeout(self._executor, seconds)
         context = current_invocation() or self._nobody
-        wait = None if seconds is None else seconds + _WAIT_SECONDS
+        wait = None if seconds is None else seconds + _ANSWER_SECONDS
         try:
             found = await in_thread(
                 lambda: executor.execute_code(cast(Any, context), CodeExecutionInput(code=code)), wait
@@ -157,14 +193,119 @@ class _Python:
             raise TimeoutError from None
         if not isinstance(getattr(found, "stdout", None), str):
             raise TypeError(f"it answered with a {type(found).__name__} instead of a result")
-        return RemoteAnswer(getattr(found, "exit_code", None), found.stdout, str(found.stderr or ""))
+        return RemoteAnswer(getattr(found, "exit_code", None), found.stdout, str(getattr(found, "stderr", None) or ""))
 
     async def close(self) -> None:
         close = getattr(self._executor, "close", None)
         if callable(close):
-            await in_thread(close, _WAIT_SECONDS)
+            await in_thread(close, _ANSWER_SECONDS)
 
 
 def _path(path: str) -> Path:
     """As google-adk does it: the environment may be of another system than this one."""
     return cast(Path, PurePosixPath(path))
+
+
+# An executor of google-adk's on another machine, with the bounds this package's own executors have (S0-82 to S0-84).
+#
+# The code goes there as it is, so what the service offers (libraries, state, images) stays. What google-adk's classes
+# lack is added here: a time limit for every one of them and for each call, bounded output, one meaning of success.
+
+DEFAULT_SECONDS = 300
+"""google-adk's own default, where it has one."""
+_LATE_SECONDS = 2.0
+"""For an executor to notice its own time limit before it is given up on."""
+_MARKER_OUTPUT_BYTES = 48 << 20
+
+
+class RemoteCodeExecutor(BaseCodeExecutor):
+    """Runs Python code in another executor, within a time and with bounded output.
+
+    Settings of google-adk that belong to the executor (``stateful``, ``optimize_data_file``, delimiters, retries) are
+    the wrapped one's unless they are given.
+
+    Attributes:
+        executor: Where the code runs: ``AgentEngineSandboxCodeExecutor``, ``VertexAiCodeExecutor``,
+            ``GkeCodeExecutor``, ``CloudRunSandboxCodeExecutor`` or another ``BaseCodeExecutor`` for another machine.
+        timeout_seconds: Seconds of wall time of one execution; None takes the wrapped executor's, else 300. A
+            ``CodeExecutionInput`` with ``timeout_seconds`` comes first.
+        max_output_chars: Most characters of each stream a result holds; the whole text becomes an output file. None
+            keeps what ``SandboxPolicy.output_bytes`` keeps.
+    """
+
+    model_config = ConfigDict(ignored_types=(BoundToTask,), arbitrary_types_allowed=True, extra="forbid")
+
+    executor: InstanceOf[BaseCodeExecutor]
+    max_output_chars: int | None = Field(default=MODEL_STREAM_CHARS, ge=0)
+
+    def __init__(self, executor: BaseCodeExecutor | None = None, **data: Any) -> None:
+        if executor is not None:
+            data["executor"] = executor
+        wrapped = data.get("executor")
+        if wrapped is not None:
+            check_remote(wrapped)
+        if isinstance(wrapped, BaseCodeExecutor):
+            for name in BaseCodeExecutor.model_fields:
+                data.setdefault(name, getattr(wrapped, name))
+        super().__init__(**data)
+
+    @bound_to_task
+    def execute_code(
+        self, invocation_context: InvocationContext, code_execution_input: google.CodeExecutionInput
+    ) -> CodeExecutionResult:
+        """Run the code there and wait for it, but not longer than its time.
+
+        Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not. After
+        the time limit the result says that the remote side may go on.
+
+        Raises:
+            SandboxError: The service itself failed.
+            CancelledError: The task that called was cancelled.
+        """
+        seconds = call_timeout(code_execution_input)
+        if seconds is None:
+            seconds = self.timeout_seconds if self.timeout_seconds is not None else DEFAULT_SECONDS
+        wrapper = recognise(code_execution_input.code)
+        policy = SandboxPolicy(wall_seconds=float(seconds))
+        if wrapper is not None and wrapper.marker is not None:
+            policy = replace(policy, output_bytes=_MARKER_OUTPUT_BYTES)
+        executor = with_timeout(self.executor, seconds)
+        # The attribute is read here, in the caller's context: an executor may learn from it whose call this is.
+        execute = executor.execute_code
+        call = BackgroundCall(
+            lambda: in_thread(lambda: execute(invocation_context, code_execution_input), seconds + _LATE_SECONDS)
+        )
+        caller = calling_task()
+        began = time.monotonic()
+        try:
+            with caller.watch(call.cancel) if caller is not None else contextlib.nullcontext():
+                found = call.result()
+        except TooLate:
+            logger.warning("%s did not end in %g s. %s", type(self.executor).__name__, seconds, MAY_GO_ON)
+            return self._result(None, policy, wrapper, time.monotonic() - began)
+        except Exception as error:
+            name = type(self.executor).__name__
+            raise SandboxError(f"{name} failed ({type(error).__name__}: {str(error)[:200]}).") from error
+        if found is None or not hasattr(found, "stdout"):
+            raise SandboxError(
+                f"{type(self.executor).__name__} answered with a {type(found).__name__} instead of a result."
+            )
+        return self._result(found, policy, wrapper, time.monotonic() - began)
+
+    def _result(
+        self, found: google.CodeExecutionResult | None, policy: SandboxPolicy, wrapper: SkillWrapper | None, took: float
+    ) -> CodeExecutionResult:
+        """Of what came back, or of nothing when it was given up on."""
+        told = ("", "") if found is None else (str(found.stdout or ""), str(getattr(found, "stderr", None) or ""))
+        code = getattr(found, "exit_code", None)
+        files = getattr(found, "output_files", None) or ()
+        result = foreign_result(
+            type(self.executor).__name__,
+            policy,
+            *(text.encode("utf-8", "replace") for text in told),
+            exit_code=code if isinstance(code, int) else None,
+            files=((str(file.name), file_content(file), file.mime_type) for file in files),
+            seconds=took,
+            given_up=found is None,
+        )
+        return code_result(result, policy, wrapper=wrapper, max_chars=self.max_output_chars)

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -19,30 +20,46 @@ from google.adk.code_executors import BaseCodeExecutor
 from google.adk.code_executors import code_execution_utils as google
 from pydantic import ConfigDict, Field, InstanceOf, PrivateAttr, SkipValidation, field_validator
 
-from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors.background import BackgroundCall
-from adk_skills_agent.executors.caller import BoundToTask, bound_to_task, calling_task
-from adk_skills_agent.executors.code_input import call_timeout, input_files, working_folder
-from adk_skills_agent.executors.code_result import CodeExecutionResult, code_result
-from adk_skills_agent.executors.invocation import on_behalf_of
-from adk_skills_agent.executors.skill_wrapper import SkillWrapper, recognise
-from adk_skills_agent.executors.stateful_code import StatefulCode, session_key, with_sentences
-from adk_skills_agent.sandbox import python_program
-from adk_skills_agent.sandbox.choose import sandbox_of
-from adk_skills_agent.sandbox.contract import ExecutionRequest, Sandbox, SandboxPolicy
-from adk_skills_agent.sandbox.env_names import check_env_name, looks_secret
-from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.abandoned import own_prefix
-from adk_skills_agent.sandbox.policy import check_env, check_policy
-from adk_skills_agent.sandbox.presets import policy_of
-from adk_skills_agent.sandbox.secrets import EnvValue
-from adk_skills_agent.sandbox.session_channel import SessionHost
-from adk_skills_agent.sandbox.session_request import SessionRequest
-from adk_skills_agent.sandbox.sessions import SessionHealth, SessionLimits
+from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.executors.code_values import (
+    CodeExecutionResult,
+    SkillWrapper,
+    call_timeout,
+    code_result,
+    input_files,
+    on_behalf_of,
+    recognise,
+    working_folder,
+)
+from adk_skills_agent.executors.threads import BackgroundCall, BoundToTask, bound_to_task, calling_task
+from adk_skills_agent.sandbox import (
+    EnvValue,
+    ExecutionRequest,
+    ExecutionResult,
+    Sandbox,
+    SandboxPolicy,
+    SessionHealth,
+    SessionHost,
+    SessionLimits,
+    SessionRequest,
+    Sessions,
+    Status,
+    check_env,
+    check_env_name,
+    check_policy,
+    local_sandbox,
+    looks_secret,
+    policy_of,
+    python_program_text,
+    sandbox_of,
+    temporary_prefix,
+)
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+from adk_skills_agent.scripts.plan import user_key
 
 if TYPE_CHECKING:
     from google.adk.agents.invocation_context import InvocationContext
+
 
 logger = logging.getLogger(__name__)
 
@@ -315,7 +332,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
 @contextlib.contextmanager
 def _spill_folder() -> Iterator[Path]:
     """Where the full text of long output goes; made by the sandbox when there is some, and removed here."""
-    place = f"{tempfile.gettempdir()}/{own_prefix('spill')}{os.urandom(8).hex()}"
+    place = f"{tempfile.gettempdir()}/{temporary_prefix('spill')}{os.urandom(8).hex()}"
     try:
         yield Path(place)
     finally:
@@ -325,10 +342,76 @@ def _spill_folder() -> Iterator[Path]:
 
 @lru_cache(maxsize=1)
 def _program() -> str:
-    return str(python_program.program_text())
+    return str(python_program_text())
 
 
 @lru_cache(maxsize=1)
 def _this_machine() -> Sandbox:
     """One sandbox for all executors without their own, so that they share what it keeps ready."""
     return local_sandbox()
+
+
+# Code with a memory: the sessions of a stateful executor, a Python state for each execution id (S0-109 to S0-114).
+
+_DEFAULT_ID = "default"
+
+
+def session_key(invocation_context: Any, execution_id: str | None) -> str:
+    """Whose Python state a call gets: of this app, user and session, and in it of this execution id (S0-110).
+
+    google-adk's own id for code of an agent is its session's; without any, all code of a session shares one state.
+    """
+    session = getattr(invocation_context, "session", None)
+    names = (getattr(invocation_context, "app_name", None), getattr(invocation_context, "user_id", None))
+    app, user = (name if isinstance(name, str) else "" for name in names)
+    own = getattr(session, "id", None)
+    state = execution_id if execution_id is not None else own if isinstance(own, str) else _DEFAULT_ID
+    return f"{user_key(app, user)}:{state}"
+
+
+class StatefulCode:
+    """Runs code in sessions that live in the executors' own thread."""
+
+    def __init__(self, host: SessionHost, limits: SessionLimits | None) -> None:
+        self._sessions = sessions = Sessions(host, limits)
+        weakref.finalize(self, _close_later, sessions).atexit = False  # at exit every run ends by itself
+
+    def execute(self, key: str, request: SessionRequest) -> ExecutionResult:
+        """Run code and wait for it; see :meth:`Sessions.execute`."""
+        call = BackgroundCall(lambda: self._sessions.execute(key, request))
+        caller = calling_task()
+        with caller.watch(call.cancel) if caller is not None else contextlib.nullcontext():
+            return call.result()
+
+    def reset(self, key: str | None) -> None:
+        """End a state, or all; the next execution begins anew."""
+        BackgroundCall(lambda: self._sessions.reset_state(key)).result()
+
+    def health(self) -> tuple[SessionHealth, ...]:
+        """Every state there is or was."""
+        return self._sessions.health()
+
+    def close(self) -> None:
+        """End all; new ones may be started afterwards."""
+        BackgroundCall(self._sessions.close).result()
+
+
+def _close_later(sessions: Sessions) -> None:
+    with contextlib.suppress(RuntimeError, SandboxError):  # no thread any more: the interpreter ends
+        BackgroundCall(sessions.close)
+
+
+def with_sentences(result: CodeExecutionResult, execution: ExecutionResult) -> CodeExecutionResult:
+    """The same with what a model has to know of its state: that it is lost, or that a failure changed nothing.
+
+    google-adk shows the model ``stdout`` of a success and ``stderr`` of a failure.
+    """
+    sentences = [note for note in execution.notes if note not in result.stderr]
+    if not sentences:
+        return result
+    if execution.status is Status.OK:
+        first = sentences[:1] if execution.session_reset else []
+        last = sentences[len(first) :]
+        text = result.stdout if result.stdout.endswith("\n") or not result.stdout else f"{result.stdout}\n"
+        return replace(result, stdout="".join([*(f"[{s}]\n" for s in first), text, *(f"[{s}]\n" for s in last)]))
+    return replace(result, stderr="\n".join([result.stderr.rstrip("\n"), *sentences]))

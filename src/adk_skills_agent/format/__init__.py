@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.format.diagnostic import Diagnostic, Severity
-from adk_skills_agent.format.models import ParsedSkill, SkillMetadata, YamlValue
-from adk_skills_agent.format.names import normalise_name
+from adk_skills_agent.format.models import Diagnostic, ParsedSkill, Severity, SkillMetadata, YamlValue, normalise_name
 from adk_skills_agent.format.parser import parse_file, parse_head, parse_read, parse_text
-from adk_skills_agent.format.reading import MAX_SKILL_BYTES, SkillFileText, read_head, read_text
-from adk_skills_agent.format.skill_file import find_skill_md
+from adk_skills_agent.format.reading import MAX_SKILL_BYTES, SkillFileText, find_skill_md, read_head, read_text
 
 if TYPE_CHECKING:
-    from adk_skills_agent.format.prompt import to_available_skills_xml, to_prompt
-    from adk_skills_agent.format.properties import SkillProperties, read_properties
+    from adk_skills_agent.format.properties import SkillProperties, read_properties, to_available_skills_xml, to_prompt
     from adk_skills_agent.format.template import create_skill_template
     from adk_skills_agent.format.validator import ValidationResult, validate_metadata, validate_skill
 
@@ -52,8 +48,8 @@ _LATER = {
     "ValidationResult": "validator",
     "create_skill_template": "template",
     "read_properties": "properties",
-    "to_available_skills_xml": "prompt",
-    "to_prompt": "prompt",
+    "to_available_skills_xml": "properties",
+    "to_prompt": "properties",
     "validate_metadata": "validator",
     "validate_skill": "validator",
 }

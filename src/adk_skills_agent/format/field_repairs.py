@@ -6,13 +6,21 @@ on what those before it left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from adk_skills_agent.format.diagnostic import Diagnostic, Severity
-from adk_skills_agent.format.models import SkillMetadata, YamlValue
-from adk_skills_agent.format.names import MAX_NAME_LENGTH, is_plain_name, nfkc, normalise_name
-from adk_skills_agent.format.yaml_nodes import as_text
+from adk_skills_agent.format.models import (
+    MAX_NAME_LENGTH,
+    Diagnostic,
+    Severity,
+    SkillMetadata,
+    YamlValue,
+    is_plain_name,
+    nfkc,
+    normalise_name,
+)
+from adk_skills_agent.format.yaml_fields import as_text
 
 MAX_DESCRIPTION_LENGTH = 1024
 """Characters (S9)."""
@@ -189,7 +197,6 @@ def take_description(draft: Draft) -> None:
             draft.note("description-not-string", Severity.WARNING, message, "description")
     if not draft.description:
         state = "empty" if "description" in draft.lines else "missing"
-        from adk_skills_agent.format.body_description import first_paragraph
 
         derived = first_paragraph(draft.body())
         draft.description = derived or f"Skill from {draft.folder_name or draft.name}"
@@ -305,3 +312,42 @@ REPAIRS: tuple[Repair, ...] = (
     take_metadata,
 )
 """Every field repair, in the order in which they run."""
+
+
+# A description from the body, for skills that have none (S0-133).
+
+MAX_DERIVED_LENGTH = 300
+"""Characters; a derived description is cut here, at the end of a word: it serves to find the skill."""
+_SEARCHED = 20_000  # characters of body looked at; a skill says what it is near its start
+_FENCED = re.compile(r"^(```|~~~).*?(?:^\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_NOT_PROSE = re.compile(
+    r"[ \t]*(?:#|\||>|[-*+][ \t]|\d+[.)][ \t]|!\[|\[!|<|[-=*_]{3,}[ \t]*$|\*\*[^*\n]+\*\*[ \t]*:|\*\*[^*\n]+:\*\*)"
+)
+_LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)")
+_EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1")
+
+
+def first_paragraph(body: str) -> str | None:
+    """The first paragraph of prose, on one line and without Markdown, at most ``MAX_DERIVED_LENGTH`` characters.
+
+    Returns:
+        The text, or None when the body has no prose. Headings, lists, tables, code, comments, badges and
+        ``**Label**: value`` lines are not prose.
+    """
+    text = _COMMENT.sub("", _FENCED.sub("", body[:_SEARCHED]))
+    paragraph: list[str] = []
+    for line in text.split("\n"):
+        if not line.strip() or _NOT_PROSE.match(line):
+            if paragraph:
+                break
+            continue
+        paragraph.append(line.strip())
+    # Cut before the patterns see it: on a long paragraph of unpaired asterisks they take quadratic time.
+    prose = " ".join(" ".join(paragraph).split())[: 4 * MAX_DERIVED_LENGTH]
+    prose = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", prose))
+    if not any(char.isalnum() for char in prose):
+        return None
+    if len(prose) > MAX_DERIVED_LENGTH:
+        prose = prose[:MAX_DERIVED_LENGTH].rsplit(" ", 1)[0].rstrip(",;:.") + "..."
+    return prose

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from adk_skills_agent.errors import ParseError
-from adk_skills_agent.format.diagnostic import Diagnostic, Severity
-from adk_skills_agent.format.fences import Split, split_frontmatter
 from adk_skills_agent.format.field_repairs import REPAIRS, Draft
-from adk_skills_agent.format.models import ParsedSkill, YamlValue
+from adk_skills_agent.format.frontmatter import Split, split_frontmatter
+from adk_skills_agent.format.models import Diagnostic, ParsedSkill, Severity, YamlValue
 from adk_skills_agent.format.reading import Opener, SkillFileText, clean_text, read_head, read_text
-from adk_skills_agent.format.text_checks import TEXT_CHECKS
-from adk_skills_agent.format.yaml_nodes import TOO_COMPLEX, YamlFields, YamlProblem, load_fields
+from adk_skills_agent.format.text_repairs import TEXT_CHECKS
+from adk_skills_agent.format.yaml_fields import TOO_COMPLEX, YamlFields, YamlProblem, load_fields
 
 _PROBLEMS = {
     "invalid-yaml": "The frontmatter is not YAML",
@@ -36,10 +35,6 @@ class _BodyNeeded(Exception):
 
 def parse_head(path: Path, opener: Opener = os.open) -> ParsedSkill:
     """Read level 1 of a skill: the file up to its closing fence, more only when the body must give the description.
-
-    Args:
-        path: The SKILL.md.
-        opener: Opens it.
 
     Returns:
         The skill with an empty body.
@@ -65,10 +60,6 @@ def parse_head(path: Path, opener: Opener = os.open) -> ParsedSkill:
 def parse_file(path: Path, opener: Opener = os.open) -> ParsedSkill:
     """Read a whole SKILL.md.
 
-    Args:
-        path: The SKILL.md.
-        opener: Opens it.
-
     Returns:
         The skill with its body.
 
@@ -80,10 +71,6 @@ def parse_file(path: Path, opener: Opener = os.open) -> ParsedSkill:
 
 def parse_read(read: SkillFileText, path: Path) -> ParsedSkill:
     """Parse a SKILL.md that was read already.
-
-    Args:
-        read: The whole file.
-        path: Where it is.
 
     Returns:
         The skill with its body.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from adk_skills_agent.errors import ParseError
-from adk_skills_agent.format.diagnostic import Diagnostic, Severity
+from adk_skills_agent.format.models import Diagnostic, Severity
 
 MAX_SKILL_BYTES = 4 << 20
 """Largest SKILL.md that is read, in bytes; a body of this size is far beyond any model's context."""
@@ -58,10 +58,6 @@ class SkillFileText:
 def read_head(path: Path, opener: Opener = os.open) -> SkillFileText:
     """Read a SKILL.md up to and including its closing fence.
 
-    Args:
-        path: The file.
-        opener: Opens it.
-
     Returns:
         The head, cut after the closing fence; without a closing fence in the first 64 KiB, what was read so far.
 
@@ -86,10 +82,6 @@ def read_head(path: Path, opener: Opener = os.open) -> SkillFileText:
 
 def read_text(path: Path, opener: Opener = os.open) -> SkillFileText:
     """Read a whole SKILL.md.
-
-    Args:
-        path: The file.
-        opener: Opens it.
 
     Returns:
         Its text, ``complete``.
@@ -222,3 +214,33 @@ def _too_big(path: Path, size: int) -> ParseError:
         f"{path} has {size} bytes; a SKILL.md of more than {MAX_SKILL_BYTES} is not read. "
         "Move reference material into files of its own."
     )
+
+
+# Which file of a folder is its SKILL.md.
+
+SKILL_FILE_NAMES = ("SKILL.md", "skill.md")
+"""Best first. The second is accepted as skills-ref does; the catalog reports it (C4)."""
+
+
+def find_skill_md(skill_dir: str | os.PathLike[str]) -> Path | None:
+    """The SKILL.md of a folder, else its skill.md.
+
+    Returns:
+        The path, or None when there is neither.
+    """
+    for name in SKILL_FILE_NAMES:
+        path = Path(skill_dir) / name
+        if path.exists():
+            return path
+    return None
+
+
+def skill_folder(path: str | os.PathLike[str]) -> Path:
+    """The skill's folder, from a path to it or to the SKILL.md in it."""
+    folder = Path(path)
+    try:
+        if folder.name.lower() == "skill.md" and not folder.is_dir() and os.path.lexists(folder):
+            return folder.parent
+    except ValueError:  # a NUL character; the caller's own look at the path says so
+        pass
+    return folder

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from adk_skills_agent.errors import FormatError, ValidationError
-from adk_skills_agent.format.template_files import template_files
 from adk_skills_agent.format.validator import validate_metadata
 
 
@@ -80,3 +79,130 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
         except OSError:
             return  # not empty: someone else uses it by now
+
+
+# The files of a new skill, as text.
+
+TemplateFile = tuple[str, str, bool]
+"""Path relative to the skill, content, whether it is executable."""
+
+
+def template_files(name: str, description: str, script: str | None) -> list[TemplateFile]:
+    """The files of a new skill.
+
+    Args:
+        name: A valid name.
+        description: A valid description.
+        script: ``python``, ``bash`` or None.
+
+    Returns:
+        Path, content and mode of each file.
+    """
+    files: list[TemplateFile] = []
+    usage = ""
+    if script == "python":
+        files.append(("scripts/count_words.py", _PYTHON, True))
+        usage = _USAGE.format(script="scripts/count_words.py", arguments='["--top", "5", "notes.txt"]')
+    elif script == "bash":
+        files.append(("scripts/count_words.sh", _BASH, True))
+        usage = _USAGE.format(script="scripts/count_words.sh", arguments='["notes.txt"]')
+    title = " ".join(name.split("-")).title()
+    body = _SKILL.format(name=name, description=_quoted(description), title=title, usage=usage)
+    return [("SKILL.md", body, False), *files, ("references/details.md", _REFERENCE.format(title=title), False)]
+
+
+def _quoted(text: str) -> str:
+    """The text as a YAML value on one line that every parser reads the same."""
+    escaped = text.strip().replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(_ESCAPES.get(char, char) for char in escaped) + '"'
+
+
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+_SKILL = """\
+---
+name: {name}
+description: {description}
+---
+
+# {title}
+
+Say here, step by step, how to do the task. The agent reads this text when it activates the skill, so write it for
+a capable colleague who knows nothing of your project. Keep it under 500 lines.
+
+## When to use it
+
+Name the tasks, file types and words that call for this skill. The description above is all the agent sees before it
+activates the skill: put the most important of them there too.
+
+## Steps
+
+1. Say what to look at first, and what to ask the user when it is missing.
+2. Say what to do, with one short example of input and output.
+3. Say how to check the result.
+{usage}
+## More detail
+
+Read [references/details.md](references/details.md) only when a step needs it; put long tables, formats and background
+into files like that one.
+"""
+
+_USAGE = """
+## Script
+
+Run `{script}` with the arguments `{arguments}`; it prints its result and ends with 0, or says on standard
+error what is wrong and ends with another code. Replace it with your own, or remove it.
+"""
+
+_REFERENCE = """\
+# {title}: details
+
+Background that only some tasks need. One topic a file, linked from SKILL.md, one folder deep.
+"""
+
+_PYTHON = '''\
+#!/usr/bin/env python3
+"""Count the most frequent words of a text file. Standard library only; replace it with your own work."""
+
+import argparse
+import collections
+import json
+import pathlib
+import re
+import sys
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", help="the text file")
+    parser.add_argument("--top", type=int, default=10, help="how many words to print (default: %(default)s)")
+    options = parser.parse_args()
+    try:
+        text = pathlib.Path(options.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"Cannot read {options.file}: {error}", file=sys.stderr)
+        return 1
+    words = collections.Counter(re.findall(r"\\w+", text.lower()))
+    print(json.dumps(dict(words.most_common(options.top)), ensure_ascii=False, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''
+
+_BASH = """\
+#!/usr/bin/env bash
+# Count the words of a text file. Replace it with your own work.
+set -euo pipefail
+
+if [[ "${1:-}" == "--help" ]]; then
+  echo "Usage: count_words.sh FILE"
+  exit 0
+fi
+if [[ ! -r "${1:-}" ]]; then
+  echo "Cannot read the file '${1:-}'. Usage: count_words.sh FILE" >&2
+  exit 1
+fi
+wc -w < "$1"
+"""

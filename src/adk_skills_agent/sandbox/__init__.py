@@ -1,1 +1,203 @@
-"""Run ONE command safely: request in, result out. Knows nothing of skills or of google-adk."""
+"""Run ONE command safely: request in, result out. Knows nothing of skills or of google-adk.
+
+Everything that other layers may use is here; each name is imported on first use. What is not named here is private.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.choose import SANDBOX_NAMES, SandboxChoice, choose_sandbox, sandbox_of
+    from adk_skills_agent.sandbox.components import (
+        container_filter,
+        control_group,
+        control_groups_problem,
+        require_bubblewrap,
+    )
+    from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox
+    from adk_skills_agent.sandbox.container.engine import (
+        Engine as ContainerEngine,
+    )
+    from adk_skills_agent.sandbox.container.engine import (
+        connect_now as connect_engine,
+    )
+    from adk_skills_agent.sandbox.container.engine import (
+        engine_urls,
+    )
+    from adk_skills_agent.sandbox.contract import (
+        SKILL_DIR,
+        WORK_DIR,
+        ExecutionRequest,
+        ExecutionResult,
+        InputFile,
+        IsolationLevel,
+        IsolationReport,
+        Network,
+        OutputFile,
+        ReadOnlyMount,
+        Sandbox,
+        SandboxPolicy,
+        Status,
+    )
+    from adk_skills_agent.sandbox.files.removal import temporary_folder, temporary_prefix
+    from adk_skills_agent.sandbox.in_process import InProcessPython
+    from adk_skills_agent.sandbox.local import local_sandbox
+    from adk_skills_agent.sandbox.local.cgroup import Group as ControlGroup
+    from adk_skills_agent.sandbox.local.levels.base import Level as LocalLevel
+    from adk_skills_agent.sandbox.local.levels.base import levels as local_levels
+    from adk_skills_agent.sandbox.local.machine import Machine, this_machine
+    from adk_skills_agent.sandbox.local.namespaces.keeper import kept_group
+    from adk_skills_agent.sandbox.output import Capture
+    from adk_skills_agent.sandbox.policy import (
+        FORMER_LEVELS,
+        PRESETS,
+        check_env,
+        check_env_name,
+        check_policy,
+        load_policy,
+        looks_secret,
+        policy_of,
+        resolve_policy,
+    )
+    from adk_skills_agent.sandbox.process.command import NOBODY
+    from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
+    from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, RemoteAnswer, RemoteSandbox
+    from adk_skills_agent.sandbox.remote.result import foreign_result
+    from adk_skills_agent.sandbox.secrets import (
+        MIN_SECRET_CHARS,
+        EnvValue,
+        Secret,
+        SecretForms,
+        forms_of,
+        redact_error,
+        redacted,
+        secrets_of,
+    )
+    from adk_skills_agent.sandbox.sessions.session import SessionHost, SessionRequest
+    from adk_skills_agent.sandbox.sessions.sessions import SessionHealth, SessionLimits, Sessions
+    from adk_skills_agent.sandbox.skill_store import FolderDigest
+    from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
+    from adk_skills_agent.sandbox.supervisor.python_program import program_text as python_program_text
+    from adk_skills_agent.sandbox.threads import Semaphore, warn_insecure_once
+
+# The same for Python at run time: the names of each module.
+_NAMES = {
+    "choose": (
+        "SANDBOX_NAMES",
+        "SandboxChoice",
+        "choose_sandbox",
+        "sandbox_of",
+    ),
+    "container": (
+        "ContainerOptions",
+        "ContainerSandbox",
+    ),
+    "container.engine": ("engine_urls",),
+    "contract": (
+        "ExecutionRequest",
+        "ExecutionResult",
+        "InputFile",
+        "IsolationLevel",
+        "IsolationReport",
+        "Network",
+        "OutputFile",
+        "ReadOnlyMount",
+        "SKILL_DIR",
+        "Sandbox",
+        "SandboxPolicy",
+        "Status",
+        "WORK_DIR",
+    ),
+    "files.removal": (
+        "temporary_folder",
+        "temporary_prefix",
+    ),
+    "in_process": ("InProcessPython",),
+    "local": ("local_sandbox",),
+    "local.machine": (
+        "Machine",
+        "this_machine",
+    ),
+    "process.command": ("NOBODY",),
+    "local.namespaces.keeper": ("kept_group",),
+    "output": ("Capture",),
+    "policy": (
+        "FORMER_LEVELS",
+        "PRESETS",
+        "check_env",
+        "check_env_name",
+        "check_policy",
+        "load_policy",
+        "looks_secret",
+        "policy_of",
+        "resolve_policy",
+    ),
+    "remote.kubernetes": ("KubernetesSandbox",),
+    "remote.result": ("foreign_result",),
+    "remote.remote": (
+        "MAY_GO_ON",
+        "RemoteAnswer",
+        "RemoteSandbox",
+    ),
+    "secrets": (
+        "EnvValue",
+        "MIN_SECRET_CHARS",
+        "Secret",
+        "SecretForms",
+        "forms_of",
+        "redact_error",
+        "redacted",
+        "secrets_of",
+    ),
+    "sessions.session": (
+        "SessionHost",
+        "SessionRequest",
+    ),
+    "sessions.sessions": (
+        "SessionHealth",
+        "SessionLimits",
+        "Sessions",
+    ),
+    "skill_store": ("FolderDigest",),
+    "streaming": (
+        "EndEvent",
+        "OutputEvent",
+        "ResourceSample",
+    ),
+    "components": (
+        "container_filter",
+        "control_group",
+        "control_groups_problem",
+        "require_bubblewrap",
+    ),
+    "threads": (
+        "Semaphore",
+        "warn_insecure_once",
+    ),
+}
+_ALIASES = {
+    "ContainerEngine": ("container.engine", "Engine"),
+    "connect_engine": ("container.engine", "connect_now"),
+    "ControlGroup": ("local.cgroup", "Group"),
+    "LocalLevel": ("local.levels.base", "Level"),
+    "local_levels": ("local.levels.base", "levels"),
+    "python_program_text": ("supervisor.python_program", "program_text"),
+}
+_PLACE_OF = {name: (module, name) for module, names in _NAMES.items() for name in names} | _ALIASES
+
+__all__ = sorted(_PLACE_OF)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PLACE_OF[name]
+    value = getattr(import_module(f"{__name__}.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

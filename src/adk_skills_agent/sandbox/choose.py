@@ -9,16 +9,27 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.contract import Sandbox
+from adk_skills_agent.errors import ConfigError, SandboxUnavailable
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    Sandbox,
+    SandboxPolicy,
+)
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.sessions.session import SessionHost
+
 
 VARIABLE: Final = "ADK_SKILLS_SANDBOX"
 FILE_VARIABLE: Final = "ADK_SKILLS_CONFIG"
-NAMES: Final = ("auto", "local", "container", "kubernetes")
+SANDBOX_NAMES: Final = ("auto", "local", "container", "kubernetes")
 DEFAULT: Final = "auto"
 _KEY = "sandbox"
 _TABLE = ("tool", "adk-skills")
@@ -32,7 +43,7 @@ class SandboxChoice:
 
     Attributes:
         sandbox: It.
-        name: One of :data:`NAMES`, or what a sandbox that was given calls itself.
+        name: One of :data:`SANDBOX_NAMES`, or what a sandbox that was given calls itself.
         source: Where it was said, as a sentence can have it: ``the environment variable ADK_SKILLS_SANDBOX``.
     """
 
@@ -83,15 +94,15 @@ def sandbox_of(value: Sandbox | str | None, *, environ: Mapping[str, str] | None
 
 
 def check_name(value: object, source: str) -> str:
-    """One of :data:`NAMES`.
+    """One of :data:`SANDBOX_NAMES`.
 
     Raises:
         ConfigError: It is none; the sentence has the nearest one.
     """
-    if isinstance(value, str) and value in NAMES:
+    if isinstance(value, str) and value in SANDBOX_NAMES:
         return value
-    close = difflib.get_close_matches(value, NAMES, n=1) if isinstance(value, str) else []
-    hint = f"Did you mean {close[0]!r}?" if close else f"Use {', '.join(NAMES)}, or a Sandbox object."
+    close = difflib.get_close_matches(value, SANDBOX_NAMES, n=1) if isinstance(value, str) else []
+    hint = f"Did you mean {close[0]!r}?" if close else f"Use {', '.join(SANDBOX_NAMES)}, or a Sandbox object."
     raise ConfigError(f"There is no sandbox {value!r} ({source}). {hint}")
 
 
@@ -112,10 +123,9 @@ def _made(name: str) -> Sandbox:
 
         return ContainerSandbox()
     if name == "kubernetes":
-        from adk_skills_agent.sandbox.kubernetes import KubernetesSandbox
+        from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
 
         return KubernetesSandbox()
-    from adk_skills_agent.sandbox.auto import AutoSandbox
 
     return AutoSandbox()
 
@@ -129,7 +139,7 @@ def _from_file(path: Path, *, required: bool) -> str | None:
         if required:
             raise ConfigError(f"{path} ({FILE_VARIABLE}) must be a .toml file with the table {_NAME}.")
         return None
-    from adk_skills_agent.sandbox.settings_file import read_toml
+    from adk_skills_agent.settings import read_toml
 
     table: object = read_toml(path, "file")
     for part in _TABLE:
@@ -147,3 +157,114 @@ def _from_file(path: Path, *, required: bool) -> str | None:
         raise ConfigError(f"{path}: {_KEY!r} stands under [{'.'.join(_TABLE)}.policy]. Move it up, under {_NAME}.")
     value = table.get(_KEY)
     return None if value is None else check_name(value, f"the file {path}")
+
+
+# ``sandbox="auto"``: this machine where it can do what is asked, else a container, else a refusal with all reasons.
+#
+# Nothing weaker is taken silently: a run goes to a container only because this machine refused it, and the report
+# says why. Other machines (Kubernetes, remote services) are never taken by themselves: data would leave this one.
+
+_LEAST = IsolationLevel(SandboxPolicy().min_isolation)
+
+
+class AutoSandbox(Sandbox):
+    """Takes, for each run, the first that meets its policy: this machine, a container engine.
+
+    A policy that allows less than the default level still gets the default level or more where any of the two has it.
+    """
+
+    name = "auto"
+    filters_secrets = True
+
+    def __init__(self) -> None:
+        self._local: Sandbox | None = None
+        self._no_local: SandboxUnavailable | None = None
+        try:
+            self._local = _made("local")
+        except SandboxUnavailable as error:
+            self._no_local = error
+        self._container: Sandbox | None = None
+
+    async def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one command to its end; see :meth:`Sandbox.run`."""
+        asked = _at_least_default(request)
+        try:
+            if self._local is not None:
+                return await self._local.run(asked)
+            raise self._no_local or SandboxUnavailable("Nothing can run on this system.")
+        except SandboxUnavailable as error:
+            refusal = error
+        try:
+            result = await self._engine().run(request)
+        except SandboxUnavailable as error:
+            if asked is not request and self._local is not None:
+                result = await self._local.run(request)
+                return _with_reasons(result, (*_reasons("container", error),))
+            raise _both(refusal, error) from error
+        return _with_reasons(result, _reasons("local", refusal))
+
+    async def probe(self) -> IsolationReport:
+        """What holds for a run of the default policy here, or the strongest there is when nothing meets it.
+
+        Raises:
+            SandboxError: Neither works.
+        """
+        local = None
+        if self._local is not None:
+            local = await self._local.probe()
+            if local.level.strength >= _LEAST.strength:
+                return local
+        try:
+            found = await self._engine().probe()
+        except SandboxUnavailable as error:
+            if local is not None:
+                return replace(local, reasons=(*local.reasons, *_reasons("container", error)))
+            raise _both(self._no_local or error, error) from error
+        why = ("local: it reaches only " + repr(local.level.value),) if local else _reasons("local", self._no_local)
+        return replace(found, reasons=(*why, *found.reasons))
+
+    def session_host(self) -> SessionHost | None:
+        """This machine's, or where nothing can run on it the container engine's."""
+        return self._local.session_host() if self._local is not None else self._engine().session_host()
+
+    async def close(self) -> None:
+        """Release what both hold. Safe to call twice."""
+        for sandbox in (self._local, self._container):
+            if sandbox is not None:
+                await sandbox.close()
+
+    def _engine(self) -> Sandbox:
+        if self._container is None:
+            self._container = _made("container")
+        return self._container
+
+
+def _at_least_default(request: ExecutionRequest) -> ExecutionRequest:
+    policy = request.policy
+    if policy.isolation != "auto" or policy.min_isolation not in _WEAKER:
+        return request
+    return replace(request, policy=replace(policy, min_isolation=_LEAST.value))
+
+
+_WEAKER = frozenset(level.value for level in IsolationLevel if level.strength < _LEAST.strength)
+
+
+def _reasons(name: str, error: SandboxUnavailable | None) -> tuple[str, ...]:
+    if error is None:
+        return ()
+    return tuple(f"{name}: {reason.removeprefix(f'{name}: ')}" for reason in error.reasons or (error.message,))
+
+
+def _with_reasons(result: ExecutionResult, reasons: tuple[str, ...]) -> ExecutionResult:
+    report = result.isolation
+    return replace(result, isolation=replace(report, reasons=(*reasons, *report.reasons)))
+
+
+def _both(local: SandboxUnavailable, container: SandboxUnavailable) -> SandboxUnavailable:
+    if local is container:
+        return local
+    reasons = (*local.reasons, *_reasons("container", container))
+    error = SandboxUnavailable(f"{local.message} No container either: {container.message}", reasons)
+    for note in (*getattr(local, "__notes__", ()), *getattr(container, "__notes__", ())):
+        error.add_note(note)
+    return error

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from adk_skills_agent.sandbox.secrets import EnvValue, Secret
 
 if TYPE_CHECKING:
-    from adk_skills_agent.sandbox.session_channel import SessionHost
+    from adk_skills_agent.sandbox.sessions.session import SessionHost
     from adk_skills_agent.sandbox.streaming import ResourceSample, StreamEvent
 
 _NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
@@ -36,11 +36,9 @@ class IsolationLevel(StrEnum):
     """
 
     CONTAINER = "container"
-    CGROUP = "cgroup"
     NAMESPACES = "namespaces"
     REMOTE = "remote"
     LANDLOCK = "landlock"
-    SECCOMP = "seccomp"
     PROCESS = "process"
 
     @property
@@ -125,9 +123,12 @@ class SandboxPolicy:
         python: Interpreter for Python; None is the one running the agent.
         extra_ro: Host paths readable besides the system, at the same path.
         run_as: Numeric user id for the run when the agent is root; None takes the backend's default.
-        warm_slots: Sandboxes kept started for the next runs of the same kind, from the second run in an event loop on;
+        warm_slots: Sandboxes kept started for the next runs of the same kind, from the second run of a process on;
             each is used once. 0 for none.
-        preload: Python modules such a sandbox has imported before its script begins; only the owner's, never a skill's.
+        preload: Python modules such a sandbox has imported before its script begins; the developer's, never a skill's.
+        maker: Who makes the sandboxes of the level ``namespaces``, waiting ones included: ``auto`` lets the zygote fork
+            them where that is possible, with bubblewrap as the fall-back; ``bubblewrap`` allows that audited program
+            alone, and no zygote is started.
     """
 
     isolation: str = "auto"
@@ -158,6 +159,7 @@ class SandboxPolicy:
     run_as: int | None = None
     warm_slots: int = 2
     preload: tuple[str, ...] = ()
+    maker: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,27 +254,33 @@ class OutputFile:
         return len(self.content)
 
 
+CONCERNS = ("files", "network", "processes", "memory", "pids", "disk", "cpu", "syscalls")
+"""What an isolation report has an answer for, each: who enforces it."""
+
+
 @dataclass(frozen=True, slots=True)
 class IsolationReport:
     """Who enforced what, for one run.
 
     Attributes:
         level: The level that ran it.
-        enforced: Concern (``files network processes memory pids disk kernel``) to the mechanism that enforces it, or
-            ``none``; e.g. ``{"memory": "rlimit", "files": "none"}``.
+        enforced: Each of :data:`CONCERNS` to the mechanisms that enforce it, joined by ``+``, or ``none``; e.g.
+            ``{"memory": "cgroup v2", "files": "mount namespace", "syscalls": "seccomp"}``.
         degraded: One sentence per policy limit that is not, or only partly, enforced here.
         reasons: Why stronger levels were not used.
+        maker: Who made the sandbox of a run at the level ``namespaces``: ``bubblewrap`` or ``zygote``; empty elsewhere.
     """
 
     level: IsolationLevel
     enforced: Mapping[str, str]
     degraded: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    maker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkDecision:
-    """One decision of a run's network proxy, for the owner; not for the model.
+    """One decision of a run's network proxy, for the operator; not for the model.
 
     Attributes:
         host: The name that was asked for, normalised, or as far as it could be read; empty when it could not.
@@ -361,6 +369,8 @@ class Sandbox(ABC):
     """
 
     name: str
+    filters_secrets = False
+    """Whether results come without the secrets of the request; those of other sandboxes are filtered by the caller."""
 
     @abstractmethod
     async def run(self, request: ExecutionRequest) -> ExecutionResult:

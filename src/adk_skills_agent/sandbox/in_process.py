@@ -6,15 +6,16 @@ at once, until :meth:`InProcessPython.reinitialize` finds the thread gone.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.security_warning import warn_insecure_once
-from adk_skills_agent.sandbox.thread_streams import Kept, captured
+from adk_skills_agent.sandbox.threads import warn_insecure_once
 
 _KEPT_CHARS = 1 << 18
 _NOT_CONTAINED = (
@@ -25,14 +26,9 @@ _NOT_CONTAINED = (
 
 @dataclass(frozen=True, slots=True)
 class InProcessResult:
-    """What a run did.
+    """What a run did: at most 262,144 characters of each stream, ``truncated`` when there were more.
 
-    Attributes:
-        stdout: What its thread printed, at most 262,144 characters.
-        stderr: The same of stderr, with the traceback of an exception.
-        exit_code: 0, what SystemExit carried, 1 after an exception; None after a timeout.
-        timed_out: The deadline passed; the thread goes on.
-        truncated: More was printed than is kept.
+    ``exit_code`` is what SystemExit carried, 1 after an exception; None after a timeout, when the thread goes on.
     """
 
     stdout: str
@@ -65,7 +61,7 @@ class InProcessPython:
             code: Python; SystemExit ends only this run.
             timeout_seconds: Seconds to wait, the wait for an earlier run not counted; None waits without end, and with
                 0 the code does not even begin.
-            restrict_builtins: See :func:`~adk_skills_agent.sandbox.python_program.restricted_builtins`.
+            restrict_builtins: See :func:`~adk_skills_agent.sandbox.supervisor.python_program.restricted_builtins`.
 
         Raises:
             SandboxError: An earlier run did not end in time.
@@ -122,7 +118,7 @@ class InProcessPython:
 def _work(code: str, restrict: bool, ended: list[int]) -> None:
     import traceback
 
-    from adk_skills_agent.sandbox.python_program import restricted_builtins
+    from adk_skills_agent.sandbox.supervisor.python_program import restricted_builtins
 
     namespace: dict[str, Any] = {"__name__": "__main__"}
     if restrict:
@@ -162,7 +158,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__") in {__name__, "adk_skills_agent.sandbox.python_program"}
+    return frame.f_globals.get("__name__") in {__name__, "adk_skills_agent.sandbox.supervisor.python_program"}
 
 
 def _status(code: object) -> int:
@@ -173,3 +169,85 @@ def _status(code: object) -> int:
         return code & 0xFF
     print(code, file=sys.stderr)  # noqa: T201  # what Python does with any other value
     return 1
+
+
+# ``sys.stdout`` and ``sys.stderr`` by thread: what some threads write is kept, what all others write goes on. There is
+# one stand-in per stream and process, however many threads are captured: it comes with the first, goes with the last.
+
+_NAMES = ("stdout", "stderr")
+
+
+class Kept:
+    """What one thread wrote to one stream."""
+
+    def __init__(self, most: int) -> None:
+        self.cut = False
+        self._parts: list[str] = []
+        self._room = most
+
+    @property
+    def text(self) -> str:
+        """Its beginning."""
+        return "".join(self._parts)
+
+    def add(self, text: str) -> None:
+        """The next piece."""
+        if self._room > 0:
+            self._parts.append(text[: self._room])
+        self._room -= len(text)
+        self.cut = self._room < 0
+
+
+class _StandIn:
+    """Stands in for one of the streams."""
+
+    def __init__(self, original: TextIO) -> None:
+        self.original = original
+        self.kept: dict[int, Kept] = {}
+
+    def write(self, text: str) -> int:
+        kept = self.kept.get(threading.get_ident())
+        if kept is None:
+            return self.original.write(text)
+        kept.add(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if threading.get_ident() not in self.kept:
+            self.original.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+
+_lock = threading.Lock()
+_standing_in: dict[str, _StandIn] = {}
+
+
+@contextlib.contextmanager
+def captured(out: Kept, err: Kept) -> Iterator[None]:
+    """Keep what the running thread writes in the block; also when others do the same at the same time."""
+    me = threading.get_ident()
+    with _lock:
+        for name, kept in zip(_NAMES, (out, err), strict=True):
+            if name not in _standing_in:
+                original = getattr(sys, name)
+                # Somebody may have kept an earlier one and put it back.
+                while isinstance(original, _StandIn):
+                    original = original.original
+                _standing_in[name] = _StandIn(original)
+                setattr(sys, name, _standing_in[name])
+            _standing_in[name].kept[me] = kept
+    try:
+        yield
+    finally:
+        with _lock:
+            for name in _NAMES:
+                stand_in = _standing_in[name]
+                del stand_in.kept[me]
+                if stand_in.kept:
+                    continue
+                del _standing_in[name]
+                # Somebody else may have put their own in place meanwhile (a test runner does).
+                if getattr(sys, name) is stand_in:
+                    setattr(sys, name, stand_in.original)

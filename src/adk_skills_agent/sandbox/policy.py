@@ -7,18 +7,20 @@ key or :data:`UNSET` leaves the decision to the next layer.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from enum import Enum
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Final
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import IsolationLevel, Network, SandboxPolicy
-from adk_skills_agent.sandbox.env_names import check_env_name, check_search_path
-from adk_skills_agent.sandbox.hostnames import parse_hosts
+from adk_skills_agent.sandbox.network.hosts import parse_hosts
 from adk_skills_agent.sandbox.secrets import EnvValue, Secret
+from adk_skills_agent.settings import SettingsKind, read_settings
 
 
 class _Unset(Enum):
@@ -33,6 +35,20 @@ UNSET: Final = _Unset.UNSET
 
 _NETWORK_MODES = ("none", "loopback", "allow", "host")
 _LEVELS = tuple(level.value for level in IsolationLevel)
+_MAKERS = ("auto", "bubblewrap")
+FORMER_LEVELS = {
+    "cgroup": (
+        "'cgroup' is no level any more but a part of 'namespaces': say 'namespaces'. Where this machine offers control "
+        "groups they bound memory and processes of each run of it; the isolation report and adk-skills doctor say so "
+        "under memory and pids."
+    ),
+    "seccomp": (
+        "'seccomp' is no level any more but a part of 'namespaces' and 'landlock': say 'landlock', or 'process' for "
+        "skills you trust, which filters nothing. The isolation report and adk-skills doctor say under syscalls who "
+        "filters system calls."
+    ),
+}
+"""Names of levels that earlier versions had, and what to say instead."""
 
 _MEBIBYTE = 1 << 20
 _MOST_SECONDS = 1_000_000_000
@@ -62,10 +78,6 @@ _COUNTS: Mapping[str, tuple[int, int, bool]] = {
     "warm_slots": (0, 1024, False),
 }
 _SHOWN_BITS = 256
-_MOST_KNOWN = 64
-# Policies that were checked, which the runs of a toolset share, held so that no other gets their ids. None with what
-# may be different the next time (modules to preload, a list of hosts) or must not be held (secrets).
-_known: dict[int, SandboxPolicy] = {}
 _FIELDS = tuple(field.name for field in fields(SandboxPolicy))
 
 Layer = Mapping[str, object]
@@ -106,8 +118,9 @@ def resolve_policy(
                 continue
             if key == "env":
                 env.update(check_env(value, where))
-            else:
-                values[key] = _convert(key, value, where)
+            else:  # the forms a config file has: lists for tuples, a word or a mapping for the network
+                convert = _CONVERTERS.get(key)
+                values[key] = value if convert is None else convert(key, value, where)
     values["env"] = MappingProxyType(env)
     return check_policy(SandboxPolicy(**values))  # type: ignore[arg-type]  # each value is checked by check_policy
 
@@ -118,13 +131,12 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     Raises:
         ConfigError: The first value that is not, in a sentence.
     """
-    if _known.get(id(policy)) is policy and not policy.env:
-        return policy
     for name, optional in _SECONDS.items():
         value = getattr(policy, name)
         if value is None and optional:
             continue
-        if not _is_number(value) or not 0 <= value <= _MOST_SECONDS:  # not a number is not in between
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 <= value <= _MOST_SECONDS:  # not a number is not in between
             raise ConfigError(
                 f"{name} must be a number of seconds from 0 to {_MOST_SECONDS:,}{_or_none(optional)}, not "
                 f"{_shown(value)}."
@@ -142,8 +154,14 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
             f"run_as must be a user id, a whole number from 0 to {_MOST_IDS:,}, or None for the default, not "
             f"{_shown(policy.run_as)}."
         )
-    _check_choice("isolation", policy.isolation, ("auto", *_LEVELS))
-    _check_choice("min_isolation", policy.min_isolation, _LEVELS)
+    if policy.isolation != "auto":
+        check_level_name("isolation", policy.isolation, also="auto, ")
+    check_level_name("min_isolation", policy.min_isolation)
+    if policy.maker not in _MAKERS:
+        raise ConfigError(
+            "maker must be 'auto' (the zygote forks sandboxes where it can, bubblewrap makes the others) or "
+            f"'bubblewrap' (it makes all of them), not {policy.maker!r}."
+        )
     _check_network(policy.network)
     check_env(policy.env, None)
     for name in ("inherit_env", "extra_ro", "preload"):
@@ -169,19 +187,24 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
         raise ConfigError(f"allow_secrets must be true or false, not {policy.allow_secrets!r}.")
     if policy.python is not None and (not isinstance(policy.python, str) or not policy.python or "\0" in policy.python):
         raise ConfigError(f"python must be the path of an interpreter or None, not {policy.python!r}.")
-    if not policy.preload and not policy.env and policy.network.mode != "allow":
-        _known[id(policy)] = policy
-        for oldest in list(_known)[:-_MOST_KNOWN]:
-            _known.pop(oldest, None)
     return policy
+
+
+def check_level_name(name: str, value: object, *, also: str = "") -> str:
+    """The name of an isolation level.
+
+    Raises:
+        ConfigError: There is no such level; for one that earlier versions had, with what to say instead.
+    """
+    if isinstance(value, str) and value in _LEVELS:
+        return value
+    if isinstance(value, str) and value in FORMER_LEVELS:
+        raise ConfigError(f"{name}: {FORMER_LEVELS[value]}")
+    raise ConfigError(f"{name} must be one of {also}{', '.join(_LEVELS)}, not {value!r}.")
 
 
 def check_env(value: object, where: str | None) -> dict[str, EnvValue]:
     """The variables of a grant, when each name and value is possible.
-
-    Args:
-        value: The mapping.
-        where: Whose it is, for the sentence.
 
     Raises:
         ConfigError: It is no mapping, a name is refused, or a value is no text and no :class:`Secret`.
@@ -198,12 +221,6 @@ def check_env(value: object, where: str | None) -> dict[str, EnvValue]:
         if name == "PATH":
             check_search_path(content)
     return dict(value)
-
-
-def _convert(key: str, value: object, where: str) -> object:
-    """Accept the forms a config file has: lists for tuples, a word or a mapping for the network."""
-    converter = _CONVERTERS.get(key)
-    return value if converter is None else converter(key, value, where)
 
 
 def _strings(key: str, value: object, where: str) -> tuple[object, ...]:
@@ -245,7 +262,8 @@ _CONVERTERS: Mapping[str, Callable[[str, object, str], object]] = {
 def _check_network(network: object) -> None:
     if not isinstance(network, Network):
         raise ConfigError(f"network must be none, loopback, allow or host, not {network!r}.")
-    _check_choice("network", network.mode, _NETWORK_MODES)
+    if network.mode not in _NETWORK_MODES:
+        raise ConfigError(f"network must be one of {', '.join(_NETWORK_MODES)}, not {network.mode!r}.")
     if network.mode == "allow" and not network.hosts:
         raise ConfigError("network 'allow' needs at least one host; an empty list would have to mean no network.")
     for host in network.hosts:
@@ -255,15 +273,6 @@ def _check_network(network: object) -> None:
     for port in network.ports:
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise ConfigError(f"network: {port!r} is no port; use a number from 1 to 65535.")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_installed(module: str) -> bool:
@@ -296,7 +305,216 @@ def _at(where: str | None) -> str:
 
 
 def _nearest(key: object) -> str:
-    import difflib
-
     close = difflib.get_close_matches(str(key), _FIELDS, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known settings: {', '.join(_FIELDS)}."
+
+
+# A preset is a starting point like any other policy; ``resolve_policy`` and a policy file put single fields over it.
+# No preset opens the network: that is always said on its own.
+
+_MIB = 1 << 20
+_GIB = 1 << 30
+
+PRESETS: Mapping[str, SandboxPolicy] = MappingProxyType(
+    {
+        # Scripts the developer has read or written: no isolation is demanded (the strongest that works is still used),
+        # and there is room for real work.
+        "trusted": SandboxPolicy(
+            min_isolation=IsolationLevel.PROCESS.value,
+            wall_seconds=300.0,
+            memory_bytes=4 * _GIB,
+            pids=512,
+            open_files=1024,
+            file_bytes=1 * _GIB,
+            workspace_bytes=4 * _GIB,
+            workspace_inodes=200_000,
+            tmp_bytes=1 * _GIB,
+            shm_bytes=256 * _MIB,
+            output_bytes=1 * _MIB,
+            output_flood_bytes=256 * _MIB,
+            max_files=200,
+            max_file_bytes=64 * _MIB,
+            max_total_file_bytes=256 * _MIB,
+        ),
+        "default": SandboxPolicy(),
+        # Scripts of strangers: file system, network and processes of their own, and little of everything.
+        "strict": SandboxPolicy(
+            min_isolation=IsolationLevel.NAMESPACES.value,
+            wall_seconds=10.0,
+            term_grace_seconds=0.5,
+            drain_seconds=0.2,
+            cpu_seconds=10,
+            memory_bytes=256 * _MIB,
+            pids=32,
+            open_files=128,
+            file_bytes=16 * _MIB,
+            workspace_bytes=64 * _MIB,
+            workspace_inodes=2_000,
+            tmp_bytes=16 * _MIB,
+            shm_bytes=4 * _MIB,
+            output_bytes=64 << 10,
+            output_flood_bytes=8 * _MIB,
+            max_files=20,
+            max_file_bytes=2 * _MIB,
+            max_total_file_bytes=8 * _MIB,
+            network=Network.none(),
+        ),
+    }
+)
+
+
+def preset(name: str) -> SandboxPolicy:
+    """The policy of that name.
+
+    Raises:
+        ConfigError: There is none; the sentence has the names.
+    """
+    policy = PRESETS.get(name) if isinstance(name, str) else None
+    if policy is None:
+        close = difflib.get_close_matches(str(name), PRESETS, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(PRESETS)}."
+        raise ConfigError(f"There is no sandbox policy called {name!r}. {hint} Load a file with load_policy(path).")
+    return policy
+
+
+def policy_of(choice: SandboxPolicy | str | None) -> SandboxPolicy:
+    """What a ``policy=`` argument means: a policy itself, the name of a preset, or None for the default one.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if choice is None:
+        return PRESETS["default"]
+    if isinstance(choice, SandboxPolicy):
+        return choice
+    return preset(choice)
+
+
+# Names an environment grant must not have: they change how a process is started, not what it knows (attack row 34).
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Harmless settings of Python; everything else called PYTHON... decides which code it loads.
+_HARMLESS_PYTHON = """
+    PYTHONASYNCIODEBUG PYTHONCOERCECLOCALE PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER PYTHONHASHSEED
+    PYTHONINTMAXSTRDIGITS PYTHONIOENCODING PYTHONMALLOC PYTHONNOUSERSITE PYTHONOPTIMIZE PYTHONTRACEMALLOC
+    PYTHONTZPATH PYTHONUNBUFFERED PYTHONUTF8
+"""
+_LOADERS = ("LD_", "DYLD_", "PYTHON", "BASH_FUNC_", "GIT_CONFIG", "GIT_SSH", "LUA_INIT", "MALLOC_", "NPM_CONFIG_")
+_STARTERS = """
+    BASH_ENV BASHOPTS CDPATH ENV GLOBIGNORE IFS PROMPT_COMMAND PS4 SHELLOPTS ZDOTDIR
+    NODE_EXTRA_CA_CERTS NODE_OPTIONS NODE_PATH
+    PERL5DB PERL5LIB PERL5OPT PERLLIB RUBYLIB RUBYOPT GEM_HOME GEM_PATH
+    CLASSPATH JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS
+    PHPRC PHP_INI_SCAN_DIR R_ENVIRON R_ENVIRON_USER R_PROFILE R_PROFILE_USER
+    DOTNET_STARTUP_HOOKS CORECLR_PROFILER CORECLR_PROFILER_PATH COR_PROFILER COR_PROFILER_PATH
+    GCONV_PATH GETCONF_DIR GLIBC_TUNABLES HOSTALIASES LOCALDOMAIN LOCPATH NLSPATH RES_OPTIONS
+    OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES GIT_EXEC_PATH GIT_TEMPLATE_DIR LESSOPEN
+"""
+_HARMLESS = frozenset(_HARMLESS_PYTHON.split())
+_REFUSED = frozenset(_STARTERS.split())
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH(?!OR)|COOKIE|PRIVATE|DSN|DATABASE_URL|CONNECTION_STRING"
+)
+
+
+def check_env_name(name: str) -> None:
+    """Refuse what is no portable variable name (a shell would drop it silently), and what would start other code.
+
+    Raises:
+        ConfigError: ``name`` is not letters, digits and underscores, or changes how processes are started.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of an environment variable: use letters, digits and underscores."
+        )
+    upper = name.upper()
+    if upper in _REFUSED or (upper.startswith(_LOADERS) and upper not in _HARMLESS):
+        raise ConfigError(
+            f"The variable {name!r} is not granted to scripts: it changes which code a process loads when it starts. "
+            "Give the script what it needs under another name, or as an argument."
+        )
+
+
+def check_search_path(value: str) -> None:
+    """Refuse a PATH with an empty or relative entry: it would mean whatever the script's working directory holds.
+
+    Raises:
+        ConfigError: There is such an entry.
+    """
+    for entry in value.split(":"):
+        if not entry.startswith("/"):
+            raise ConfigError(f"PATH granted to scripts must hold absolute folders only, not {entry!r}.")
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable's name suggests that its value is a secret."""
+    return _SECRET.search(name.upper()) is not None
+
+
+# A policy file is read only where its path is given: the ``pyproject.toml`` of the folder somebody happens to stand in
+# may come with the very skills it would set limits for.
+
+_POLICY = SettingsKind("tool.adk-skills.policy", "policy file", "a policy")
+_PRESET = "preset"
+_SIZES = frozenset(name for name in _FIELDS if name.endswith("_bytes"))
+_UNLIMITED = frozenset(
+    field.name for field in fields(SandboxPolicy) if field.type in {"int | None", "float | None"}
+) - {"run_as"}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+def load_policy(path: Path) -> SandboxPolicy:
+    """The policy a file describes.
+
+    The file names fields of :class:`SandboxPolicy` and may name a preset they are put over (``preset = "strict"``; the
+    default policy otherwise). Sizes are whole numbers of bytes or text such as ``"512 MiB"``; ``"unlimited"`` (in YAML
+    also ``null``) takes a limit away where that is legal; ``network`` is a word or ``{mode, hosts, ports}``.
+
+    Args:
+        path: A ``.toml`` file with the table ``[tool.adk-skills.policy]``, or a ``.yaml``/``.yml`` file.
+
+    Raises:
+        ConfigError: The file cannot be read or has no policy, a key is not known, or a value is not possible; the
+            sentence has the file, the line and the key, and for a key the nearest known one. Values under ``env``
+            are never shown.
+    """
+    settings = read_settings(Path(path), _POLICY)
+    settings.check_keys((_PRESET, *_FIELDS))
+    values = dict(settings.values)
+    base = PRESETS["default"]
+    if _PRESET in values:
+        try:
+            base = preset(values.pop(_PRESET))
+        except ConfigError as error:
+            raise ConfigError(f"{settings.place(_PRESET)}, key {_PRESET!r}: {error.message}") from None
+    layer: dict[str, object] = {}
+    for key, value in values.items():
+        try:  # one at a time, so that the sentence has the line
+            layer[key] = _value(key, value)
+            resolve_policy({key: layer[key]}, default=base)
+        except ConfigError as error:
+            sentence = error.message.replace(" (call)", "")
+            raise ConfigError(f"{settings.place(key)}, key {key!r}: {sentence}") from None
+    return resolve_policy(layer, default=base)
+
+
+def _value(key: str, value: object) -> object:
+    if isinstance(value, str) and value.strip().lower() == "unlimited":
+        if key not in _UNLIMITED:
+            raise ConfigError(f"{key} cannot be unlimited.")
+        return None
+    if key in _SIZES and isinstance(value, str):
+        return _bytes(key, value)
+    return value
+
+
+def _bytes(key: str, text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    factor = _UNITS.get(match.group(2).upper()) if match else None
+    if match is None or factor is None:
+        raise ConfigError(
+            f"{key} must be a whole number of bytes or a size such as '512 MiB' (B, KB, MB, GB, KiB, MiB, GiB), not "
+            f"{text!r}."
+        )
+    return round(float(match.group(1)) * factor)

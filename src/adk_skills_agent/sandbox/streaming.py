@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+from adk_skills_agent.sandbox.threads import uninterrupted
+
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, Sandbox
 
@@ -174,11 +176,4 @@ async def _end(run: asyncio.Future[ExecutionResult]) -> None:
         CancelledError: The wait was cancelled; the run has ended nevertheless.
     """
     run.cancel()
-    cancelled: asyncio.CancelledError | None = None
-    while not run.done():
-        try:
-            await asyncio.wait([run])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
+    await uninterrupted(asyncio.wait([run]))

@@ -1,20 +1,20 @@
 """From an ExecutionResult to what a model gets and what the owner keeps (S0-61 to S0-70).
 
 Every fact comes from the result's fields. Nothing is deduced from the script's own text, so a script cannot forge it;
-:mod:`.no_network` says how its text can call for one more true sentence.
+:mod:`.outcome` says how its text can call for one more true sentence.
 """
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from adk_skills_agent.errors import ErrorCode
-from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy, Status
-from adk_skills_agent.scripts.error_text import ScriptException, condense_tracebacks, hide_interpreter, shorten
-from adk_skills_agent.scripts.no_network import no_network_sentence
+from adk_skills_agent.sandbox import ExecutionResult, SandboxPolicy, Status
 from adk_skills_agent.scripts.plan import ScriptPlan
 
 MODEL_STREAM_CHARS = 20_000
@@ -288,3 +288,143 @@ def _append(text: str, line: str) -> str:
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
+
+
+# What a failing script says, made short enough for a model: the exception and its line, not the traceback (S0-59).
+
+_START = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
+_GROUP = re.compile(
+    r"^ {2}\+ Exception Group Traceback .*?^ {2}\| (?P<text>\w*ExceptionGroup: [^\n]*)", re.MULTILINE | re.DOTALL
+)
+
+# The library of an interpreter, wherever it is installed; never a folder of the skill itself.
+# No character that may stand before a path may stand in it, so that a long text is read once.
+_LIBRARY = re.compile(r"""(?<![^\s"'(\[=:,])/(?!skill/|/)(?:[^\s"'=:;,()[<>]+/)?lib(?:64)?/python3[.\d]*t?/""")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptException:
+    """The exception that ended a Python script.
+
+    Attributes:
+        text: ``ValueError: bad value``; several lines when the message has them.
+        place: ``scripts/run.py, line 12, in main``, or "" when unknown.
+        source: The offending line of code, or "".
+    """
+
+    text: str
+    place: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        at = f" (at {self.place}: {self.source})" if self.source else f" (at {self.place})" if self.place else ""
+        return f"{self.text}{at}"
+
+
+def condense_tracebacks(stderr: str, *, skill_prefix: str = "/skill/") -> tuple[str, ScriptException | None]:
+    """Replace each traceback in ``stderr`` by its exception and the place in the skill's own code.
+
+    Returns:
+        The shortened text and the last exception in it, or None when there was none.
+    """
+    group = _GROUP.search(stderr)
+    if group is not None:
+        return stderr, ScriptException(group["text"])  # the tree of a group says what a line could not
+    if _START not in stderr and "SyntaxError" not in stderr and "IndentationError" not in stderr:
+        return stderr, None
+    lines = stderr.split("\n")
+    out: list[str] = []
+    last: ScriptException | None = None
+    index = 0
+    while index < len(lines):
+        if not _is_traceback(lines, index) and not _is_syntax_error(lines, index):
+            out.append(lines[index])
+            index += 1
+            continue
+        last, index = _read_traceback(lines, index, skill_prefix)
+        out.append(str(last))
+    return "\n".join(out), last
+
+
+def _is_traceback(lines: list[str], index: int) -> bool:
+    """Python's own header is followed by a frame; a script that quotes the header is not condensed."""
+    return lines[index] == _START and index + 1 < len(lines) and _FRAME.match(lines[index + 1]) is not None
+
+
+def _is_syntax_error(lines: list[str], index: int) -> bool:
+    """Python prints a syntax error of the script itself without the ``Traceback`` line."""
+    if not _FRAME.match(lines[index]):
+        return False
+    return any(line.startswith(("SyntaxError", "IndentationError", "TabError")) for line in lines[index : index + 6])
+
+
+def _read_traceback(lines: list[str], index: int, skill_prefix: str) -> tuple[ScriptException, int]:
+    place = source = ""
+    in_skill = False
+    if lines[index].strip() == _START:
+        index += 1
+    while index < len(lines) and (lines[index].startswith("  ") or not lines[index].strip()):
+        frame = _FRAME.match(lines[index])
+        if frame and (frame["file"].startswith(skill_prefix) or not in_skill):
+            # The innermost frame of the skill's own code says more than one deep inside a library.
+            in_skill = in_skill or frame["file"].startswith(skill_prefix)
+            where = f", in {frame['name']}" if frame["name"] and frame["name"] != "<module>" else ""
+            place = f"{frame['file'].removeprefix(skill_prefix)}, line {frame['line']}{where}"
+            following = lines[index + 1] if index + 1 < len(lines) else ""
+            source = following.strip() if following.startswith("    ") else ""
+        index += 1
+    text: list[str] = []
+    if index < len(lines):
+        text.append(lines[index])
+        index += 1
+        while index < len(lines) and lines[index].startswith((" ", "\t")) and not _FRAME.match(lines[index]):
+            text.append(lines[index])
+            index += 1
+    return ScriptException("\n".join(text).strip() or "an exception without a name", place, source), index
+
+
+def hide_interpreter(text: str) -> str:
+    """Paths in a Python's library, as ``<python>/socket.py``: where the host has it is not for a model."""
+    return _LIBRARY.sub("<python>/", text)
+
+
+def shorten(text: str, limit: int | None) -> str:
+    """Cut an error text at ``limit`` characters and mark the cut with ``...`` (S0-20); None keeps it whole."""
+    text = text.strip()
+    if limit is None or len(text) <= limit:
+        return text
+    return text[:limit] + "..."
+
+
+# A sentence for a model whose script failed because there is no network: without it, it tries again.
+#
+# Whether there was a network is a fact of the policy and of the isolation report. The script's own text only decides
+# whether the sentence is of any use, so a script that lies gains a true sentence.
+
+NO_NETWORK: Final = "Scripts have no network here. Do not retry; do it without the network, or tell the user."
+_LAST_CHARS = 8_000
+_SIGNS = re.compile(
+    r"gaierror|Name or service not known|NameResolutionError|name resolution|resolve host|nodename nor servname"
+    r"|Network is unreachable|ENETUNREACH|ENOTFOUND|EAI_AGAIN|Failed to establish a new connection"
+    r"|urlopen error \[Errno (?:-\d|1|13|101|111)\]"
+)
+_REFUSED = re.compile(r"Permission denied|Operation not permitted|Errno 1\b|EACCES|EPERM")
+
+
+def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
+    """:data:`NO_NETWORK` when the run had no network and what it printed speaks of that; else "".
+
+    Args:
+        policy: Of the run.
+        result: Its isolation report says whether the policy held.
+        streams: What it printed.
+    """
+    if policy.network.mode not in {"none", "loopback"} or result.isolation.enforced.get("network") == "none":
+        return ""
+    for stream in streams:
+        text = stream[-_LAST_CHARS:]
+        # The system call itself may be refused; then only the place in the program says that it was about a socket.
+        if _SIGNS.search(text) or ("socket" in text and _REFUSED.search(text)):
+            return NO_NETWORK
+    return ""

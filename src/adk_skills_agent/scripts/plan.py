@@ -3,20 +3,172 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import math
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.sandbox.contract import SKILL_DIR, ExecutionRequest, InputFile, ReadOnlyMount, SandboxPolicy
-from adk_skills_agent.sandbox.secrets import EnvValue
-from adk_skills_agent.scripts.arguments import ScriptArguments, build_argv
-from adk_skills_agent.scripts.grants import Grants
-from adk_skills_agent.scripts.interpreters import Interpreters
-from adk_skills_agent.scripts.location import ScriptLocation, locate_script
+from adk_skills_agent.errors import (
+    ConfigError,
+    InvalidArguments,
+    InvalidResourcePath,
+    ResourceNotFound,
+    ScriptNotFound,
+    UnsupportedScriptType,
+    nearest,
+)
+from adk_skills_agent.sandbox import (
+    SKILL_DIR,
+    EnvValue,
+    ExecutionRequest,
+    InputFile,
+    ReadOnlyMount,
+    SandboxPolicy,
+    Secret,
+    SecretForms,
+    check_env,
+    forms_of,
+    secrets_of,
+)
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
+
+
+# Names for what outlives one call (S0-67); without an invocation id, so that the next turn finds the same state.
+
+
+def execution_id(skill: str, session: str, agent: str) -> str:
+    """The key of a skill's state in one session of one agent: ``skill:{s}:session:{id}:agent:{a}``."""
+    return f"skill:{skill}:session:{session}:agent:{agent}"
+
+
+def workspace_key(app: str, user: str, session: str) -> str:
+    """The key of the workspace all scripts of one session share."""
+    return f"{user_key(app, user)}:session:{session}"
+
+
+def user_key(app: str, user: str) -> str:
+    """What the key of everything that is one user's begins with: ``app:{a}:user:{u}``.
+
+    Ids may be the client's choice: with colons in them as they are, bob's session ``x:y`` would be bob:x's ``y``.
+    """
+    return f"app:{_escaped(app)}:user:{_escaped(user)}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace(":", "%3A")
+
+
+# How a kind of script is started (S0-5 to S0-8, S0-31, S0-37, S0-38; attack rows 50 to 52).
+
+PYTHON_SUFFIXES = (".py",)
+SHELL_SUFFIXES = (".sh", ".bash")
+
+# -s: no user site-packages (HOME is the workspace, which a script may fill). The script's own folder is on sys.path, as
+# Python does it, so sibling modules import; the working directory never is. -B and UTF-8 mode do not depend on the
+# environment a caller grants.
+PYTHON_FLAGS = ("-s", "-B", "-X", "utf8")
+# A fresh bash reads no start-up files when it runs a script; the flags say so even if a caller grants BASH_ENV.
+SHELL = ("bash", "--noprofile", "--norc")
+
+MAX_INLINE_SHELL_BYTES = 100_000
+"""A shell script with Windows line ends is passed as one argument, which Linux bounds at 128 KiB."""
+
+
+class Interpreters:
+    """Which command starts which suffix.
+
+    Args:
+        extra: More suffixes, such as ``{".js": ("node",)}``; the script's path is appended. A suffix given here wins
+            over the built-in ones.
+
+    Raises:
+        ConfigError: A suffix or a command is malformed.
+    """
+
+    def __init__(self, extra: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._extra: dict[str, tuple[str, ...]] = {}
+        for suffix, command in (extra or {}).items():
+            if not suffix.startswith(".") or len(suffix) < 2 or "/" in suffix:
+                raise ConfigError(f"interpreters: {suffix!r} is no file suffix. Write it like '.js'.")
+            if isinstance(command, str) or not command or not all(isinstance(part, str) and part for part in command):
+                raise ConfigError(
+                    f"interpreters: the command for {suffix!r} must be a list of strings, such as ['node'], "
+                    f"not {command!r}."
+                )
+            self._extra[suffix.lower()] = tuple(command)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Every suffix that can be run, lower case."""
+        return tuple(dict.fromkeys([*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *self._extra]))
+
+    def command(
+        self, script: PurePosixPath, source: Path, *, python: str | None = None, by_itself: bool = True
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The command that runs a script, without its arguments, and notes on what had to be adapted.
+
+        Args:
+            script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
+            source: The same file on the host, for what depends on its bytes.
+            python: The Python to use for ``.py``; None takes the one that runs the agent.
+            by_itself: Whether an executable file of another kind may be started by its ``#!`` line; False where the
+                executable bit is lost on the way.
+
+        Raises:
+            UnsupportedScriptType: Nothing runs that suffix, or it has none, and the file does not start by itself.
+        """
+        suffix = script.suffix.lower()
+        if suffix in self._extra:
+            return (*self._extra[suffix], str(script)), ()
+        if suffix in PYTHON_SUFFIXES:
+            return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
+        if suffix in SHELL_SUFFIXES:
+            return _shell_command(script, source)
+        if by_itself and _starts_by_itself(source):
+            return (str(script),), ()
+        kind = f"'{suffix}'" if suffix else "(no extension)"
+        raise UnsupportedScriptType(
+            f"Scripts of type {kind} cannot be run. Supported types: {', '.join(self.suffixes)}. "
+            "Read the script and do the work another way, or ask the owner to configure an interpreter for it."
+        )
+
+
+def _starts_by_itself(source: Path) -> bool:
+    """Whether the file is executable and names its interpreter in its first line (GOOGLE_ADK rows 10 and 15)."""
+    try:
+        with source.open("rb") as stream:
+            return bool(os.fstat(stream.fileno()).st_mode & stat.S_IXUSR) and stream.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+def _shell_command(script: PurePosixPath, source: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Run a shell script; one saved with Windows line ends or a byte-order mark is passed in repaired (row 50)."""
+    try:
+        with source.open("rb") as stream:
+            text = stream.read(MAX_INLINE_SHELL_BYTES + 1)
+    except OSError:
+        return (*SHELL, str(script)), ()  # the run itself will say why it cannot be read
+    if len(text) > MAX_INLINE_SHELL_BYTES or not (text.startswith(b"\xef\xbb\xbf") or b"\r\n" in text):
+        return (*SHELL, str(script)), ()
+    repaired = text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    if b"\0" in repaired:
+        return (*SHELL, str(script)), ()
+    try:
+        program = repaired.decode("utf-8")
+    except UnicodeDecodeError:
+        return (*SHELL, str(script)), ()
+    note = "The script has Windows line ends or a byte-order mark; it was run with Unix line ends."
+    return (*SHELL, "-c", program, str(script)), (note,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +190,7 @@ class ScriptPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What the owner of an agent decides once for all script calls.
-
-    Attributes:
-        policy: The limits.
-        interpreters: Which command starts which suffix.
-    """
+    """What the owner of an agent decides once for all script calls."""
 
     policy: SandboxPolicy = field(default_factory=SandboxPolicy)
     interpreters: Interpreters = field(default_factory=Interpreters)
@@ -110,3 +257,362 @@ def plan_script(
         redact=grants.secrets,
     )
     return ScriptPlan(skill.name, script.path, request, notes)
+
+
+# The arguments of a script call, in every form a model or a person gives them, as one literal argv (S0-35 to S0-42).
+#
+# Nothing here is ever interpreted by a shell: each result element reaches the script as one element of its argv.
+
+POSITIONAL_KEY = "_positional"
+"""Reserved key of an argument object: its list comes last, as positional arguments."""
+
+MAX_ARGUMENT_BYTES = 131_071
+"""Linux refuses a single argument of 128 KiB or more (MAX_ARG_STRLEN, with its closing NUL)."""
+MAX_TOTAL_BYTES = 1 << 20
+"""All arguments together; half of the kernel's usual 2 MiB, so that the environment fits as well."""
+MAX_ARGUMENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptArguments:
+    """What a caller gave, not yet checked.
+
+    Attributes:
+        args: An object (long options), a list (the complete argv) or a string (split like a shell would, S0-35).
+        short_options: An object of single-hyphen options.
+        positional_args: A list that comes after all options.
+    """
+
+    args: object = None
+    short_options: object = None
+    positional_args: object = None
+
+
+def build_argv(arguments: ScriptArguments) -> tuple[str, ...]:
+    """Turn the arguments of a call into argv elements, checked before anything is started (S0-36).
+
+    Objects follow S0-40: a string or number becomes ``--key value``, true becomes ``--key``, false and null are left
+    out, a list repeats the option, ``_positional`` holds positional arguments, a nested object is an error.
+
+    Raises:
+        InvalidArguments: The form, a key, a value or the size cannot be passed; the sentence names which.
+    """
+    args = arguments.args
+    check_types(arguments)
+    if isinstance(args, str):
+        argv = _split(args)
+    elif isinstance(args, Sequence):
+        argv = [_scalar(value, f"args[{index}]") for index, value in enumerate(args)]
+    elif isinstance(args, Mapping):
+        argv = _options(args, dashes="--", what="args")
+    else:
+        argv = []
+    positional: list[str] = []
+    if isinstance(args, Mapping) and args.get(POSITIONAL_KEY) is not None:
+        positional = _positional(args[POSITIONAL_KEY], f"args.{POSITIONAL_KEY}")
+    if isinstance(arguments.short_options, Mapping):
+        argv += _options(arguments.short_options, dashes="-", what="short_options")
+    if arguments.positional_args is not None:
+        positional += _positional(arguments.positional_args, "positional_args")
+    argv += positional
+    _check_sizes(argv)
+    return tuple(argv)
+
+
+def check_text(value: str, what: str) -> str:
+    """Return ``value`` when it can be passed to a process.
+
+    Raises:
+        InvalidArguments: It holds a NUL byte or a lone surrogate.
+    """
+    if "\0" in value:
+        raise InvalidArguments(f"{what} holds a NUL byte, which no process can receive. Remove it.")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidArguments(
+            f"{what} holds a character that is not valid Unicode (position {error.start}). Remove it."
+        ) from None
+    return value
+
+
+def check_types(arguments: ScriptArguments) -> None:
+    """Check the types of a call's arguments, not yet their values.
+
+    Raises:
+        InvalidArguments: One is wrong; the sentence names all that are.
+    """
+    args, short, positional = arguments.args, arguments.short_options, arguments.positional_args
+    problems = []
+    if args is not None and not isinstance(args, (str, list, tuple, Mapping)):
+        problems.append(
+            f"'args' must be a JSON object (dict), a list of strings or a string, got {type(args).__name__}."
+        )
+    if short is not None and not isinstance(short, Mapping):
+        problems.append(f"'short_options' must be a JSON object (dict), got {type(short).__name__}.")
+    if positional is not None and not isinstance(positional, (list, tuple)):
+        problems.append(f"'positional_args' must be a list of strings, got {type(positional).__name__}.")
+    if isinstance(args, (list, tuple)) and (short or positional):
+        problems.append("Cannot specify 'short_options' or 'positional_args' when 'args' is a list.")
+    if problems:
+        raise InvalidArguments("\n".join(problems))
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(check_text(text, "'args'"))
+    except ValueError as error:
+        raise InvalidArguments(
+            f"'args' cannot be split into arguments: {str(error).lower()}. "
+            "Close every quote, or pass a list of strings."
+        ) from None
+
+
+def _options(options: Mapping[object, object], *, dashes: str, what: str) -> list[str]:
+    argv: list[str] = []
+    for key, value in options.items():
+        if key == POSITIONAL_KEY and dashes == "--":
+            continue
+        option = _option_name(key, dashes, what)
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if item is None or item is False:
+                continue
+            argv.append(option)
+            if item is not True:
+                argv.append(_scalar(item, f"{what}.{key}"))
+    return argv
+
+
+def _option_name(key: object, dashes: str, what: str) -> str:
+    """``input`` -> ``--input``; a key that already has its hyphens keeps them."""
+    if not isinstance(key, str) or not key.strip("-"):
+        raise InvalidArguments(f"{what} has an option without a name: {key!r}. Use the option's name as the key.")
+    check_text(key, f"The option name {key!r} in {what}")
+    if any(character.isspace() or character in "=\"'" for character in key):
+        raise InvalidArguments(
+            f"{what} has the option name {key!r}, which holds a space, a quote or '='. "
+            f"Use the bare name as the key and put the value beside it, or pass 'args' as a list."
+        )
+    return key if key.startswith("-") else dashes + key
+
+
+def _positional(values: object, what: str) -> list[str]:
+    if not isinstance(values, (list, tuple)):
+        values = [values]
+    return [_scalar(value, f"{what}[{index}]") for index, value in enumerate(values)]
+
+
+def _scalar(value: object, what: str) -> str:
+    if isinstance(value, str):
+        return check_text(value, what)
+    if isinstance(value, bool) or value is None or isinstance(value, (Mapping, list, tuple)):
+        kind = {bool: "a boolean", type(None): "null"}.get(type(value), "a nested object or list")
+        raise InvalidArguments(f"{what} is {kind}; give a string or a number (pass structured data as a JSON string).")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidArguments(f"{what} is {value}, not a finite number. Give a finite number or a string.")
+        return repr(value)
+    if isinstance(value, int):
+        try:
+            return str(value)
+        except ValueError:
+            raise InvalidArguments(f"{what} is an integer with too many digits. Pass it as a string.") from None
+    raise InvalidArguments(f"{what} has the type {type(value).__name__}; give a string or a number.")
+
+
+def _check_sizes(argv: Sequence[str]) -> None:
+    if len(argv) > MAX_ARGUMENTS:
+        raise InvalidArguments(
+            f"{len(argv):,} arguments are more than the {MAX_ARGUMENTS:,} allowed. Put the data into a file."
+        )
+    total = 0
+    for index, element in enumerate(argv):
+        size = len(element.encode())
+        total += size + 9  # the kernel also counts the closing NUL and a pointer
+        if size > MAX_ARGUMENT_BYTES:
+            raise InvalidArguments(
+                f"Argument {index + 1} has {size:,} bytes, more than the {MAX_ARGUMENT_BYTES:,} one argument may have. "
+                "Put the data into a file."
+            )
+    if total > MAX_TOTAL_BYTES:
+        raise InvalidArguments(
+            f"The arguments have {total:,} bytes together, more than the {MAX_TOTAL_BYTES:,} allowed. "
+            "Put the data into a file."
+        )
+
+
+# Which file of a skill a caller means by a script's path (S0-9, S0-10, S4-20, S4-22; attack row 47).
+
+SCRIPTS_FOLDER = "scripts"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLocation:
+    """A script that exists.
+
+    Attributes:
+        path: Path relative to the skill's root, with forward slashes, always starting with ``scripts/``.
+        file: The file on the host.
+    """
+
+    path: str
+    file: Path
+
+
+def locate_script(skill: Skill, path: object) -> ScriptLocation:
+    """Find the script ``path`` names; ``setup.py`` and ``scripts/setup.py`` are the same file.
+
+    Raises:
+        InvalidArguments: ``path`` is no path inside the skill's scripts folder (absolute, ``..``, NUL, backslash…).
+        ScriptNotFound: There is no such script; the nearest ones are in ``suggestions``.
+    """
+    relative = script_path(path)
+    try:
+        return ScriptLocation(relative, skill.resolve(relative))
+    except ResourceNotFound:
+        raise _not_found(skill, relative, str(path)) from None
+    except InvalidResourcePath as error:
+        raise InvalidArguments(error.message) from None
+
+
+def list_scripts(skill: Skill) -> tuple[str, ...]:
+    """Every file below the skill's scripts folder, relative to the skill's root."""
+    return tuple(file.path for file in skill.files() if file.path.startswith(f"{SCRIPTS_FOLDER}/"))
+
+
+def script_path(path: object) -> str:
+    """The path of a script in its full form, ``scripts/...``; ``setup.py`` and ``scripts/setup.py`` are the same.
+
+    Raises:
+        InvalidArguments: It is no path inside the skill's scripts folder.
+    """
+    if not isinstance(path, str):
+        raise InvalidArguments(f"The script path must be a string, got {type(path).__name__}.")
+    check_text(path, "The script path")
+    wish = "Give a path relative to the skill's folder, such as 'scripts/run.py'."
+    if not path.strip():
+        raise InvalidArguments(f"The script path is empty. {wish}")
+    if "\\" in path:
+        raise InvalidArguments(f"The script path {path!r} holds a backslash; use '/' between folders. {wish}")
+    if path.startswith(("/", "~")):
+        raise InvalidArguments(f"The script path {path!r} is absolute. {wish}")
+    if path.endswith("/"):
+        raise InvalidArguments(f"The script path {path!r} names a folder. {wish}")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidArguments(f"The script path {path!r} holds '..', which is not allowed. {wish}")
+    if parts[:1] == [SCRIPTS_FOLDER]:
+        parts = parts[1:]
+    if not parts:
+        raise InvalidArguments(f"The script path {path!r} names no file. {wish}")
+    return "/".join([SCRIPTS_FOLDER, *parts])
+
+
+def _not_found(skill: Skill, relative: str, asked: str) -> ScriptNotFound:
+    scripts = list_scripts(skill)
+    close = nearest(relative, scripts)
+    if not scripts:
+        sentence = f"Script {asked!r} not found: skill '{skill.name}' has no scripts. Follow its instructions instead."
+    elif close:
+        sentence = f"Script {asked!r} not found in skill '{skill.name}'. Nearest: {', '.join(close)}."
+    else:
+        shown = ", ".join(scripts[:10])
+        more = f" and {len(scripts) - 10} more" if len(scripts) > 10 else ""
+        sentence = f"Script {asked!r} not found in skill '{skill.name}'. Its scripts: {shown}{more}."
+    return ScriptNotFound(sentence, close or scripts[:10])
+
+
+# Which variables which script gets: for all scripts, for one skill's, for one script.
+
+NearestFiles = Callable[[str, str], Sequence[str] | None]
+_NOTHING: Mapping[str, EnvValue] = MappingProxyType({})
+
+
+class Grants:
+    """Environment variables by whom they are for.
+
+    A script gets what is granted to all, to its skill and to itself; the narrower grant wins. What is a
+    :class:`Secret` anywhere here is kept out of the output of every script, because the scripts of a session share a
+    workspace.
+
+    Args:
+        env: For every script.
+        by_name: For a skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
+
+    Raises:
+        ConfigError: A key, a variable's name or a value cannot be used. No sentence shows a value.
+    """
+
+    def __init__(
+        self,
+        env: Mapping[str, EnvValue] | None = None,
+        by_name: Mapping[str, Mapping[str, EnvValue]] | None = None,
+    ) -> None:
+        self._all = check_env(env or _NOTHING, "env")
+        if by_name is not None and not isinstance(by_name, Mapping):
+            raise ConfigError(
+                f"grants must map skills or scripts to their variables, not be of type {type(by_name).__name__}."
+            )
+        self._by_name: dict[str, dict[str, EnvValue]] = {}
+        for key, variables in (by_name or {}).items():
+            name = _key(key)
+            if name in self._by_name:
+                raise ConfigError(f"grants: {key!r} and another key mean the same script {name!r}. Join them.")
+            self._by_name[name] = check_env(variables, f"grants for {key!r}")
+
+    def of(self, skill: str, script: str) -> dict[str, EnvValue]:
+        """The variables of one script.
+
+        Args:
+            skill: The skill's name.
+            script: The script, relative to the skill's root (``scripts/run.py``).
+        """
+        return self._all | self._by_name.get(skill, {}) | self._by_name.get(f"{skill}/{script}", {})
+
+    @cached_property
+    def secrets(self) -> tuple[tuple[str, Secret], ...]:
+        """All secrets and their names."""
+        return secrets_of(self._all, *self._by_name.values())
+
+    @cached_property
+    def forms(self) -> SecretForms | None:
+        """What recognises them; None when there are none."""
+        return forms_of(self.secrets)
+
+    def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
+        """One sentence for each key that is for nothing.
+
+        Args:
+            skills: The skills there are.
+            like: Tells which scripts of a skill are most like a path; None when it has that very script, or when its
+                files are not known. May block.
+        """
+        names = list(skills)
+        sentences = []
+        for key in self._by_name:
+            skill, _, path = key.partition("/")
+            if skill not in names:
+                sentences.append(_unknown(key, f"this agent has no skill {skill!r}", nearest(skill, names)))
+            elif path and (close := like(skill, path)) is not None:
+                sentences.append(_unknown(key, f"the skill has no such script {path!r}", close))
+        return sentences
+
+
+def _unknown(key: str, problem: str, close: Sequence[str]) -> str:
+    hint = f" Nearest: {', '.join(close)}." if close else ""
+    return f"A grant is for {key!r}, and {problem}.{hint}"
+
+
+def _key(key: object) -> str:
+    wish = "Write a skill's name, such as 'weather', or a script's, such as 'weather/scripts/forecast.py'."
+    if not isinstance(key, str) or not key:
+        raise ConfigError(f"grants: {key!r} names no skill and no script. {wish}")
+    skill, slash, path = key.partition("/")
+    parts = path.split("/")
+    if not skill or "\\" in key or (slash and any(part in {"", ".", ".."} for part in parts)):
+        raise ConfigError(f"grants: {key!r} names no skill and no script. {wish}")
+    if not slash:
+        return skill
+    if parts[0] != SCRIPTS_FOLDER:
+        parts.insert(0, SCRIPTS_FOLDER)
+    return "/".join([skill, *parts])

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.local.own_folder import own_folder
-from adk_skills_agent.sandbox.local.turns import Turns
+from adk_skills_agent.sandbox import Semaphore, temporary_folder
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ class _Workspace:
     path: Path | None = None
     users: int = 0
     openers: int = 0
-    turn: Turns = field(default_factory=lambda: Turns(1))
+    turn: Semaphore = field(default_factory=lambda: Semaphore(1))
     owners: set[int] = field(default_factory=set)
     doomed: bool = False
     making: threading.Lock = field(default_factory=threading.Lock)
@@ -79,7 +78,7 @@ class WorkspaceClaim:
 
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Have the folder alone; waits while another run of the session has it."""
-        return self._workspace.turn.place()
+        return self._workspace.turn
 
 
 class _Claiming(contextlib.AbstractAsyncContextManager[WorkspaceClaim]):
@@ -120,7 +119,7 @@ class SessionWorkspaces:
         """The right to the folder of ``key``, for the length of one call; nothing blocks but deleting what was made.
 
         Args:
-            key: See :func:`~adk_skills_agent.scripts.execution_id.workspace_key`.
+            key: See :func:`~adk_skills_agent.scripts.plan.workspace_key`.
             owner: Who must be closed before the folder is deleted.
         """
         return _Claiming(self, key, id(owner))
@@ -128,10 +127,6 @@ class SessionWorkspaces:
     @contextlib.asynccontextmanager
     async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
         """Claim the folder of ``key``, open it and wait for its turn.
-
-        Args:
-            key: As :meth:`claim`.
-            owner: As :meth:`claim`.
 
         Raises:
             SandboxError: The folder cannot be made.
@@ -217,7 +212,7 @@ class SessionWorkspaces:
     def _root_folder(self) -> Path:
         with self._making_root:
             if self._root is None or not self._root.is_dir():
-                self._root, _ = own_folder("sessions", self)
+                self._root, _ = temporary_folder("sessions", self)
             return self._root
 
     def _evict(self, now: float) -> list[Path]:

@@ -3,9 +3,8 @@
 from adk_skills_agent.testing.chaos import ChaoticModel, Hallucination
 from adk_skills_agent.testing.conversation import Answer, Call, Conversation, Refusal, Turn, Usage, When
 from adk_skills_agent.testing.conversation_file import load_conversation, parse_conversation
-from adk_skills_agent.testing.judging import compare_rule, judge_rule
 from adk_skills_agent.testing.request import FunctionCall, FunctionResponse, ModelRequest
-from adk_skills_agent.testing.rules import Rule, RuleModel, call, say
+from adk_skills_agent.testing.rules import Rule, RuleModel, call, compare_rule, judge_rule, say
 from adk_skills_agent.testing.rules_file import load_rules, parse_rules
 from adk_skills_agent.testing.server import GeminiServer, Refused
 

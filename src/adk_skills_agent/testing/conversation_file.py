@@ -91,9 +91,6 @@ class _JsonLoader(yaml.SafeLoader):
 def load_conversation(path: str | Path) -> Conversation:
     """Read a rehearsed conversation.
 
-    Args:
-        path: A YAML file, UTF-8.
-
     Raises:
         ConfigError: It cannot be read, or something in it is not understood; the message has file and line.
     """
@@ -103,10 +100,6 @@ def load_conversation(path: str | Path) -> Conversation:
 
 def read_yaml(path: Path, what: str) -> str:
     """The text of a file.
-
-    Args:
-        path: UTF-8.
-        what: What it should be, for messages.
 
     Raises:
         ConfigError: It cannot be read.
@@ -134,7 +127,7 @@ def parse_conversation(text: str, *, source: str = "<text>", name: str = "conver
 
 
 class YamlReader:
-    """Turns YAML nodes, which know their line, into values."""
+    """Semaphore YAML nodes, which know their line, into values."""
 
     def __init__(self, source: str) -> None:
         self._source = source

@@ -23,8 +23,7 @@ from adk_skills_agent.testing.gemini_protocol import (
     parse_request,
     stream_bodies,
 )
-from adk_skills_agent.testing.invalid_request import InvalidRequest
-from adk_skills_agent.testing.request import JsonObject
+from adk_skills_agent.testing.request import InvalidRequest, JsonObject
 
 if TYPE_CHECKING:
     from adk_skills_agent.testing.server import GeminiServer

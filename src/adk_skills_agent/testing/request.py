@@ -19,13 +19,7 @@ _SKILL_PARAMETERS = ("skill_name", "skill", "name")
 
 @dataclass(frozen=True, slots=True)
 class FunctionResponse:
-    """The result of one tool call, as the agent sent it back.
-
-    Attributes:
-        name: The tool.
-        response: What it returned.
-        id: The call it answers, when the agent says so.
-    """
+    """The result of one tool call, as the agent sent it back."""
 
     name: str
     response: JsonObject
@@ -44,12 +38,7 @@ class FunctionResponse:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call the model made, as the agent sent it back.
-
-    Attributes:
-        name: The tool.
-        args: Its arguments.
-    """
+    """A call the model made, as the agent sent it back."""
 
     name: str
     args: JsonObject
@@ -216,3 +205,16 @@ def _strings(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _strings(item)
+
+
+# A request that Gemini would refuse.
+
+
+class InvalidRequest(Exception):
+    """Gemini would refuse this request; ``message`` is close to what it says."""
+
+    def __init__(self, message: str, code: int = 400, status: str = "INVALID_ARGUMENT") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.status = status

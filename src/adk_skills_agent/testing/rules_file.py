@@ -26,15 +26,11 @@ import yaml
 from adk_skills_agent.testing.chaos import EVERY_KIND, ChaoticModel, Hallucination
 from adk_skills_agent.testing.conversation import Answer, Refusal
 from adk_skills_agent.testing.conversation_file import TURN_FIELDS, YamlReader, read_yaml
-from adk_skills_agent.testing.judging import Holds, compare_rule, judge_rule
-from adk_skills_agent.testing.rules import Rule, RuleModel
+from adk_skills_agent.testing.rules import Holds, Rule, RuleModel, compare_rule, judge_rule
 
 
 def load_rules(path: str | Path) -> RuleModel | ChaoticModel:
     """Read a model of rules.
-
-    Args:
-        path: A YAML file, UTF-8.
 
     Returns:
         The model; a chaotic one where the file has ``chaos``.

@@ -19,8 +19,7 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 from pydantic import Field
 
-from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
-from adk_skills_agent.adk.plugins.code_execution_recovery import RECOVERED_FROM
+from adk_skills_agent.adk.plugins import RECOVERED_FROM, CodeExecutionRecoveryPlugin
 from adk_skills_agent.executors import LocalSandboxCodeExecutor
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.testing import GeminiServer

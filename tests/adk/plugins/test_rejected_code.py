@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent.adk.plugins.rejected_code import rejected_code
+from adk_skills_agent.adk.plugins import rejected_code
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.adk import skill_texts
-from adk_skills_agent.adk.disk_skill import DiskSkill
-from adk_skills_agent.adk.skill_texts import SkillTexts
+from adk_skills_agent.adk.activation import instructions
+from adk_skills_agent.adk.activation.instructions import SkillTexts
+from adk_skills_agent.adk.skills.disk import DiskSkill
 from adk_skills_agent.catalog import SkillsRegistry
 
 LONG_AGO = 1_700_000_000
@@ -24,20 +24,20 @@ def skill(make_skill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> D
     registry.discover([folder.parent])
     # what was written a moment ago may be written again without a new stamp, so nothing of it is kept for some seconds
     real = time.time_ns
-    monkeypatch.setattr("adk_skills_agent.adk.skill_texts.time.time_ns", lambda: real() + 10_000_000_000)
+    monkeypatch.setattr("adk_skills_agent.adk.activation.instructions.time.time_ns", lambda: real() + 10_000_000_000)
     return DiskSkill(registry.load_skill("reporter"))
 
 
 @pytest.fixture
 def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
-    real = skill_texts.skill_text
+    real = instructions.skill_text
 
     def counted(skill, *args, **named):
         seen.append(skill.name)
         return real(skill, *args, **named)
 
-    monkeypatch.setattr(skill_texts, "skill_text", counted)
+    monkeypatch.setattr(instructions, "skill_text", counted)
     return seen
 
 

@@ -15,8 +15,8 @@ from google.adk.tools.agent_tool import AgentTool
 from google_skills import call, in_turn, skill
 from talking import user
 
-from adk_skills_agent.adk.active_skills import ActiveSkills, own_keys, skill_key, written_key
-from adk_skills_agent.adk.lifecycle import SkillLifecycleConfig
+from adk_skills_agent.adk.activation.active_skills import ActiveSkills, own_keys, skill_key, written_key
+from adk_skills_agent.adk.options import SkillLifecycleConfig
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
 OURS, THEIRS = SkillToolset, google_adk.SkillToolset

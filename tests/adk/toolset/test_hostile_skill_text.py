@@ -13,10 +13,9 @@ from google.genai import types
 from talking import Talk
 from toolset_agents import LOADS, agent_with, bodies, lazily
 
-from adk_skills_agent.adk.events import SkillDropped
-from adk_skills_agent.adk.instructions_in_force import _without_body
-from adk_skills_agent.adk.lifecycle import SkillLifecycleConfig, SkillLifecycleMode
-from adk_skills_agent.adk.skill_limits import SkillLimits
+from adk_skills_agent.adk.activation.instructions import _without_body
+from adk_skills_agent.adk.events.events import SkillDropped
+from adk_skills_agent.adk.options import SkillLifecycleConfig, SkillLifecycleMode, SkillLimits
 
 READS = """
 turns:

@@ -15,7 +15,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from talking import Talk
 from toolset_agents import LOADS, agent_with, bodies, lazily
 
-from adk_skills_agent.adk.skill_limits import SkillLimits
+from adk_skills_agent.adk.options import SkillLimits
 
 FIVE = ("one", "two", "three", "four", "five")
 

@@ -15,7 +15,7 @@ from live_gemini import LiveGemini, calls
 from test_run_live import stream
 
 from adk_skills_agent import SkillToolset
-from adk_skills_agent.adk.final_text import LIVE_REFUSALS
+from adk_skills_agent.adk.guard import LIVE_REFUSALS
 
 WRONG = call("load_skill_resource", skill_name="one", file_path="references/x.md")
 

@@ -14,7 +14,7 @@ from google.genai import types
 from live_gemini import LiveGemini, calls, says
 from toolset_agents import MARK, lazily
 
-from adk_skills_agent.adk.lifecycle import SkillLifecycleConfig, SkillLifecycleMode
+from adk_skills_agent.adk.options import SkillLifecycleConfig, SkillLifecycleMode
 
 # google-adk itself calls the deprecated method.
 pytestmark = pytest.mark.filterwarnings("ignore:The `session.send` method is deprecated:DeprecationWarning")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -148,11 +149,34 @@ def test_limits_are_checked(limits: dict[str, Any]) -> None:
     assert SkillLimits(skill_tokens=None, active_tokens=None).skill_tokens is None
 
 
-def test_a_registry_makes_a_toolset_and_so_does_a_view(five: Path) -> None:
+def test_a_toolset_is_made_from_a_registry_and_from_a_view(five: Path) -> None:
     registry = SkillsRegistry()
     registry.discover([five])
-    assert isinstance(registry.toolset(policy="trusted"), SkillToolset)
-    assert registry.view(allow=["t*"]).toolset(policy="trusted").skill_names() == ["three", "two"]
+    assert SkillToolset.from_catalog(registry, policy="trusted").skill_names() == list(registry)
+    view = registry.view(allow=["t*"])
+    assert SkillToolset.from_catalog(view, policy="trusted").skill_names() == ["three", "two"]
+
+
+def test_from_catalog_takes_what_the_constructor_takes(five: Path) -> None:
+    def keywords(function: Any) -> dict[str, Any]:
+        found = inspect.signature(function).parameters.values()
+        return {each.name: (each.default, each.annotation) for each in found if each.kind is each.KEYWORD_ONLY}
+
+    assert keywords(SkillToolset.from_catalog) == keywords(SkillToolset)
+    registry = SkillsRegistry()
+    registry.discover([five])
+    toolset = SkillToolset.from_catalog(
+        registry, tool_name_prefix="my", discovery_mode="search", require_activation=True, file_list=False
+    )
+    assert toolset.tool_name_prefix == "my"
+    assert toolset.discovery_mode is SkillDiscoveryMode.SEARCH
+    assert (toolset.runtime.require_activation, toolset.runtime.file_list) == (True, False)
+
+
+def test_what_is_no_catalog_is_refused_with_what_takes_it(five: Path) -> None:
+    for given in ([str(five)], str(five), None):
+        with pytest.raises(ConfigError, match="takes a SkillsRegistry or a view of one"):
+            SkillToolset.from_catalog(given)  # type: ignore[arg-type]
 
 
 # Tools of a request

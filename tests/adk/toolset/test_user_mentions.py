@@ -13,7 +13,7 @@ from google.genai import types
 from talking import Talk
 from toolset_agents import LOADS, agent_with, bodies, lazily
 
-from adk_skills_agent.adk.user_mentions import mentioned_skills
+from adk_skills_agent.adk.activation.mentions import mentioned_skills
 
 NAMES = {"one", "two", "csv-report", "snake_case", "été"}
 

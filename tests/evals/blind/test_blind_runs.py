@@ -11,20 +11,18 @@ from typing import Any
 import pytest
 
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.blind.comparison import plan_pairs, same_output, sides
 from adk_skills_agent.evals.blind.figures import blind_figures, blind_notes
-from adk_skills_agent.evals.blind.pairs import plan_pairs, same_output, sides
-from adk_skills_agent.evals.blind.rows import Comparisons, read_comparisons
-from adk_skills_agent.evals.blind.run import BlindState, run_comparisons
+from adk_skills_agent.evals.blind.run import BlindState, Comparisons, read_comparisons, run_comparisons
 from adk_skills_agent.evals.judge_model import JudgeModel
-from adk_skills_agent.evals.outputs import RunFacts, benchmark
+from adk_skills_agent.evals.models import Price
+from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_workspace
 from adk_skills_agent.evals.preparation import Prepared
-from adk_skills_agent.evals.prices import Price
 from adk_skills_agent.evals.report import write_report
-from adk_skills_agent.evals.run.ledger import read_rows
+from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.run.schedule import RunState, Stopped
 from adk_skills_agent.evals.summary import summarise
 from adk_skills_agent.evals.trace import OutputFile, Trace, Turn
-from adk_skills_agent.evals.workspace import write_workspace
 from adk_skills_agent.testing import GeminiServer, Refusal, Rule, RuleModel, When, call, compare_rule, say
 from evals.eval_folders import make_skill
 from evals.run.running import a_plan, carry_out

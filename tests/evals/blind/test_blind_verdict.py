@@ -10,10 +10,19 @@ from collections.abc import Callable
 import pytest
 
 from adk_skills_agent.errors import JudgeUnavailable
-from adk_skills_agent.evals.blind.prompt import CRITERIA, blind_question, whole
-from adk_skills_agent.evals.blind.verdict import NEITHER, A, B, BlindVerdict, Vote, compare_blind, verdict_of
-from adk_skills_agent.evals.judge_cache import JudgeCache
-from adk_skills_agent.evals.judge_model import JudgeModel
+from adk_skills_agent.evals.blind.comparison import (
+    CRITERIA,
+    NEITHER,
+    A,
+    B,
+    BlindVerdict,
+    Vote,
+    blind_question,
+    compare_blind,
+    verdict_of,
+    whole,
+)
+from adk_skills_agent.evals.judge_model import JudgeCache, JudgeModel
 from adk_skills_agent.evals.trace import Usage
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, compare_rule, say
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.evals.blind.pairs import sides
-from adk_skills_agent.evals.blind.prompt import CRITERIA
+from adk_skills_agent.evals.blind.comparison import CRITERIA, sides
 
 WORDS = ("the", "report", "names", "region", "highest", "sales", "total", "revenue", "of", "each", "product", "north")
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">\u202e<b>bold</b>"

@@ -17,11 +17,10 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.report import write_report
-from adk_skills_agent.evals.report.clipping import RepeatedTexts, TextTable
 from adk_skills_agent.evals.report.comparison import compare
-from adk_skills_agent.evals.report.embedding import embed
+from adk_skills_agent.evals.report.embedding import RepeatedTexts, TextTable, embed
+from adk_skills_agent.evals.report.page import build_report
 from adk_skills_agent.evals.report.run_folder import read_run
-from adk_skills_agent.evals.report.write import build_report
 from evals.report.result_rows import HOSTILE, a_benchmark, a_row, a_run, mixed_rows
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from adk_skills_agent.evals.report.write import build_report
+from adk_skills_agent.evals.report.page import build_report
 from evals.report.result_rows import HOSTILE, a_benchmark, a_comparison, a_row, a_run, compared, mixed_rows
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from google.adk.agents import LlmAgent
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.run.agent import Agents
-from adk_skills_agent.evals.run.ledger import Ledger
+from adk_skills_agent.evals.run.result import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, run_trials
 from adk_skills_agent.evals.run.trial import TrialSettings
 from adk_skills_agent.sandbox.contract import SandboxPolicy

@@ -16,15 +16,14 @@ from adk_skills_agent.adk import SkillToolset
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_model import JudgeModel
-from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
+from adk_skills_agent.evals.models import Price
+from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs, write_workspace
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
-from adk_skills_agent.evals.prices import Price
+from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.run.grading import judge_context
-from adk_skills_agent.evals.run.ledger import read_rows
 from adk_skills_agent.evals.run.schedule import RunState, Stopped
 from adk_skills_agent.evals.summary import summarise
 from adk_skills_agent.evals.trace import OutputFile, Trace
-from adk_skills_agent.evals.workspace import write_workspace
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, When, call, say
 from evals.eval_folders import judge_model, make_skill, write_json
@@ -352,7 +351,7 @@ async def test_a_sandbox_that_does_not_work_is_no_result_of_the_agent(tmp_path: 
         otherwise=say("REPORT"),
     )
     prepared = a_plan(tmp_path, runs=1, pattern="totals", arms=("with_skill",))
-    no_such_level = SandboxPolicy(isolation="seccomp", min_isolation="seccomp", network=Network.allow("example.org"))
+    no_such_level = SandboxPolicy(isolation="landlock", min_isolation="landlock", network=Network.allow("example.org"))
     with GeminiServer(runs) as server:
         state = await carry_out(prepared, server, tmp_path / "out", policy=no_such_level)
     (result,) = state.results.values()

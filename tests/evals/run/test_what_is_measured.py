@@ -14,9 +14,10 @@ from adk_skills_agent import SkillToolset
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_model import JudgeModel
+from adk_skills_agent.evals.outputs import write_workspace
+from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.run.agent import Agents
-from adk_skills_agent.evals.run.ledger import NAME, Ledger, read_rows
-from adk_skills_agent.evals.workspace import write_workspace
+from adk_skills_agent.evals.run.result import NAME, Ledger
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Rule, RuleModel, say
 from evals.eval_folders import judge_model, make_skill
 from evals.run.running import LOADS_AND_REPORTS, a_plan, carry_out

@@ -25,7 +25,7 @@ from google.adk.evaluation.metric_evaluator_registry import (
 from google_cases import case, invocation, metric, rubric
 
 from adk_skills_agent.evals.adk_evaluators import EVALUATORS, register_skill_metrics
-from adk_skills_agent.evals.metrics.table import METRICS
+from adk_skills_agent.evals.metrics.registry import METRICS
 from adk_skills_agent.testing import GeminiServer, Refusal, Rule, RuleModel, When, call, judge_rule, say
 
 pytestmark = [

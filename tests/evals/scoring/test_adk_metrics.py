@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from traces import turns
 
 from adk_skills_agent.evals import metrics
-from adk_skills_agent.evals.metrics.expectation import Expectation
-from adk_skills_agent.evals.metrics.table import METRICS, read_options, score_trace
+from adk_skills_agent.evals.metrics.registry import METRICS, read_options, score_trace
+from adk_skills_agent.evals.metrics.score import Expectation
 from adk_skills_agent.evals.trace import Trace, Turn, from_invocations
 
 
@@ -86,7 +86,9 @@ def test_the_dotted_paths_of_a_config_lead_to_our_functions() -> None:
 
 
 def test_scoring_needs_no_google_adk() -> None:
-    code = "import sys; from adk_skills_agent.evals.metrics import table, confusion; print('google.adk' in sys.modules)"
+    code = (
+        "import sys; from adk_skills_agent.evals.metrics import confusion, registry; print('google.adk' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
 

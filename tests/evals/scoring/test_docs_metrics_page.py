@@ -8,7 +8,7 @@ from pathlib import Path
 
 from google.adk.evaluation.eval_config import EvalConfig
 
-from adk_skills_agent.evals.metrics.table import METRICS, read_options
+from adk_skills_agent.evals.metrics.registry import METRICS, read_options
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
 

@@ -8,10 +8,9 @@ import pytest
 from traces import trace, turn
 
 from adk_skills_agent.errors import JudgeUnavailable
-from adk_skills_agent.evals.judge import Judge
+from adk_skills_agent.evals.judge import Judge, Rubric
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.metrics import instruction_adherence
-from adk_skills_agent.evals.rubrics import Rubric
 from adk_skills_agent.testing import GeminiServer, Refusal, Rule, RuleModel, judge_rule
 
 SEVEN = Rubric("seven", "It says seven.")

@@ -10,11 +10,18 @@ from traces import trace, turn
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.cases import CaseTurn, EvalCase, ExpectedFile, Source
-from adk_skills_agent.evals.metrics.expectation import Expectation
-from adk_skills_agent.evals.metrics.options import Options
-from adk_skills_agent.evals.metrics.table import JUDGED, METRICS, applicable, read_options, score, score_trace
+from adk_skills_agent.evals.judge import Rubric
+from adk_skills_agent.evals.metrics.registry import (
+    JUDGED,
+    METRICS,
+    Options,
+    applicable,
+    read_options,
+    score,
+    score_trace,
+)
+from adk_skills_agent.evals.metrics.score import Expectation
 from adk_skills_agent.evals.metrics.tool_invocation import Mode
-from adk_skills_agent.evals.rubrics import Rubric
 from adk_skills_agent.evals.trace import OutputFile, ToolCall, Trace
 
 SOURCE = Source("cases.yaml", 1)

@@ -137,11 +137,10 @@ async def test_our_own_scoring_gives_the_predicted_scores(
     from google.genai import types
 
     from adk_skills_agent import SandboxPolicy, SkillToolset
-    from adk_skills_agent.evals.judge import Judge
+    from adk_skills_agent.evals.judge import Judge, Rubric
     from adk_skills_agent.evals.judge_model import JudgeModel
-    from adk_skills_agent.evals.metrics.expectation import Expectation
-    from adk_skills_agent.evals.metrics.table import read_options, score
-    from adk_skills_agent.evals.rubrics import Rubric
+    from adk_skills_agent.evals.metrics.registry import read_options, score
+    from adk_skills_agent.evals.metrics.score import Expectation
     from adk_skills_agent.evals.trace import from_events, from_invocations
 
     folder = write_agent(tmp_path, make_skill, register=False)

@@ -11,13 +11,10 @@ from typing import Any
 
 from adk_skills_agent.evals.row_file import RowFile
 from adk_skills_agent.evals.skillsbench.agents import BenchAgent, Nop, Oracle
-from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, Phase, Ran, TaskBox
-from adk_skills_agent.evals.skillsbench.images import Images
-from adk_skills_agent.evals.skillsbench.plan import make_plan
+from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, Images, Phase, Ran, TaskBox, TaskSandbox
 from adk_skills_agent.evals.skillsbench.results import RunState
-from adk_skills_agent.evals.skillsbench.runner import run_bench
+from adk_skills_agent.evals.skillsbench.runner import make_plan, run_bench
 from adk_skills_agent.evals.skillsbench.task import Task, read_task
-from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
 from adk_skills_agent.evals.skillsbench.trial import BenchSettings, BenchTrial
 
 GRADES = 'if [ "$(cat answer.txt 2>/dev/null)" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'

@@ -9,7 +9,7 @@ import pytest
 
 import container_engines
 from adk_skills_agent.evals.skillsbench.box import BuildError, Phase
-from adk_skills_agent.evals.skillsbench.outside_network import TRUSTED
+from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED
 from evals.skillsbench.bench_tasks import make_task
 from evals.skillsbench.container_modes import opened_mode
 

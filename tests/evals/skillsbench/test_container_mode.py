@@ -15,8 +15,8 @@ import container_engines
 from adk_skills_agent.errors import SandboxUnavailable
 from adk_skills_agent.evals.skillsbench.box import BuildError, Phase, TaskBox
 from adk_skills_agent.evals.skillsbench.container_mode import ContainerMode, open_container_mode
-from adk_skills_agent.evals.skillsbench.grading import grade
 from adk_skills_agent.evals.skillsbench.task import Task
+from adk_skills_agent.evals.skillsbench.trial import grade
 from evals.skillsbench.bench_tasks import carry_out, make_task, plan_of, settings_for
 from evals.skillsbench.container_modes import opened_mode
 

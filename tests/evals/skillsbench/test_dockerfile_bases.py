@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from adk_skills_agent.evals.skillsbench.dockerfile_bases import images_of, with_bases
+from adk_skills_agent.evals.skillsbench.dockerfile import images_of, with_bases
 
 STAGES = """\
 # syntax=docker/dockerfile:1

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions, read_engine_options
-from adk_skills_agent.evals.skillsbench.outside_network import TRUSTED
+from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions, read_engine_options
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.evals.skillsbench.box import BuildError, Phase, TaskBox
-from adk_skills_agent.evals.skillsbench.grading import grade
 from adk_skills_agent.evals.skillsbench.local_image import LocalImage
 from adk_skills_agent.evals.skillsbench.local_mode import LocalMode
-from adk_skills_agent.evals.skillsbench.local_run import limits_memory
 from adk_skills_agent.evals.skillsbench.task import Task
+from adk_skills_agent.evals.skillsbench.trial import grade
+from adk_skills_agent.sandbox import control_groups_problem
 from evals.skillsbench.bench_tasks import make_task
 
 pytestmark = pytest.mark.slow
@@ -178,7 +178,7 @@ async def test_files_stay_from_command_to_command_and_go_with_the_box(
 
 
 async def test_memory_is_limited(local: LocalMode, tmp_path: Path) -> None:
-    if missing := limits_memory():
+    if missing := control_groups_problem():
         pytest.skip(missing)
     task = make_task(
         tmp_path, environment__Dockerfile="FROM debian:12\n", task_DOT_toml='[environment]\nmemory = "64M"\n'

@@ -8,15 +8,15 @@ import pwd
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.sandbox.local import bubblewrap
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from evals.skillsbench.bench_tasks import make_task
+from plain_user import readable_packages
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FIRST, COUNT = 0x70010000, 65536
@@ -71,7 +71,7 @@ def test_a_plain_user_gets_the_same_rewards_and_leaves_only_the_cache(home: Path
         env={
             "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": str(home / "own"),
-            "PYTHONPATH": f"{home}/src:{sysconfig.get_paths()['purelib']}",
+            "PYTHONPATH": f"{home}/src:{readable_packages(home)}",
         },
         capture_output=True,
         text=True,

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.skillsbench.task import read_task, read_tasks
-from adk_skills_agent.evals.skillsbench.task_settings import filled
+from adk_skills_agent.evals.skillsbench.task import filled, read_task, read_tasks
 
 
 def harbor(folder: Path, toml: str = "", instruction: str = "Do it.\n") -> Path:

@@ -31,8 +31,8 @@ from adk_skills_agent.sandbox.contract import (
     Sandbox,
     SandboxPolicy,
 )
-from adk_skills_agent.sandbox.local import zygote_control
-from adk_skills_agent.sandbox.local.own_folder import own_folder
+from adk_skills_agent.sandbox.files.removal import temporary_folder
+from adk_skills_agent.sandbox.local.namespaces import zygote
 from backend_versions import ran_on
 
 
@@ -44,10 +44,26 @@ class Backend:
     level: IsolationLevel
     make: Callable[[], Sandbox]
     require: Callable[[], None] = lambda: None
-    slots: bool = False  # every run of the fixture ``box`` uses a sandbox that was started before it
-    forked: bool = False  # every sandbox of it is made by the zygote; else none is
+    waiting: bool = False  # every run of the fixture ``box`` uses a sandbox that was started before it
+    forked: bool = False  # every sandbox of it is made by the zygote
+    maker: str = "auto"  # the policy's
+    grouped: bool = False  # each of its runs has a control group; at the level namespaces none has one otherwise
     is_local: bool = True  # this machine contains its runs itself
     is_elsewhere: bool = False  # what contains them there is not ours, and on loopback not there at all
+
+    @property
+    def policy(self) -> dict[str, object]:
+        """Settings of a run at this level and no other."""
+        return {"isolation": self.level.value, "min_isolation": self.level.value, "maker": self.maker}
+
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether it is this machine's own level of that name."""
+        return self.level is IsolationLevel.NAMESPACES
+
+    def agent(self, program: str) -> str:
+        """A program for an agent of its own, whose argument is :attr:`policy` in JSON, in this backend's world."""
+        return f"{level_table.WITHOUT_GROUPS}\n{program}" if self.has_namespaces and not self.grouped else program
 
 
 def _local() -> Sandbox:
@@ -95,29 +111,35 @@ def _service() -> Sandbox:
     return remote_sandbox(ElsewhereEnvironment(Path(tempfile.mkdtemp(prefix="elsewhere-", dir=_SERVICES))))
 
 
-_SERVICES, _ = own_folder("services", _local)
+_SERVICES, _ = temporary_folder("services", _local)
 
 
 def void(_value: object) -> None:
     """Nothing, whatever it was."""
 
 
-LOCAL_LEVELS = ("cgroup", "namespaces", "landlock", "seccomp", "process")
+def _namespaces(name: str, maker: str, *, grouped: bool, waiting: bool = False) -> Backend:
+    return Backend(
+        f"namespaces-{name}",
+        IsolationLevel.NAMESPACES,
+        _local,
+        level_table.require_control_groups if grouped else functools.partial(level_table.require, "namespaces"),
+        waiting=waiting,
+        forked=maker == "auto",
+        maker=maker,
+        grouped=grouped,
+    )
+
+
 BACKENDS = (
+    _namespaces("cgroup-bubblewrap", "bubblewrap", grouped=True),
+    _namespaces("cgroup-zygote", "auto", grouped=True),
+    _namespaces("bubblewrap", "bubblewrap", grouped=False),
+    _namespaces("zygote", "auto", grouped=False),
+    _namespaces("slots", "auto", grouped=False, waiting=True),
     *(
         Backend(name, IsolationLevel(name), _local, functools.partial(level_table.require, name))
-        for name in LOCAL_LEVELS
-    ),
-    *(
-        Backend(
-            f"{name}-{variant}",
-            IsolationLevel(name),
-            _local,
-            functools.partial(level_table.require, name),
-            slots=variant == "slots",
-            forked=True,
-        )
-        for name, variant in (("cgroup", "zygote"), ("namespaces", "zygote"), ("namespaces", "slots"))
+        for name in ("landlock", "process")
     ),
     *(
         _container(engine, functools.partial(_in, engine), functools.partial(container_engines.require, engine))
@@ -171,19 +193,41 @@ SUPERVISED_ELSEWHERE = frozenset(
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "level(name): the row holds from this isolation level up")
     config.addinivalue_line("markers", "local(why): the row is about this machine's own levels")
+    config.addinivalue_line("markers", "host_side: the row attacks what the host does before and after the command")
+    config.addinivalue_line("markers", "every_level: a row at one more local backend, run by make test-levels")
 
 
-SLOW = frozenset({"cgroup", "namespaces-zygote", "namespaces-slots"})
-"""In `make test` each level has one way of being made, and both ways are there: bubblewrap at namespaces, the zygote at
-cgroup, what a root agent and a plain user get first. All others are in `make test-slow`."""
+SLOW = frozenset({"namespaces-cgroup-bubblewrap", "namespaces-zygote", "namespaces-slots"})
+"""In `make test` the level namespaces is there with both makers, and with control groups and without: bubblewrap
+without, the zygote with them, what a plain user and a root agent get. All others are in `make test-levels`."""
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(one, marks=() if one.is_local and one.name not in SLOW else pytest.mark.slow, id=one.name)
-        for one in BACKENDS
-    ]
-)
+def _host_side() -> frozenset[str]:
+    """Where `make test` runs rows that attack the host's side (input, files, streaming, invocation): on one backend
+    with a file system of its own and on one without. All others run them in `make test-levels`.
+    """
+    grouped = level_table.problem_of_control_groups() is None
+    return frozenset({"namespaces-cgroup-zygote" if grouped else "namespaces-bubblewrap", "landlock"})
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    often = None
+    for item in items:
+        chosen = item.callspec.params.get("backend") if hasattr(item, "callspec") else None
+        if not isinstance(chosen, Backend):
+            continue
+        more = chosen.name in SLOW
+        if not more and chosen.is_local and item.get_closest_marker("host_side") is not None:
+            often = often or _host_side()
+            more = chosen.name not in often
+        if more and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.every_level)
+        if more or not chosen.is_local:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(params=[pytest.param(one, id=one.name) for one in BACKENDS])
 def backend(request: pytest.FixtureRequest) -> Backend:
     chosen: Backend = request.param
     told: dict[str, Any] = {
@@ -265,14 +309,17 @@ class Box:
 
 @pytest.fixture
 def maker(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sandboxes are all forked, or all made by bubblewrap; both happen in one process otherwise."""
-    if not backend.is_local or backend.level.strength < IsolationLevel.NAMESPACES.strength:
+    """All runs of a backend with namespaces have a control group, or none; sandboxes it is to fork are all forked."""
+    if not backend.has_namespaces:
         return
-    from adk_skills_agent.sandbox.local import zygote_life
+    from adk_skills_agent.sandbox.local.namespaces import zygote
 
-    ready = zygote_life.ZygoteLife.ready
+    if not backend.grouped:
+        level_table.enter(level_table.UNGROUPED, monkeypatch)
 
-    def at_once(life: zygote_life.ZygoteLife, uid: int | None) -> zygote_control.Zygote:
+    ready = zygote.ZygoteLife.ready
+
+    def at_once(life: zygote.ZygoteLife, uid: int | None) -> zygote.Zygote:
         found = ready(life, uid)
         if found is None:
             assert life.wait(20.0), "no zygote can be started here"
@@ -281,11 +328,9 @@ def maker(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     if backend.forked:
-        monkeypatch.setattr(zygote_life, "_FIRST_OF_USE", 1)
-        monkeypatch.setattr(zygote_life.ZygoteLife, "ready", at_once)
-        monkeypatch.setattr(zygote_life.ZygoteLife, "_failed", _refuse)
-    else:
-        monkeypatch.setattr(zygote_life.ZygoteLife, "ready", lambda _life, _uid: None)
+        monkeypatch.setattr(zygote, "_FIRST_OF_USE", 1)
+        monkeypatch.setattr(zygote.ZygoteLife, "ready", at_once)
+        monkeypatch.setattr(zygote.ZygoteLife, "failed", _refuse)
 
 
 def _refuse(_life: object, _zygote: object, error: Exception) -> None:
@@ -301,15 +346,11 @@ def box(
     maker: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Box]:
-    if backend.slots:
-        from adk_skills_agent.sandbox.local import sandbox, slots
-
-        async def keeps_slots() -> bool:
-            return True
+    if backend.waiting:
+        from adk_skills_agent.sandbox.local.warm_pool import WarmPool, start_waiting
 
         # Made the moment it is needed: the same sandbox and the same job, without the wait for an idle one.
-        monkeypatch.setattr(slots.SlotPool, "take", lambda _pool, key, _wanted, **_: key.make())
-        monkeypatch.setattr(sandbox, "keeps_slots", keeps_slots)
+        monkeypatch.setattr(WarmPool, "take", lambda _pool, spec, _wanted: start_waiting(spec))
     skill = tmp_path / "skill"
     (skill / "scripts").mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: skill\ndescription: attacks\n---\n")
@@ -317,7 +358,7 @@ def box(
     yield Box(
         sandbox,
         skill,
-        {"isolation": backend.level.value, "min_isolation": backend.level.value, "wall_seconds": 20.0},
+        {**backend.policy, "wall_seconds": 20.0},
         dict(request.node.user_properties)[backend_matrix.PROPERTY]["setup_ms"],
     )
     if not backend.is_local:

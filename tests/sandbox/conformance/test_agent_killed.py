@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,13 +69,13 @@ print(json.dumps([one(delay) for delay in json.loads(sys.argv[1])]))
 """
 
 AGENT = """
-import asyncio, os, sys, warnings
+import asyncio, json, os, sys, warnings
 warnings.simplefilter("ignore")
 import tempfile
 tempfile.tempdir = sys.argv[2]
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-policy = SandboxPolicy(isolation=sys.argv[1], min_isolation=sys.argv[1])
+policy = SandboxPolicy(**json.loads(sys.argv[1]))
 box = local_sandbox()
 def request(code, **settings):
     return ExecutionRequest(("bash", "-c", code), policy, **settings)
@@ -114,27 +115,28 @@ asyncio.run(main())
 """
 
 
-def killed(level: str, folder: Path, program: str, delays: list[float]) -> list[tuple[str, int, list[str]]]:
+def killed(backend: Any, folder: Path, program: str, delays: list[float]) -> list[tuple[str, int, list[str]]]:
     """For each delay: what the agent said, its descendants when it was killed, and those alive a second later."""
-    line = [sys.executable, "-c", KEEPER, json.dumps(delays), "-c", AGENT + program, level, str(folder)]
+    line = [sys.executable, "-c", KEEPER, json.dumps(delays), "-c"]
+    line += [backend.agent(AGENT + program), json.dumps(backend.policy), str(folder)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=600)
     assert (done.stderr, done.returncode) == ("", 0)
     told: list[tuple[str, int, list[str]]] = [tuple(one) for one in json.loads(done.stdout)]
     return told
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 def test_row_31_daemons_and_stubborn_children_die_with_the_agent(backend, private_tmp):
-    for said, seen, left in killed(backend.level.value, private_tmp, STUBBORN, [0.0, 0.3]):
+    for said, seen, left in killed(backend, private_tmp, STUBBORN, [0.0, 0.3]):
         assert said == "up"
         assert seen >= 5
         assert left == []
 
 
 @pytest.mark.slow
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 def test_row_31_an_agent_that_is_killed_at_any_moment_of_many_runs_leaves_nothing(backend, private_tmp):
     delays = [0.005 * n for n in range(20)]
-    told = killed(backend.level.value, private_tmp, BUSY, delays)
+    told = killed(backend, private_tmp, BUSY, delays)
     assert [process for _, _, processes in told for process in processes] == []
     assert sum(seen for _, seen, _ in told) > len(delays)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.local("what the local launcher needs; containers: tests
 HEAD = """
 import asyncio, errno, gc, json, logging, os, resource, subprocess, sys, tempfile, threading, time, warnings
 warnings.simplefilter("ignore")
-level, tempfile.tempdir = sys.argv[1:3]
+tempfile.tempdir = sys.argv[2]
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
@@ -26,7 +27,7 @@ from pathlib import Path
 box = local_sandbox()
 logging.disable()  # what cannot be started ahead is only logged
 # Below namespaces the kernel counts all processes of a plain user together, those of other tests included.
-policy = SandboxPolicy(isolation=level, min_isolation=level, wall_seconds=20, pids=1000)
+policy = SandboxPolicy(**json.loads(sys.argv[1]), wall_seconds=20, pids=1000)
 mounts = (ReadOnlyMount(Path(sys.argv[3])),)
 files = (InputFile("folder/given", b"content"),)
 
@@ -193,9 +194,10 @@ def skill(tmp_path: Path) -> Path:
 
 
 def agent(
-    program: str, level: str, folder: Path, skill: Path, *more: str, before: Sequence[str] = ()
+    program: str, backend: Any, folder: Path, skill: Path, *more: str, before: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    line = [*before, sys.executable, "-c", HEAD + program, level, str(folder), str(skill), *more]
+    line = [*before, sys.executable, "-c", backend.agent(HEAD + program)]
+    line += [json.dumps(backend.policy), str(folder), str(skill), *more]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
     assert (done.stderr, done.returncode) == ("", 0)
     told: dict[str, list[str]] = json.loads(done.stdout)
@@ -207,14 +209,14 @@ FEW = [0, 1, 2, 3, 5, 8, 13, 21, 50]
 
 @pytest.mark.parametrize("spare", [FEW, pytest.param(list(range(60)), marks=pytest.mark.slow)], ids=["few", "every"])
 def test_row_73_too_few_descriptors_are_a_typed_error_and_leak_nothing(backend, spare, private_tmp, skill):
-    told = agent(SPARE, backend.level.value, private_tmp, skill, json.dumps(spare))
+    told = agent(SPARE, backend, private_tmp, skill, json.dumps(spare))
     assert told["ok"]
     assert told["errors"]
 
 
 @pytest.mark.slow
 def test_row_73_every_call_of_a_start_that_can_fail_is_a_typed_error_and_leaks_nothing(backend, private_tmp, skill):
-    told = agent(INJECTED, backend.level.value, private_tmp, skill)
+    told = agent(INJECTED, backend, private_tmp, skill)
     steps = [error for error in told["errors"] if error.startswith("step: ")]
     print(*told["errors"], sep="\n")
     assert len(steps) > 10
@@ -230,7 +232,7 @@ def test_row_73_a_full_disk_is_a_typed_error_and_leaves_nothing(backend, tmp_pat
     small = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {SMALL} tmpfs "{folder}" && exec "$@"', "sh"]
     if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to mount a small tmpfs")
-    told = agent(FULL, backend.level.value, folder, skill, before=small)
+    told = agent(FULL, backend, folder, skill, before=small)
     if backend.level.strength >= IsolationLevel.NAMESPACES.strength:
         assert (told["ok"], told["errors"]) == (2, [])  # nothing of such a run is on the agent's disk
     else:

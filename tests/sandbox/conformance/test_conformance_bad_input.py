@@ -16,6 +16,8 @@ from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailabl
 from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, Network, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.policy import resolve_policy
 
+pytestmark = pytest.mark.host_side
+
 
 @pytest.fixture
 def nothing_started(tmp_path: Path, private_tmp: Path):
@@ -98,11 +100,11 @@ def test_a_setting_that_does_not_exist_is_refused():
 
 async def test_a_policy_that_cannot_be_met_is_refused_with_the_reason(box, backend, nothing_started):
     """Row 72: never silently weaker."""
-    weaker = SandboxPolicy(isolation="process", min_isolation="seccomp")
+    weaker = SandboxPolicy(isolation="process", min_isolation="landlock")
     with pytest.raises(SandboxUnavailable, match="weaker") as caught:
         await box.sandbox.run(ExecutionRequest(TOUCH, weaker, workspace=nothing_started))
     assert caught.value.reasons
-    if backend.name in {"landlock", "seccomp"}:
+    if backend.name == "landlock":
         with pytest.raises(SandboxUnavailable, match="network namespace"):
             await box.run(*TOUCH, workspace=nothing_started, network=Network.loopback())
 

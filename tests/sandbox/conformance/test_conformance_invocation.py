@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
-from adk_skills_agent.sandbox.contract import IsolationLevel, Status
-from adk_skills_agent.sandbox.local.levels import levels
+from adk_skills_agent.sandbox.contract import CONCERNS, IsolationLevel, Status
+from adk_skills_agent.sandbox.local.levels.base import levels
+
+pytestmark = pytest.mark.host_side
 
 SHOW = "import sys, json; print(json.dumps(sys.argv[1:]))"
 
@@ -189,7 +191,7 @@ for fd in (0, 1, 2):
         print("refused")
 print("first" if os.getsid(0) == 1 else "own" if os.getsid(0) == os.getpid() else os.getsid(0))
 '''
-policy = SandboxPolicy(isolation=sys.argv[1], min_isolation="process")
+policy = SandboxPolicy(**json.loads(sys.argv[1]))
 request = ExecutionRequest(("python3", "-c", code), policy)
 print(json.dumps(asyncio.run(local_sandbox().run(request)).stdout.decode().split()))
 """
@@ -199,7 +201,8 @@ print(json.dumps(asyncio.run(local_sandbox().run(request)).stdout.decode().split
 def test_row_63_there_is_no_terminal_to_inject_into(backend):
     pid, master = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-c", TERMINAL_AGENT, backend.level.value])
+        program = backend.agent(TERMINAL_AGENT)
+        os.execv(sys.executable, [sys.executable, "-c", program, json.dumps(backend.policy)])
     said = b""
     try:
         while chunk := os.read(master, 4096):
@@ -245,7 +248,12 @@ async def test_a_policy_with_an_impossible_value_is_refused(box):
 async def test_the_report_names_the_level_and_every_concern(box, backend):
     result = await box.run("true")
     assert result.isolation.level is backend.level
-    assert set(result.isolation.enforced) == {"files", "network", "processes", "memory", "pids", "disk", "kernel"}
+    assert set(result.isolation.enforced) == set(CONCERNS)
+    if backend.has_namespaces and backend.is_local:
+        groups = {"memory", "pids"} & {name for name, by in result.isolation.enforced.items() if "cgroup v" in by}
+        assert groups == ({"memory", "pids"} if backend.grouped else set())
+        assert result.isolation.maker == ("zygote" if backend.forked else "bubblewrap")
+        assert any("no control group" in sentence for sentence in result.isolation.degraded) != backend.grouped
     if backend.level is IsolationLevel.PROCESS:
         assert result.isolation.enforced["files"] == result.isolation.enforced["network"] == "none"
         assert any("network" in sentence for sentence in result.isolation.degraded)

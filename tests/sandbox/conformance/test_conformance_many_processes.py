@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -126,7 +127,7 @@ print(libc.shmget(0, 1 << 30, 0o1600) < 0)
     assert (await box.python(code, memory_bytes=200 * MIB)).stdout == b"True\n"
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_row_20_a_daemon_that_gave_up_everything_dies_with_the_run(box):
     code = """
 import os, time
@@ -147,7 +148,7 @@ time.sleep(0.1)
     assert processes_with("adk-row-20-daemon") == []
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_row_21_children_in_sessions_of_their_own_die_at_the_deadline(box):
     """S0-88, S1-12; GOOGLE_ADK row 5."""
     code = "for i in 1 2 3; do setsid sh -c 'sleep 60; :' adk-row-21 & done; trap '' TERM; sleep 60; sleep 60"
@@ -173,14 +174,14 @@ async def test_row_32_a_run_started_by_a_thread_that_ends_is_not_ended_with_it(b
 
 
 AGENT_THAT_IS_PROCESS_1 = """
-import asyncio, os, sys, warnings
+import asyncio, json, os, sys, warnings
 warnings.simplefilter("ignore")
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 async def main():
     box = local_sandbox()
-    policy = SandboxPolicy(isolation=sys.argv[1], min_isolation=sys.argv[1], drain_seconds=0.05)
+    policy = SandboxPolicy(**json.loads(sys.argv[1]), drain_seconds=0.05)
     for n in range(34):
         for line in ("true", "(setsid sleep 60 &) ; exit 3", "kill -9 $$"):
             await box.run(ExecutionRequest(("bash", "-c", line), policy))
@@ -196,12 +197,13 @@ def test_row_31_an_agent_that_is_process_1_keeps_no_zombies_after_100_runs(backe
     namespace = ["unshare", "-p", "-f", "--mount-proc"]
     if subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to make a PID namespace")
-    line = [*namespace, sys.executable, "-c", AGENT_THAT_IS_PROCESS_1, backend.level.value]
+    line = [*namespace, sys.executable, "-c", backend.agent(AGENT_THAT_IS_PROCESS_1)]
+    line.append(json.dumps(backend.policy))
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout, done.stderr) == ("['1']\n", "")
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_row_29_a_run_whose_keeper_is_killed_is_an_error_of_the_sandbox_and_clean(box, backend):
     """The script cannot do it (row 25); the system can, when it has no memory left."""
     told = asyncio.Event()

@@ -214,7 +214,7 @@ async def test_row_16_cpu_of_a_run_that_is_killed_is_reported(box, grace):
     assert 100 < result.cpu_ms <= result.wall_ms + 200
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_row_16_cpu_of_strays_that_are_killed_is_reported(box):
     code = "(while :; do :; done) >/dev/null 2>&1 & sleep 1"
     result = await box.bash(code, drain_seconds=0.1)

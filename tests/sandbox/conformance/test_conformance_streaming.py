@@ -11,6 +11,8 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
 
+pytestmark = pytest.mark.host_side
+
 
 def written(events: list[object], stream: str) -> bytes:
     return b"".join(event.data for event in events if isinstance(event, OutputEvent) and event.stream == stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 async def run(code, **settings):
-    policy = SandboxPolicy(isolation=sys.argv[1], min_isolation=sys.argv[1], wall_seconds=120, **settings)
+    policy = SandboxPolicy(**json.loads(sys.argv[1]), wall_seconds=120, **settings)
     return await box.run(ExecutionRequest(("bash", "-c", code), policy))
 
 async def main():
@@ -39,9 +40,9 @@ asyncio.run(main())
 """
 
 
-def written(level: str, code: str, **settings: object) -> dict[str, object]:
+def written(backend: Any, code: str, **settings: object) -> dict[str, object]:
     """What an agent of its own has to say about such a run; ``grown`` is the growth of its largest resident memory."""
-    line = [sys.executable, "-c", AGENT, level, code, json.dumps(settings)]
+    line = [sys.executable, "-c", backend.agent(AGENT), json.dumps(backend.policy), code, json.dumps(settings)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
     assert (done.stderr, done.returncode) == ("", 0)
     told: dict[str, object] = json.loads(done.stdout)
@@ -50,7 +51,7 @@ def written(level: str, code: str, **settings: object) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_row_12_a_gigabyte_of_output_ends_the_run_early_and_the_agent_stays_small(backend):
-    told = written(backend.level.value, "head -c 1G /dev/zero")
+    told = written(backend, "head -c 1G /dev/zero")
     assert told["status"] == "output_limit"
     assert 64 * MIB < int(str(told["total"])) < 128 * MIB
     assert told["kept"] == 256 << 10
@@ -60,6 +61,6 @@ def test_row_12_a_gigabyte_of_output_ends_the_run_early_and_the_agent_stays_smal
 @pytest.mark.slow
 def test_row_12_a_gigabyte_that_is_allowed_goes_through_whole_and_the_agent_stays_small(backend):
     code = "head -c 512M /dev/zero & head -c 512M /dev/zero >&2; wait"
-    told = written(backend.level.value, code, output_flood_bytes=None)
+    told = written(backend, code, output_flood_bytes=None)
     assert (told["status"], told["total"]) == ("ok", 1 << 30)
     assert int(str(told["grown"])) < GROWTH

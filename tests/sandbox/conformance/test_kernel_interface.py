@@ -119,7 +119,7 @@ attempt("descriptor", by_descriptor)
     assert victim.poll() is None
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_row_25_the_agent_is_not_signalled_through_its_group_or_a_thread_it_has(box):
     """``kill`` takes the id of any thread for its process."""
     over, ready = threading.Event(), threading.Event()
@@ -284,7 +284,7 @@ process.join()
     assert result.stdout == b"b'x' b'y' done\nfrom the child\n", result.stderr.decode()
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_rows_59_and_62_what_reaches_deep_into_the_kernel_is_refused(box):
     column = {"x86_64": 0, "aarch64": 1}[platform.machine()]
     lines = [f"system_call({name!r}, {numbers[column]}, 0, 0, 0, 0, 0)" for name, numbers in CALLS.items()]
@@ -292,7 +292,7 @@ async def test_rows_59_and_62_what_reaches_deep_into_the_kernel_is_refused(box):
     assert {name: number for name, number in seen.items() if number not in {errno.EPERM, errno.ENOSYS}} == {}
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_row_59_no_namespace_can_be_made(box):
     unshare, clone = {"x86_64": (272, 56), "aarch64": (97, 220)}[platform.machine()]
     code = f"""
@@ -305,7 +305,7 @@ system_call("clone3", 435, 0, 0)
     assert {name: number for name, number in seen.items() if number not in {errno.EPERM, errno.ENOSYS}} == {}
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_threads_and_processes_can_still_be_made(box):
     code = """
 import subprocess, threading
@@ -319,7 +319,7 @@ print(done)
     assert (await box.python(code)).stdout == b"['thread', 'process']\n"
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_row_60_no_privilege_can_be_gained(box):
     code = """
 seen["no_new_privs"] = libc.prctl(39, 0, 0, 0, 0)
@@ -354,7 +354,7 @@ print(found >= 0)
         assert result.stdout == b"False\n"
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86_64 has other call tables")
 @pytest.mark.parametrize("kind", ["x32", "i386"])
 async def test_row_62_calls_by_another_table_end_the_process(box, kind):
@@ -373,7 +373,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page))
     assert result.signal in {31, 11} or result.exit_code in {128 + 31, 128 + 11}  # 11: a kernel without that gate
 
 
-@pytest.mark.level("seccomp")
+@pytest.mark.level("landlock")
 async def test_row_63_nothing_can_be_typed_into_a_terminal(box):
     code = """
 import fcntl, termios

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 
@@ -22,7 +23,7 @@ from adk_skills_agent.sandbox.local import local_sandbox
 
 RUNS = int(sys.argv[2])
 # Below namespaces the kernel counts all processes of a plain user together, those of other tests included.
-policy = SandboxPolicy(isolation=sys.argv[1], min_isolation=sys.argv[1], wall_seconds=60, pids=1000)
+policy = SandboxPolicy(**json.loads(sys.argv[1]), wall_seconds=60, pids=1000)
 request = ExecutionRequest(("true",), policy)
 box = local_sandbox()
 order, statuses, sizes, beats, hops = [], set(), [], [], []
@@ -82,8 +83,8 @@ asyncio.run(main())
 """
 
 
-def queued(level: str, runs: int) -> dict[str, float]:
-    line = [sys.executable, "-c", AGENT, level, str(runs)]
+def queued(agent: str, policy: Mapping[str, object], runs: int) -> dict[str, float]:
+    line = [sys.executable, "-c", agent, json.dumps(policy), str(runs)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=900)
     assert (done.stderr, done.returncode) == ("", 0)
     told: dict[str, float] = json.loads(done.stdout)
@@ -107,7 +108,7 @@ def assert_all_got_their_turn(told: dict[str, float], runs: int) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_runs_wait_in_order_in_bounded_memory_and_nothing_else_waits():
-    told = queued("process", RUNS)
+    told = queued(AGENT, {"isolation": "process", "min_isolation": "process"}, RUNS)
     assert_all_got_their_turn(told, RUNS)
     assert told["waiting"] - told["before"] < RUNS * BYTES_PER_WAITING_RUN + 20 * MIB
     # While they run, memory does not grow beyond what it is when all wait.
@@ -116,4 +117,4 @@ def test_ten_thousand_runs_wait_in_order_in_bounded_memory_and_nothing_else_wait
 
 @pytest.mark.local("starts the local sandbox itself")
 def test_two_hundred_runs_get_their_turn_in_order_at_every_level(backend):
-    assert_all_got_their_turn(queued(backend.level.value, 200), 200)
+    assert_all_got_their_turn(queued(backend.agent(AGENT), backend.policy, 200), 200)

@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.kubernetes.pod_report import pod_report
-from adk_skills_agent.sandbox.kubernetes.sandbox import _FOLDERS, _HOME, NAMESPACE, WARM_POOL
+from adk_skills_agent.sandbox.remote.kubernetes import _FOLDERS, _HOME, NAMESPACE, WARM_POOL, pod_report
 from loopback_cluster import DEPLOYED, SERVER, template
 
 CONFIG_MAP = DEPLOYED / "pod-server.yaml"
@@ -40,7 +39,7 @@ def pod() -> dict[str, Any]:
 def config_map() -> str:
     program = "".join(f"    {line}".rstrip() + "\n" for line in SERVER.read_text().splitlines())
     return (
-        "# Generated from src/adk_skills_agent/sandbox/kubernetes/pod_server.py; a test keeps them the same.\n"
+        "# Generated from src/adk_skills_agent/sandbox/remote/pod_server.py; a test keeps them the same.\n"
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: adk-skills-pod-server\n  namespace: adk-skills\n"
         f"data:\n  pod_server.py: |\n{program}"
     )
@@ -68,7 +67,7 @@ def test_everything_is_listed_and_in_the_namespace_the_code_uses():
 def test_the_template_is_as_strong_as_a_container():
     report = pod_report(pod(), SandboxPolicy())
     assert report.level is IsolationLevel.CONTAINER
-    assert report.enforced["kernel"] == "runtime class gvisor"
+    assert report.enforced["syscalls"] == "runtime class gvisor"
     said = {sentence.split(":")[0] for sentence in report.degraded}
     assert said <= {"network", "memory", "disk", "output", "processes"}
 

@@ -154,7 +154,7 @@ async def test_a_claim_ends_by_itself_should_the_agent_be_killed(cluster: Cluste
 async def test_the_report_says_what_the_pods_description_says(cluster: Cluster):
     report = await cluster.sandbox().probe()
     assert report.level is IsolationLevel.CONTAINER
-    assert report.enforced["kernel"] == "runtime class gvisor"
+    assert report.enforced["syscalls"] == "runtime class gvisor"
     assert report.enforced["memory"] == "pod (768Mi), rlimit"
 
 
@@ -180,7 +180,7 @@ async def test_row_72_a_weaker_template_is_said_and_not_what_a_strict_policy_get
 async def test_row_72_a_shared_kernel_is_said(cluster: Cluster):
     del cluster.spec["runtimeClassName"]
     result = await cluster.sandbox().run(request("true"))
-    assert result.isolation.enforced["kernel"] == "shared"
+    assert result.isolation.enforced["syscalls"] == "shared"
     assert any(sentence.startswith("kernel: ") for sentence in result.isolation.degraded)
 
 
@@ -203,8 +203,8 @@ async def test_row_72_a_cluster_that_cannot_is_a_typed_refusal_that_says_what_to
 
 
 async def test_row_72_a_level_that_no_pod_has_is_refused_before_anything_is_claimed(cluster: Cluster):
-    with pytest.raises(SandboxUnavailable, match="isolation='cgroup' is required"):
-        await cluster.sandbox().run(request("true", isolation="cgroup"))
+    with pytest.raises(SandboxUnavailable, match="isolation='namespaces' is required"):
+        await cluster.sandbox().run(request("true", isolation="namespaces"))
     assert cluster.requests == []
 
 
@@ -238,7 +238,7 @@ async def test_a_claim_that_cannot_be_deleted_is_a_note(cluster: Cluster):
 
 
 async def test_without_a_configuration_of_a_cluster_it_is_refused_in_words(monkeypatch, tmp_path):
-    from adk_skills_agent.sandbox.kubernetes import KubernetesSandbox
+    from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
 
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

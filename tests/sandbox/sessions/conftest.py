@@ -12,13 +12,13 @@ from keeping import Host, Kept
 import container_engines
 import level_table
 from adk_skills_agent.sandbox.contract import IsolationLevel, Sandbox
-from adk_skills_agent.sandbox.session_channel import SessionHost
+from adk_skills_agent.sandbox.sessions.session import SessionHost
 
 SLOW = (pytest.mark.slow,)
 
 
 def _local() -> SessionHost:
-    from adk_skills_agent.sandbox.local.session_host import LocalSessions
+    from adk_skills_agent.sandbox.local.sessions import LocalSessions
 
     return LocalSessions()
 
@@ -50,11 +50,12 @@ def _require(engine: str) -> None:
 
 # What does not differ between levels is tested on one of them; the others, and every backend that needs an engine,
 # belong to the slow tests. test_session_levels.py has a little of all for each level.
-LOCAL_LEVELS = {"namespaces": (), "landlock": SLOW, "cgroup": SLOW, "seccomp": SLOW, "process": SLOW}
+LOCAL_LEVELS = {"namespaces": (), "landlock": SLOW, level_table.UNGROUPED: SLOW, "process": SLOW}
 HOSTS = (
     *(
-        Host(name, IsolationLevel(name), _local, functools.partial(level_table.require, name), marks)
+        Host(name, IsolationLevel(level), _local, functools.partial(level_table.require, level), marks)
         for name, marks in LOCAL_LEVELS.items()
+        for level in [name.partition("-")[0]]
     ),
     *(
         Host(name, IsolationLevel.CONTAINER, functools.partial(_in, name), functools.partial(_require, name), SLOW)
@@ -64,14 +65,16 @@ HOSTS = (
 
 
 @pytest.fixture(params=[pytest.param(host, id=host.name, marks=host.marks) for host in HOSTS])
-def host(request: pytest.FixtureRequest) -> Host:
+def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Host:
     chosen: Host = request.param
+    if chosen.name == level_table.UNGROUPED:
+        level_table.enter(chosen.name, monkeypatch)
     chosen.require()
     return chosen
 
 
 # Minutes each: the levels that are left out run the very same program.
-SOAKED = [host for host in HOSTS if host.name not in {"cgroup", "seccomp", "process"}]
+SOAKED = [host for host in HOSTS if host.name not in {level_table.UNGROUPED, "process"}]
 
 
 @pytest.fixture(params=[pytest.param(host, id=host.name, marks=host.marks) for host in SOAKED])

@@ -10,8 +10,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.sandbox import frames
-from adk_skills_agent.sandbox.box_program import program_text
+from adk_skills_agent.sandbox.supervisor import frames
+from adk_skills_agent.sandbox.supervisor.program import program_text
 
 HANG_SECONDS = 30.0
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from adk_skills_agent.sandbox.contract import ExecutionResult, IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.session_channel import SessionHost
-from adk_skills_agent.sandbox.session_request import SessionRequest
-from adk_skills_agent.sandbox.sessions import SessionLimits, Sessions
+from adk_skills_agent.sandbox.sessions.session import SessionHost, SessionRequest
+from adk_skills_agent.sandbox.sessions.sessions import SessionLimits, Sessions
 
 
 @dataclass(frozen=True)

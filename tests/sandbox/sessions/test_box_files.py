@@ -11,7 +11,8 @@ import direct_box
 import pytest
 from direct_box import DirectBox
 
-from adk_skills_agent.sandbox.box_answer import cut_note
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.supervisor.channel import Answer
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -110,8 +111,11 @@ def test_where_there_are_more_entries_than_are_looked_at_that_is_said(
     done = box.run(make.format(80), files=bounds(100))
     assert done["cut"] == 50
     assert done["gone"] == []  # what was not seen may be there
-    assert cut_note(done) == (
+    answer = Answer(1, SandboxPolicy(), {}, print)
+    answer.done = done
+    assert answer.notes == [
         "Only 50 files and folders of the working directory were looked at; what else of it changed was not collected."
-    )
-    assert cut_note(box.run("1")) is None
+    ]
+    answer.done = box.run("1")
+    assert answer.notes == []
     box.close()

@@ -10,36 +10,21 @@ from typing import Any
 import psutil
 import pytest
 from direct_box import HANG_SECONDS, DirectBox
+from ways_to_end import WAYS_TO_END
 
-from adk_skills_agent.sandbox import frames
-from adk_skills_agent.sandbox.python_program import program_text
+from adk_skills_agent.sandbox.supervisor import frames
+from adk_skills_agent.sandbox.supervisor.python_program import program_text
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "MINE": "1"}
 FILES = {"count": 9, "each": 10_000, "total": 20_000}
 
 CODES = {
+    **WAYS_TO_END,
     "a destructor": "import os\nclass A:\n  def __del__(self): print('del', os.getpid() > 0)\na = A()",
     "a destructor in a module that was there": (
         "import json\nclass A:\n  def __del__(self): print('del')\nb = A(); b.me = b"
     ),
     "an open file": "f = open('x', 'w'); f.write('data')",
-    "an exit with a sentence": "import sys; sys.exit('bad')",
-    "an exit with a number": "import sys; sys.exit(7)",
-    "an exit with a negative number": "import sys; sys.exit(-1)",
-    "an exit with a truth value": "import sys; sys.exit(True)",
-    "an exit with the other truth value": "import sys; sys.exit(False)",
-    "an exit with too large a number": "import sys; sys.exit(1 << 70)",
-    "the builtin exit": "exit(3)",
-    "an exception": "def f(): 1/0\nf()",
-    "an interrupt": "raise KeyboardInterrupt",
-    "an exit function": "import atexit; atexit.register(lambda: print('bye'))\nprint('x', end='')",
-    "an exit function that fails": "import atexit; atexit.register(int, 'x')",
-    "a thread": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.1), print('thread'))).start()",
-    "a daemon thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
-    "the C library's buffers": "import ctypes; ctypes.CDLL(None).printf(b'c stdio\\n')",
-    "a closed stdout": "import sys; sys.stdout.close()",
-    "a closed descriptor": "import os; os.close(1); print('x')",
-    "no stderr": "import sys; sys.stderr = None; 1/0",
     "what the interpreter says of itself": (
         "import sys\nprint(sys.flags, sys.argv, sys.path, __name__, sorted(globals()), sys.warnoptions, sys._xoptions)"
     ),
@@ -176,12 +161,12 @@ def test_without_a_way_to_the_c_library_the_interpreter_ends_itself(monkeypatch:
     import atexit
     import gc
 
-    from adk_skills_agent.sandbox import box_end
+    from adk_skills_agent.sandbox.supervisor.process import QuickEnd
 
     registered: list[Any] = []
     monkeypatch.setattr(atexit, "register", registered.append)
     monkeypatch.setitem(sys.modules, "_ctypes", None)
-    end = box_end.QuickEnd()
+    end = QuickEnd()
     gc.unfreeze()
     end.ended(None)
     assert registered == [end]

@@ -13,10 +13,9 @@ from keeping import Host, Kept
 import level_table
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.local.session_host import LocalSessions
-from adk_skills_agent.sandbox.session import PythonSession, SessionState
-from adk_skills_agent.sandbox.session_request import SessionRequest
-from adk_skills_agent.sandbox.sessions import SessionLimits, box_policy
+from adk_skills_agent.sandbox.local.sessions import LocalSessions
+from adk_skills_agent.sandbox.sessions.session import PythonSession, SessionRequest, SessionState
+from adk_skills_agent.sandbox.sessions.sessions import SessionLimits, sandbox_policy
 
 Make = Callable[..., Kept]
 
@@ -194,7 +193,7 @@ async def test_a_box_that_dies_while_it_is_idle_costs_the_state_and_not_the_next
 async def test_a_supervisor_that_is_stopped_while_idle_is_found_out_by_asking_it(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adk_skills_agent.sandbox.sessions._LONG_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("adk_skills_agent.sandbox.sessions.sessions._LONG_IDLE_SECONDS", 0.0)
     kept = make()
     stopping = (
         "import os, subprocess\nkept = 1\nsubprocess.Popen(['sh', '-c', f'sleep 0.1; kill -STOP {os.getppid()}'])"
@@ -290,4 +289,4 @@ async def in_child(kept: Kept) -> tuple[bool, str]:
 
 async def test_limits_that_belong_to_one_execution_do_not_belong_to_the_box(make: Make) -> None:
     policy = SandboxPolicy(wall_seconds=1, output_bytes=1, max_files=1, memory_bytes=1 << 28)
-    assert box_policy(policy) == SandboxPolicy(memory_bytes=1 << 28)
+    assert sandbox_policy(policy) == SandboxPolicy(memory_bytes=1 << 28)

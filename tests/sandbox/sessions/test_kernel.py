@@ -12,7 +12,7 @@ import direct_box
 import pytest
 from direct_box import DirectBox
 
-from adk_skills_agent.sandbox import frames
+from adk_skills_agent.sandbox.supervisor import frames
 
 ALL = {"count": 10, "each": 1 << 20, "total": 1 << 21}
 
@@ -173,7 +173,7 @@ def test_a_thread_that_goes_on_prints_late_and_a_new_one_does_not(box: DirectBox
 
 
 def test_code_of_megabytes_arrives_in_parts(box: DirectBox) -> None:
-    from adk_skills_agent.sandbox import frames
+    from adk_skills_agent.sandbox.supervisor import frames
 
     code = f"text = {'x' * (3 << 20)!r}\nlen(text)".encode()
     for piece, _ in frames.pieces(code):

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport, SandboxPolicy, Status
-from adk_skills_agent.sandbox.session import PythonSession, SessionState
-from adk_skills_agent.sandbox.session_channel import BoxEnd
-from adk_skills_agent.sandbox.session_request import SessionRequest
+from adk_skills_agent.sandbox.sessions.session import PythonSession, SandboxEnd, SessionRequest, SessionState
+from adk_skills_agent.sandbox.supervisor import frames
 
 READY = {"t": "ready", "pid": 1, "proto": frames.PROTOCOL, "python": "3.11.2", "guarded": True}
 
@@ -24,9 +22,9 @@ class WrittenBox:
     view = None
     is_open = True
 
-    def __init__(self, *said: bytes | dict[str, Any] | None, end: BoxEnd | None = None) -> None:
+    def __init__(self, *said: bytes | dict[str, Any] | None, end: SandboxEnd | None = None) -> None:
         self._said = [frames.encode(one) if isinstance(one, dict) else one for one in said]
-        self._end = BoxEnd() if end is None else end
+        self._end = SandboxEnd() if end is None else end
         self._killed = asyncio.Event()
         self.sent = b""
         self.closed = 0
@@ -49,12 +47,14 @@ class WrittenBox:
     def kill(self) -> None:
         self._killed.set()
 
-    async def close(self) -> BoxEnd:
+    async def close(self) -> SandboxEnd:
         self.closed += 1
         return self._end
 
 
-async def started(*said: bytes | dict[str, Any] | None, end: BoxEnd | None = None) -> tuple[PythonSession, WrittenBox]:
+async def started(
+    *said: bytes | dict[str, Any] | None, end: SandboxEnd | None = None
+) -> tuple[PythonSession, WrittenBox]:
     box = WrittenBox(READY, *said, end=end)
     session = PythonSession("a", box)
     assert session.state is SessionState.NEW
@@ -67,7 +67,7 @@ async def started(*said: bytes | dict[str, Any] | None, end: BoxEnd | None = Non
     ("said", "sentence"),
     [
         ({**READY, "proto": 99}, "speaks protocol 99, this agent 1"),
-        ({"t": "failed", "of": "frame", "reason": "The box speaks protocol 2, the host 1."}, "refused to work"),
+        ({"t": "failed", "of": "frame", "reason": "The sandbox speaks protocol 2, the host 1."}, "refused to work"),
         ({"t": "done", "id": 1}, "protocol None"),
         (b"Welcome to Alpine Linux 3.20\n", "does not speak our protocol"),
         (None, "ended before it was ready"),
@@ -83,7 +83,7 @@ async def test_a_box_that_is_not_ours_is_refused_and_closed(said: Any, sentence:
 
 
 async def test_a_box_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adk_skills_agent.sandbox.session._READY_SECONDS", 0.1)
+    monkeypatch.setattr("adk_skills_agent.sandbox.sessions.session._READY_SECONDS", 0.1)
     session = PythonSession("a", WrittenBox())
     with pytest.raises(SandboxError, match=r"did not answer within 0\.1 s"):
         await session.start(SandboxPolicy())
@@ -116,7 +116,7 @@ async def test_what_breaks_the_protocol_ends_the_session_and_is_no_result_of_the
 
 
 async def test_an_end_without_an_answer_is_told_with_the_limit_that_caused_it() -> None:
-    end = BoxEnd(Status.OUT_OF_MEMORY, ("Stopped: too much memory.",), cpu_ms=5.0, max_rss_bytes=7)
+    end = SandboxEnd(Status.OUT_OF_MEMORY, ("Stopped: too much memory.",), cpu_ms=5.0, max_rss_bytes=7)
     session, _ = await started({"t": "out", "id": 1, "s": 1, "b64": frames.base64(b"before")}, None, end=end)
     result = await session.execute(SessionRequest("1"))
     assert (result.status, result.oom_killed, result.signal, result.stdout) == ("oom", True, 9, b"before")
@@ -127,7 +127,7 @@ async def test_an_end_without_an_answer_is_told_with_the_limit_that_caused_it() 
 
 
 async def test_a_box_that_does_not_keep_the_deadline_is_ended_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adk_skills_agent.sandbox.session._LATE_SECONDS", 0.1)
+    monkeypatch.setattr("adk_skills_agent.sandbox.sessions.session._LATE_SECONDS", 0.1)
     session, box = await started()
     policy = SandboxPolicy(wall_seconds=0.1, term_grace_seconds=0.1)
     result = await session.execute(SessionRequest("while True: pass", policy))
@@ -177,7 +177,7 @@ async def test_an_interrupt_goes_to_the_execution_in_flight_only() -> None:
     running = asyncio.create_task(session.execute(SessionRequest("1")))
     await asyncio.sleep(0.01)
     await session.interrupt()
-    assert session.state is SessionState.INTERRUPTING
+    assert session.state is SessionState.BUSY
     assert b'{"t":"interrupt","id":1}' in box.sent
     box.kill()
     await running

@@ -7,16 +7,16 @@ from keeping import Host, Kept
 
 import level_table
 from adk_skills_agent.sandbox.contract import IsolationLevel
-from adk_skills_agent.sandbox.local.session_host import LocalSessions
+from adk_skills_agent.sandbox.local.sessions import LocalSessions
 
-LEVELS = ("cgroup", "namespaces", "landlock", "seccomp", "process")
+LEVELS = ("namespaces", level_table.UNGROUPED, "landlock", "process")
 
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_a_session_lasts_is_interrupted_breaks_and_begins_anew_at_every_level(
-    level: str, nothing_left: None
+    level: str, nothing_left: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    level_table.require(level)
+    level = level_table.enter(level, monkeypatch)
     kept = Kept(Host(level, IsolationLevel(level), LocalSessions, lambda: None))
     try:
         await kept.run("kept = 41\nopen('made.txt', 'w').write('x')", id="a")

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from keeping import Host, Kept
 
-from adk_skills_agent.sandbox.container.session_host import ContainerSessions
-from adk_skills_agent.sandbox.sessions import SessionLimits
+from adk_skills_agent.sandbox.container.sandbox import ContainerSessions
+from adk_skills_agent.sandbox.sessions.sessions import SessionLimits
 
 SESSIONS = 50
 EXECUTIONS = 500

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from direct_box import HANG_SECONDS, DirectBox
 
-from adk_skills_agent.sandbox import frames
+from adk_skills_agent.sandbox.supervisor import frames
 
 ALL = {"count": 3, "each": 1000, "total": 2000}
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
@@ -226,11 +226,38 @@ def test_the_program_can_be_one_argument_and_runs_on_python_3_8() -> None:
     import ast
     from importlib.resources import files
 
-    from adk_skills_agent.sandbox import box_program
+    from adk_skills_agent.sandbox.supervisor import program
 
-    assert len(box_program.program_text()) < 120_000
-    for part in box_program._PARTS:
-        source = files("adk_skills_agent.sandbox").joinpath(f"{part}.py").read_text()
+    assert len(program.program_text()) < 120_000
+    for part in program._PARTS:
+        source = files("adk_skills_agent.sandbox.supervisor").joinpath(f"{part}.py").read_text()
         tree = ast.parse(source, feature_version=(3, 8))
         # Without this, annotations such as "int | None" would be evaluated.
         assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body), part
+
+
+def test_output_comes_while_code_runs_and_after_it_from_what_it_has_left(tmp_path: Path) -> None:
+    box = DirectBox(tmp_path)
+    box.hello()
+    box.send_code("import os, time\nprint('first', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)")
+    frame = box.next()
+    assert frame is not None
+    assert (frame["t"], frame["id"]) == ("out", 1)
+    (tmp_path / "go").touch()
+    assert box.answer()["exit"] == 0
+    left = (
+        "import os, time\nif os.fork() == 0:\n  time.sleep(0.2); os.write(1, b'left behind'); os._exit(0)\nprint('x')"
+    )
+    assert box.run(left)["stdout"] == "x\n"
+    box.send_code("import time; time.sleep(0.5)")
+    assert box.answer()["stdout"] == ""
+    assert box.late == b"left behind"
+    box.close()
+
+
+def test_a_pipe_that_is_full_before_it_is_watched_makes_code_wait_and_loses_nothing(tmp_path: Path) -> None:
+    box = DirectBox(tmp_path)
+    box.hello()
+    done = box.run("import sys; sys.stdout.write('x' * 300_000); sys.stderr.write('y' * 300_000); None")
+    assert (len(done["stdout"]), len(done["stderr"]), done["exit"]) == (300_000, 300_000, 0)
+    box.close()

@@ -6,28 +6,28 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.answers import failure, required_text
-from adk_skills_agent.adk.approvals import may_stay_in_force, permit
-from adk_skills_agent.adk.declarations import skill_name_schema
-from adk_skills_agent.adk.events import SkillActivated, SkillDropped, origin_of
-from adk_skills_agent.adk.lifecycle import SkillLifecycleMode
-from adk_skills_agent.adk.retry_guard import call_key
-from adk_skills_agent.adk.skill_text import fenced
-from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+from adk_skills_agent.adk.activation.instructions import fenced, put_in_force
+from adk_skills_agent.adk.events.events import SkillActivated, SkillDropped, origin_of
+from adk_skills_agent.adk.guard import call_key
+from adk_skills_agent.adk.options import SkillLifecycleMode
+from adk_skills_agent.adk.permissions.approvals import may_stay_in_force, permit
+from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_text, skill_name_schema
 from adk_skills_agent.errors import RegistryError, SkillNotActive, SkillNotFound, SkillsError
-from adk_skills_agent.sandbox.contract import SKILL_DIR
+from adk_skills_agent.sandbox import SKILL_DIR
 
 if TYPE_CHECKING:
+    from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.tool_context import ToolContext
 
-    from adk_skills_agent.adk.active_skills import Activation
-    from adk_skills_agent.adk.known_skill import KnownSkill
-    from adk_skills_agent.adk.skill_runtime import SkillRuntime
-    from adk_skills_agent.adk.skill_text import SkillText
+    from adk_skills_agent.adk.activation.active_skills import Activation
+    from adk_skills_agent.adk.activation.instructions import SkillText
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.skills.known import KnownSkill
+
 
 logger = logging.getLogger(__name__)
 
-NAME = "load_skill"
+LOAD_SKILL = "load_skill"
 
 
 class LoadSkillTool(ToolsetTool):
@@ -36,7 +36,7 @@ class LoadSkillTool(ToolsetTool):
     required = ("skill_name",)
 
     def __init__(self, runtime: SkillRuntime, description: str = "") -> None:
-        super().__init__(runtime, NAME, description or "Loads the SKILL.md instructions for a given skill.")
+        super().__init__(runtime, LOAD_SKILL, description or "Loads the SKILL.md instructions for a given skill.")
 
     def properties(self) -> dict[str, dict[str, object]]:
         """One argument: the name, an enum of the valid ones while it fits (C29)."""
@@ -80,7 +80,7 @@ class LoadSkillTool(ToolsetTool):
             said["missing_tools_note"] = "These tools do not exist here. Do without them; do not look for them."
         if earlier is None or earlier.digest != text.digest:
             return await self.loaded(skill, text) | said
-        key = call_key(NAME, skill.name)
+        key = call_key(LOAD_SKILL, skill.name)
         return runtime.guard.repeated(tool_context, key, _already(skill) | said, skill=skill.name)
 
     async def loaded(self, skill: KnownSkill, text: SkillText) -> dict[str, object]:
@@ -159,3 +159,94 @@ def tell_of_activation(
     for name in activation.released:
         bounded = runtime.active.lifecycle.mode_of(name) is SkillLifecycleMode.BOUNDED
         runtime.events.emit(SkillDropped(origin=origin, skill=name, reason="bounded" if bounded else "expired"))
+
+
+# ``use_skill``: ``load_skill`` under the name of ``with_skills``, the catalogue in its description (S4-3 to S4-5).
+
+USE_SKILL = "use_skill"
+
+_INTRODUCTION = (
+    "Load the instructions of a skill. A skill is a folder of instructions, scripts and references for one kind of "
+    "task. When the task matches a skill listed here, call this tool first, then follow its instructions; loading a "
+    "skill does not finish the task. Use only skills and files that are listed; do not guess names."
+)
+
+
+class UseSkillTool(LoadSkillTool):
+    """Activates a skill. Its description has the catalogue, so that the system prompt has only active skills (S4-4).
+
+    Args:
+        runtime: What the toolset's tools share.
+        alone: Whether there is no toolset that puts active skills in force; then the tool does it.
+    """
+
+    skill_argument = "name"
+    required = ("name",)
+
+    def __init__(self, runtime: SkillRuntime, *, alone: bool = False) -> None:
+        super().__init__(runtime, _INTRODUCTION)
+        self._alone = alone
+
+    def full_description(self) -> str:
+        """The behavioural instruction and, next to it, the catalogue (C23, C24)."""
+        return f"{_INTRODUCTION}\n\n{self.runtime.listing.text.text}"
+
+    def offered(self, tool_context: ToolContext) -> bool:
+        """Never without skills (C27)."""
+        return not self.runtime.empty
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+        """Look for changes on disk, then declare the tool."""
+        await self.runtime.source.refresh_if_due()
+        await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
+        if self._alone:
+            await put_in_force(self.runtime, tool_context, llm_request)
+
+    async def loaded(self, skill: KnownSkill, text: SkillText) -> dict[str, object]:
+        """The skill as it stands in the system instruction, and what there is to use."""
+        files = await asyncio.to_thread(skill.files)
+        return {
+            "skill_name": skill.name,
+            "base_directory": str(SKILL_DIR),
+            "has_scripts": any(path.startswith("scripts/") for path in files),
+            "has_references": any(path.startswith("references/") for path in files),
+            "instructions": text.block(self.runtime.tool_name("load_skill_resource")),
+        }
+
+
+# ``unload_skill``: release a skill whose task is done (S0-157).
+
+UNLOAD_SKILL = "unload_skill"
+
+
+class UnloadSkillTool(ToolsetTool):
+    """Ends an activation: the instructions and tools of the skill are in no later request. Nothing is fetched."""
+
+    required = ("skill_name",)
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(
+            runtime,
+            UNLOAD_SKILL,
+            "Unloads an active skill once its task is complete, releasing its instructions and tools.",
+        )
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """One argument: the name."""
+        return {"skill_name": {"type": "string", "description": "The name of the active skill to unload."}}
+
+    def offered(self, tool_context: ToolContext) -> bool:
+        """With an active skill, and in ``run_live``, whose tools are declared once for the whole stream."""
+        live = tool_context.get_invocation_context().live_request_queue is not None
+        return live or bool(self.runtime.active.active(tool_context))
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
+        """What stays active."""
+        name = required_text(args, "skill_name")
+        known = self.runtime.source.local(name)
+        if name not in self.runtime.active.active(tool_context) and known is not None:
+            name = known.name  # as the catalog spells it
+        if not self.runtime.active.deactivate(tool_context, name):
+            raise SkillNotActive(f"Skill '{name}' is not active.")
+        self.runtime.events.emit(SkillDropped(origin=origin_of(tool_context), skill=name, reason="unloaded"))
+        return {"skill_name": name, "unloaded": True, "active_skills": self.runtime.active.active(tool_context)}

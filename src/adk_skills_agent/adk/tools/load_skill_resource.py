@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from google.genai import types
 
-from adk_skills_agent.adk.answers import failure, required_texts
-from adk_skills_agent.adk.arguments import whole_number
-from adk_skills_agent.adk.declarations import skill_name_schema
-from adk_skills_agent.adk.events import ResourceRead, origin_of
-from adk_skills_agent.adk.known_skill import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, is_skill_file
-from adk_skills_agent.adk.reading_permission import permit_reading
-from adk_skills_agent.adk.resource_content import FileContent, is_for_a_model, mime_type_of, read_content
-from adk_skills_agent.adk.retry_guard import call_key
-from adk_skills_agent.adk.skill_text import fenced
-from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+from adk_skills_agent.adk.activation.instructions import fenced
+from adk_skills_agent.adk.events.events import ResourceRead, origin_of
+from adk_skills_agent.adk.guard import call_key
+from adk_skills_agent.adk.permissions.approvals import permit_reading
+from adk_skills_agent.adk.skills.known import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, is_skill_file
+from adk_skills_agent.adk.skills.resources import FileContent, is_for_a_model, mime_type_of, read_content
+from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema, whole_number
 from adk_skills_agent.errors import (
     InvalidArguments,
     InvalidResourcePath,
@@ -34,18 +31,19 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
 )
-from adk_skills_agent.sandbox.contract import SKILL_DIR
+from adk_skills_agent.sandbox import SKILL_DIR
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.tool_context import ToolContext
 
-    from adk_skills_agent.adk.skill_runtime import SkillRuntime
-    from adk_skills_agent.adk.skill_text import SkillText
+    from adk_skills_agent.adk.activation.instructions import SkillText
+    from adk_skills_agent.adk.runtime import SkillRuntime
+
 
 logger = logging.getLogger(__name__)
 
-NAME = "load_skill_resource"
+LOAD_SKILL_RESOURCE = "load_skill_resource"
 PAGE_CHARS = 20_000
 """Characters returned at once (C45); ``offset`` pages on."""
 MAX_INLINE_BYTES = 14 << 20
@@ -64,7 +62,7 @@ class LoadSkillResourceTool(ToolsetTool):
     path_argument = "file_path"
     required: tuple[str, ...] = ("skill_name", "file_path")
 
-    def __init__(self, runtime: SkillRuntime, name: str = NAME, description: str = "") -> None:
+    def __init__(self, runtime: SkillRuntime, name: str = LOAD_SKILL_RESOURCE, description: str = "") -> None:
         text = "Loads a file of a skill: a reference, an asset, a template or the source of a script."
         super().__init__(runtime, name, description or text)
 
@@ -86,7 +84,7 @@ class LoadSkillResourceTool(ToolsetTool):
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """The file, or why it cannot be read."""
         guard = self.runtime.guard
-        key = call_key(NAME, args)
+        key = call_key(LOAD_SKILL_RESOURCE, args)
         refused = guard.refused(tool_context, "resource") or guard.refused(tool_context, "run", key)
         if refused is not None:
             return refused
@@ -234,12 +232,7 @@ class LoadSkillResourceTool(ToolsetTool):
 
 
 def _find(skill: KnownSkill, asked: str) -> str:
-    """The path of a file; in google-adk's words when there is none.
-
-    Raises:
-        InvalidResourcePath: It is no path inside the skill, or outside of the three folders of a skill in memory.
-        ResourceNotFound: There is none.
-    """
+    """The path of a file; in google-adk's words when there is none."""
     if asked == SKILL_FILE:
         return asked
     if skill.in_memory and PurePosixPath(asked).parts[:1] not in {(folder,) for folder in RESOURCE_FOLDERS}:
@@ -251,3 +244,27 @@ def _find(skill: KnownSkill, asked: str) -> str:
         if isinstance(error, ResourceNotFound) and "folder" in error.message:
             message = error.message  # it is a folder; the suggestions are its files
         raise ResourceNotFound(message, error.suggestions) from None
+
+
+# ``read_reference``: ``load_skill_resource`` under the name and arguments of ``with_skills`` (S4-7, C36).
+
+READ_REFERENCE = "read_reference"
+
+
+class ReadReferenceTool(LoadSkillResourceTool):
+    """Reads any file of a skill."""
+
+    skill_argument = "skill"
+    path_argument = "reference"
+    required = ("skill", "reference")
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(
+            runtime,
+            description="Read a file of a skill: a reference, template, example or the source of a script. "
+            "Use the paths the skill's instructions or its file list name. Not for files of the user.",
+        )
+
+    def shown(self, skill: KnownSkill, path: str) -> dict[str, object]:
+        """What an answer begins with."""
+        return {"skill": skill.name, "reference": path}

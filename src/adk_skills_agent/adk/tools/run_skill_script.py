@@ -10,18 +10,15 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.active_skills import turn_of
-from adk_skills_agent.adk.answers import failure, required_texts
-from adk_skills_agent.adk.approvals import weigh
-from adk_skills_agent.adk.artifacts import load_inputs
-from adk_skills_agent.adk.declarations import skill_name_schema
-from adk_skills_agent.adk.events import ScriptFinished, ScriptStarted, origin_of
-from adk_skills_agent.adk.foreign_environment import EnvironmentRunner
-from adk_skills_agent.adk.permissions import Decision, Verdict
-from adk_skills_agent.adk.retry_guard import call_key
-from adk_skills_agent.adk.script_call import Prepared, ScriptCall, ScriptRun
-from adk_skills_agent.adk.script_runner import Way, agent_executor, way_of
-from adk_skills_agent.adk.tools.toolset_tool import ToolsetTool
+from adk_skills_agent.adk.activation.active_skills import turn_of
+from adk_skills_agent.adk.events.events import ScriptFinished, ScriptStarted, origin_of
+from adk_skills_agent.adk.guard import call_key
+from adk_skills_agent.adk.permissions.approvals import weigh
+from adk_skills_agent.adk.permissions.rules import Decision, Verdict
+from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
+from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, load_inputs
+from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, script_backend_of
+from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
 from adk_skills_agent.errors import (
     ErrorCode,
     InvalidArguments,
@@ -33,20 +30,20 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
 )
-from adk_skills_agent.sandbox.local.at_once import QuickLooks
-from adk_skills_agent.sandbox.redaction import redact_error
+from adk_skills_agent.sandbox import redact_error
 from adk_skills_agent.scripts import ScriptArguments, script_path
-from adk_skills_agent.scripts.arguments import check_types
+from adk_skills_agent.scripts.plan import check_types
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
-    from adk_skills_agent.adk.known_skill import KnownSkill
-    from adk_skills_agent.adk.skill_runtime import SkillRuntime
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.skills.known import KnownSkill
+
 
 logger = logging.getLogger(__name__)
 
-NAME = "run_skill_script"
+RUN_SKILL_SCRIPT = "run_skill_script"
 _LISTED_SCRIPTS = 10
 _NO_EXECUTOR = (
     "Neither Environment nor CodeExecutor is configured. An environment or code executor is required to run scripts."
@@ -82,12 +79,11 @@ class RunSkillScriptTool(ToolsetTool):
     free_repeats = 20  # a script may wait for something, or do a part of the work each time
     required: tuple[str, ...] = ("skill_name", "file_path")
 
-    def __init__(self, runtime: SkillRuntime, name: str = NAME, description: str = "") -> None:
+    def __init__(self, runtime: SkillRuntime, name: str = RUN_SKILL_SCRIPT, description: str = "") -> None:
         super().__init__(runtime, name, description or "Executes a script from a skill's scripts/ directory.")
         self._environments = EnvironmentRunner()
         self._scripts_seen: tuple[int, bool] | None = None
         self._told_of_executor = False
-        self._looks = QuickLooks()
 
     def properties(self) -> dict[str, dict[str, object]]:
         """Skill, script, its arguments, and artifacts it should find."""
@@ -113,7 +109,7 @@ class RunSkillScriptTool(ToolsetTool):
         return properties
 
     def offered(self, tool_context: ToolContext) -> bool:
-        """With a way to run scripts and a script to run; what a registry has is not known (S0-14)."""
+        """With a backend and a script to run; what a registry has is not known (S0-14)."""
         runtime = self.runtime
         can_run = runtime.code_executor is not None or runtime.environment is not None or runtime.sandbox is not None
         if not can_run and agent_executor(tool_context) is None:
@@ -123,7 +119,7 @@ class RunSkillScriptTool(ToolsetTool):
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """What the script did, or why it was not run."""
         runtime = self.runtime
-        key = call_key(NAME, args)
+        key = call_key(RUN_SKILL_SCRIPT, args)
         guard = runtime.guard
         refused = (
             guard.refused(tool_context, "script")
@@ -159,22 +155,25 @@ class RunSkillScriptTool(ToolsetTool):
         runtime = self.runtime
         name, asked = required_texts(args, self.skill_argument, self.path_argument)
         arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
-        way = way_of(runtime, tool_context, self._environments)
-        _check_types(arguments, takes_text=way is None or way.takes_text)
+        backend = script_backend_of(runtime, tool_context, self._environments)
+        # What google-adk refuses before it looks for the skill; values are checked where they are used.
+        if isinstance(arguments.args, str) and backend is not None and not backend.takes_text:
+            raise InvalidArguments("'args' must be a JSON object (dict) or a list of strings, got str.")
+        check_types(arguments)
         skill = runtime.source.local(name)
         if skill is None:
             refused = runtime.guard.refused_name(tool_context)
             if refused is not None:
                 return refused
             skill = await runtime.skill(tool_context, name)
-        if way is None:
+        if backend is None:
             path = await asyncio.to_thread(_find, skill, asked)
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
-        async with way.claim(runtime, tool_context) as claim:
+        async with backend.claim(runtime, tool_context) as claim:
             call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
-            found = await self._looked(call, way)
+            found = await asyncio.to_thread(self._look, call, backend, wants_version=self.runtime.events.heard)
             runtime.check_active(tool_context, skill)
             denied = found.decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
@@ -182,52 +181,41 @@ class RunSkillScriptTool(ToolsetTool):
             weighed = await weigh(tool_context, skill, found.decision, runtime)
             if weighed.refusal is not None:
                 return weighed.refusal
-            self._tell_of_executor(way)
+            self._tell_of_executor(backend)
             call = replace(call, path=found.path, inputs=inputs, version=weighed.version, prepared=found.prepared)
             started.append(os.urandom(16).hex())
-            run = await self._run(call, way, tool_context, started[0], found.version)
+            run = await self._run(call, backend, tool_context, started[0], found.version)
         if run.status == "error":
             return self._failed(tool_context, run, key, skill.name)
         runtime.guard.success(tool_context, "run", key)
         return run.answer
 
-    async def _looked(self, call: ScriptCall, way: Way) -> _Found:
-        """:meth:`_look`, in a thread unless it took no time a moment ago: changing over to one takes longer."""
-        heard = self.runtime.events.heard
-        if self._looks.was_quick((call.skill.name, call.asked)):
-            return self._look(call, way, wants_version=heard)
-        return await asyncio.to_thread(self._look, call, way, wants_version=heard)
-
-    def _look(self, call: ScriptCall, way: Way, *, wants_version: bool) -> _Found:
-        """Everything about a call that is on the disk, at once: each visit to a thread costs as much as all of this.
+    def _look(self, call: ScriptCall, backend: ScriptBackend, *, wants_version: bool) -> _Found:
+        """Everything about a call that is on the disk. Blocking.
 
         Raises:
             SkillsError: There is no such script.
         """
-        began = time.monotonic()
-        found = self._look_now(call, way, wants_version=wants_version)
-        self._looks.remember((call.skill.name, call.asked), time.monotonic() - began)
-        return found
-
-    def _look_now(self, call: ScriptCall, way: Way, *, wants_version: bool) -> _Found:
         path = _find(call.skill, call.asked)
         version = _version_of(call.skill) if wants_version else ""
         decision = self.runtime.permissions.decide(call.skill, "run", path)
-        if way.own is None or call.claim is None or decision.verdict is not Verdict.ALLOW:
+        if backend.own is None or call.claim is None or decision.verdict is not Verdict.ALLOW:
             return _Found(path, decision, version)
-        return _Found(path, decision, version, way.own.prepare(self.runtime, replace(call, path=path), call.claim))
+        return _Found(path, decision, version, backend.own.prepare(self.runtime, replace(call, path=path), call.claim))
 
-    def _tell_of_executor(self, way: Way) -> None:
+    def _tell_of_executor(self, backend: ScriptBackend) -> None:
         """Tell the owner once that the toolset's sandbox is not what runs the scripts."""
-        if self.runtime.sandbox is not None and way.name != "sandbox" and not self._told_of_executor:
+        if self.runtime.sandbox is not None and backend.name != "sandbox" and not self._told_of_executor:
             self._told_of_executor = True
             logger.warning(
                 "Scripts run in the agent's own code_executor (%s), which comes before the toolset's sandbox: the "
                 "sandbox's policy does not hold there. Pass code_executor= to the toolset to choose.",
-                way.name,
+                backend.name,
             )
 
-    async def _run(self, call: ScriptCall, way: Way, tool_context: ToolContext, run_id: str, version: str) -> ScriptRun:
+    async def _run(
+        self, call: ScriptCall, backend: ScriptBackend, tool_context: ToolContext, run_id: str, version: str
+    ) -> ScriptRun:
         runtime, origin = self.runtime, origin_of(tool_context)
         runtime.events.emit(
             ScriptStarted(
@@ -236,13 +224,13 @@ class RunSkillScriptTool(ToolsetTool):
                 script=call.path,
                 version=version,
                 run=run_id,
-                executor=way.name,
+                executor=backend.name,
             )
         )
         began = time.monotonic()
         status, reason, code, run = "error", "cancelled", "", ScriptRun({})
         try:
-            run = await way.run(runtime, tool_context, call)
+            run = await backend.run(runtime, tool_context, call)
             status, reason, code = run.status, run.reason, str(run.answer.get("error_code") or "")
         except SkillsError as error:
             reason, code = "sandbox_error" if isinstance(error, SandboxError) else "not_started", error.code.value
@@ -263,7 +251,7 @@ class RunSkillScriptTool(ToolsetTool):
                     stderr_bytes=run.stderr_bytes,
                     files=run.files,
                     level=run.level,
-                    executor=way.name,
+                    executor=backend.name,
                 )
             )
         return run
@@ -315,25 +303,8 @@ class RunSkillScriptTool(ToolsetTool):
         return found
 
 
-def _check_types(arguments: ScriptArguments, *, takes_text: bool) -> None:
-    """What google-adk refuses before it looks for the skill; values are checked where they are used.
-
-    Raises:
-        InvalidArguments: A type is wrong.
-    """
-    if isinstance(arguments.args, str) and not takes_text:
-        raise InvalidArguments("'args' must be a JSON object (dict) or a list of strings, got str.")
-    check_types(arguments)
-
-
 def _find(skill: KnownSkill, asked: str) -> str:
-    """The path of a script.
-
-    Raises:
-        InvalidArguments: It is no path of a script.
-        ScriptNotFound: There is none, in google-adk's words.
-        SkillsError: As :meth:`KnownSkill.find`.
-    """
+    """The path of a script."""
     path = script_path(asked)
     try:
         return skill.find(path, ())
@@ -373,3 +344,49 @@ def _listed(scripts: tuple[str, ...]) -> dict[str, Any]:
 
 def _has_scripts(skill: KnownSkill) -> bool:
     return bool(skill.scripts) if skill.in_memory else skill.local().has_scripts
+
+
+# ``run_script``: ``run_skill_script`` under the name and arguments of ``with_skills`` (S4-6).
+
+RUN_SCRIPT = "run_script"
+
+
+class RunScriptTool(RunSkillScriptTool):
+    """Runs one script of a skill. A failing script is an answer with ``status: error``, never an exception."""
+
+    skill_argument = "skill"
+    path_argument = "script"
+    required = ("skill", "script")
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(
+            runtime,
+            description="Run a script from a skill's scripts/ folder and get its output. Load the skill first; its "
+            "instructions say which script to run and how. The script starts in a working directory where the "
+            "skill's files can be read by their relative paths; files it writes there are kept for the session. "
+            "If a script is not found, do not guess other paths.",
+        )
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """Skill, script, its arguments, and artifacts it should find."""
+        return {
+            "skill": skill_name_schema(self.runtime.listing.names),
+            "script": {"type": "string", "description": "The script's path, such as 'scripts/run.py'."},
+            "args": {
+                "anyOf": [
+                    {"type": "object"},
+                    {"type": "array", "items": {"type": "string"}},
+                    {"type": "string"},
+                ],
+                "description": (
+                    "Arguments. An object becomes long options ({'top': 3} is --top 3, true is a bare flag, "
+                    "a list repeats the option, '_positional' lists positional arguments); an array is the "
+                    "complete argument list; a string is split like a command line."
+                ),
+            },
+            "files": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Names of artifacts of this session to put into the working directory first.",
+            },
+        }

@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adk_skills_agent.evals.blind.pairs import PairKey
-from adk_skills_agent.evals.blind.prompt import CONTENT, CRITERIA, STRUCTURE
-from adk_skills_agent.evals.blind.rows import Compared
+from adk_skills_agent.evals.blind.comparison import CONTENT, CRITERIA, STRUCTURE, PairKey
+from adk_skills_agent.evals.blind.run import Compared
 from adk_skills_agent.evals.statistics import CONFIDENCE, paired_lift
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from adk_skills_agent.evals.cases import CaseTurn, EvalCase
-from adk_skills_agent.evals.formats.fields import FieldReader
-from adk_skills_agent.evals.formats.located import Node
-from adk_skills_agent.evals.formats.skill_of import skill_around
-from adk_skills_agent.evals.rubrics import Rubric
+from adk_skills_agent.evals.formats.located import FieldReader, Node, skill_around
+from adk_skills_agent.evals.judge import Rubric
 
 _FIELDS = ("id", "prompt", "expected_output", "files", "assertions", "expectations")
 

@@ -11,14 +11,12 @@ from pydantic import ValidationError
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.cases import CaseTurn, EvalCase, Scenario
-from adk_skills_agent.evals.formats.fields import FieldReader
-from adk_skills_agent.evals.formats.located import Node, Unreadable, json_document
-from adk_skills_agent.evals.formats.skill_of import skill_around
+from adk_skills_agent.evals.formats.located import FieldReader, Node, Unreadable, json_document, skill_around
 from adk_skills_agent.evals.formats.yaml_file import read_criteria
-from adk_skills_agent.evals.metrics.table import METRICS
-from adk_skills_agent.evals.rubrics import Rubric, check_ids
+from adk_skills_agent.evals.judge import Rubric, check_ids
+from adk_skills_agent.evals.metrics.registry import METRICS
 from adk_skills_agent.evals.trace import from_invocations
-from adk_skills_agent.format.diagnostic import Severity
+from adk_skills_agent.format.models import Severity
 
 if TYPE_CHECKING:
     import google.adk.evaluation.eval_case as google_case

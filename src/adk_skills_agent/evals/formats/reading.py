@@ -9,9 +9,15 @@ from pathlib import Path
 from adk_skills_agent.errors import EvalFileError
 from adk_skills_agent.evals.cases import EvalCase, EvalFile
 from adk_skills_agent.evals.formats import agentskills, google_adk, trigger_queries, yaml_file
-from adk_skills_agent.evals.formats.fields import FieldReader
-from adk_skills_agent.evals.formats.located import MAX_BYTES, Node, Unreadable, json_document, yaml_document
-from adk_skills_agent.evals.rubrics import lint_rubrics
+from adk_skills_agent.evals.formats.located import (
+    MAX_BYTES,
+    FieldReader,
+    Node,
+    Unreadable,
+    json_document,
+    yaml_document,
+)
+from adk_skills_agent.evals.judge import lint_rubrics
 
 
 @dataclass(frozen=True, slots=True)

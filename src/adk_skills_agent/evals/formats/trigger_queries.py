@@ -8,9 +8,7 @@ import re
 from collections import Counter
 
 from adk_skills_agent.evals.cases import CaseTurn, EvalCase
-from adk_skills_agent.evals.formats.fields import FieldReader
-from adk_skills_agent.evals.formats.located import Node
-from adk_skills_agent.evals.formats.skill_of import skill_around
+from adk_skills_agent.evals.formats.located import FieldReader, Node, skill_around
 
 TRAIN_SHARE = 0.6
 """Of the queries, each kind for itself; the rest validates a new description."""

@@ -25,11 +25,9 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.cases import CaseTurn, EvalCase, ExpectedFile
-from adk_skills_agent.evals.formats.fields import FieldReader
-from adk_skills_agent.evals.formats.located import Node
-from adk_skills_agent.evals.formats.skill_of import skill_around
-from adk_skills_agent.evals.metrics.table import read_options
-from adk_skills_agent.evals.rubrics import Rubric
+from adk_skills_agent.evals.formats.located import FieldReader, Node, skill_around
+from adk_skills_agent.evals.judge import Rubric
+from adk_skills_agent.evals.metrics.registry import read_options
 from adk_skills_agent.evals.trace import ToolCall
 
 _TURN = ("prompt", "calls", "answer_contains", "rubrics")

@@ -1,4 +1,4 @@
-"""Metrics over traces: one file each, with a ``score`` function; ``table.py`` has them by name.
+"""Metrics over traces: one file each, with a ``score`` function; ``registry.py`` has them by name.
 
 The names google-adk's eval config points at (``adk_skills_agent.evals.metrics.tool_invocation_score``) are found here,
 too; they are made in ``adk_metrics.py``, which imports google-adk, on first use.

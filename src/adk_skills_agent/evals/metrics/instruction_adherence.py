@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.judge import Rubric
 from adk_skills_agent.evals.metrics.score import RubricScore, Score, TurnScore, of_turns
-from adk_skills_agent.evals.rubrics import Rubric
 from adk_skills_agent.evals.trace import Trace
 
 if TYPE_CHECKING:

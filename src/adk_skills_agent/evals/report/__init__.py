@@ -22,6 +22,6 @@ def write_report(run_dir: Path, *, baseline: Path | None = None) -> Path:
         OSError: The file cannot be written.
     """
     # Late: other pages of ours share only the shell of this one.
-    from adk_skills_agent.evals.report.write import build_report
+    from adk_skills_agent.evals.report.page import build_report
 
     return build_report(run_dir, baseline=baseline).path

@@ -10,13 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.report.charts import chart, interval_row
-from adk_skills_agent.evals.report.html_page import html_page, inline
-from adk_skills_agent.evals.report.sections import duration, notes_box, percent, section, share
-from adk_skills_agent.evals.row_file import read_rows
+from adk_skills_agent.evals.report.sections import (
+    chart,
+    duration,
+    html_page,
+    inline,
+    interval_row,
+    notes_box,
+    percent,
+    section,
+    share,
+)
+from adk_skills_agent.evals.row_file import read_rows, write_whole
 from adk_skills_agent.evals.skillsbench.bench_summary import summarise
 from adk_skills_agent.evals.skillsbench.results import NAME, BenchResult, Key, result_of
-from adk_skills_agent.evals.whole_file import write_whole
 
 _ARMS = ("no-skill", "with-skill", "self-gen")
 _MOST_ERRORS = 200

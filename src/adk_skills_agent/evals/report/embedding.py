@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.report.clipping import RepeatedTexts, TextTable
 from adk_skills_agent.evals.report.run_folder import RunFolder
-from adk_skills_agent.evals.report.trace_data import texts_of, viewed
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import TrialResult
+from adk_skills_agent.evals.trace import ToolCall, Trace
 
 BUDGET_BYTES = 4_000_000
 """Of all traces within the page; with figures and charts of 1,000 trials it stays below 5 MB (issue 6)."""
@@ -155,3 +156,193 @@ def _json(value: Any) -> str:
 
 def _packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode("ascii")
+
+
+# Texts of a page: each kept once however often it occurs, and shortened, visibly, when all would be too much.
+
+Text = str | int | list[str | int]
+"""A text as the page's script reads it: the text; its number among the shared texts; or [start, number of characters
+left out, end].
+"""
+SHARED_FROM = 160
+"""Characters from which a text is worth a number: skills' instructions come back in every trial."""
+
+
+class RepeatedTexts:
+    """Counts long texts, so that those that occur more than once are written once."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[bytes] = Counter()
+
+    def count(self, texts: Iterable[str]) -> None:
+        """Take note of these."""
+        self._seen.update(_digest(text) for text in texts if len(text) >= SHARED_FROM)
+
+    def repeated(self, text: str) -> bool:
+        """Whether it occurs more than once."""
+        return len(text) >= SHARED_FROM and self._seen[_digest(text)] > 1
+
+
+class TextTable:
+    """Puts texts into the form of the page.
+
+    Attributes:
+        shared: The texts that others refer to by number.
+        clipped: How many texts were shortened (a shared one counts once).
+        left_out: Characters that are not in the page for it.
+        shared_bytes: About the size of the shared texts in the page, compressed.
+    """
+
+    def __init__(self, repeated: RepeatedTexts, limit: int) -> None:
+        self._repeated = repeated
+        self._numbers: dict[bytes, int] = {}
+        self.limit = limit
+        self.shared: list[Text] = []
+        self.clipped = 0
+        self.left_out = 0
+        self.shared_bytes = 0
+
+    def text(self, text: str) -> Text:
+        """The form of one text."""
+        if not self._repeated.repeated(text):
+            return self._clip(text)
+        digest = _digest(text)
+        number = self._numbers.get(digest)
+        if number is None:
+            number = self._numbers[digest] = len(self.shared)
+            kept = self._clip(text)
+            self.shared.append(kept)
+            self.shared_bytes += len(gzip.compress(repr(kept).encode("utf-8", "replace"), 1)) * 4 // 3
+        return number
+
+    def _clip(self, text: str) -> Text:
+        over = len(text) - self.limit
+        if over <= 0:
+            return text
+        self.clipped += 1
+        self.left_out += over
+        # Errors and results stand at the end of an output, what it is at its start.
+        end = self.limit // 3
+        return [text[: self.limit - end], over, text[len(text) - end :]]
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+
+
+# A row of results as the trace viewer shows it: every value a text, in the order of reading.
+
+JsonObject = dict[str, Any]
+TextOf = Callable[[str], Text]
+
+_FIRST = ("error", "error_code", "message", "status", "return_code", "timed_out", "stdout", "stderr")
+"""Of a tool's answer, what a reader looks for first; the rest follows as it came."""
+
+
+def viewed(row: Mapping[str, Any], text: TextOf) -> JsonObject:
+    """What the viewer shows of a trial.
+
+    Args:
+        row: Of ``trials.jsonl``.
+        text: Puts a text into the page's form.
+
+    Raises:
+        ValueError: Its trace is none.
+    """
+    trace = Trace.from_json(row.get("trace") or {"turns": []})
+    error = row.get("error") or None
+    return {
+        "source": row.get("source"),
+        "started": row.get("started"),
+        "available": list(row.get("skills_available") or ()),
+        "loaded": list(row.get("skills_loaded") or ()),
+        "activated": list(trace.activated),
+        "trigger": row.get("expected_trigger"),
+        "overhead": row.get("overhead_seconds"),
+        "usage": row.get("usage"),
+        "cost": row.get("cost_usd"),
+        "judgeUsage": row.get("judge_usage"),
+        "judgeCost": row.get("judge_cost_usd"),
+        "error": None if error is None else {"kind": error.get("kind"), "message": text(str(error.get("message")))},
+        "scores": [
+            {
+                "metric": str(score.get("metric")),
+                "value": score.get("value"),
+                "passed": score.get("passed"),
+                "threshold": score.get("threshold"),
+                "outcome": score.get("outcome"),
+                "turns": [turn.get("value") for turn in score.get("per_turn") or ()],
+                "detail": text(str(score.get("detail") or "")),
+            }
+            for score in row.get("scores") or ()
+        ],
+        "verdicts": [
+            {
+                "turn": verdict.get("turn"),
+                "rubric": verdict.get("rubric"),
+                "text": text(str(verdict.get("text") or "")),
+                "met": verdict.get("met"),
+                "agreement": verdict.get("agreement"),
+                "samples": verdict.get("samples"),
+                "rationale": text(str(verdict.get("rationale") or "")),
+            }
+            for verdict in row.get("verdicts") or ()
+        ],
+        "turns": [
+            {
+                "user": text(turn.user_text),
+                "calls": [_call(call, text) for call in turn.calls],
+                "final": text(turn.final_text),
+                "tokens": None if turn.usage is None else turn.usage.to_json(),
+                "seconds": turn.seconds,
+                "error": text(turn.error),
+            }
+            for turn in trace.turns
+        ],
+        "files": [
+            {"name": name, "size": file.size, "text": None if file.content is None else _content(file.content, text)}
+            for name, file in trace.output_files.items()
+        ],
+    }
+
+
+def texts_of(row: Mapping[str, Any]) -> Iterator[str]:
+    """Every text the viewer shows of a trial, for finding those that come back."""
+    found: list[str] = []
+
+    def keep(text: str) -> Text:
+        found.append(text)
+        return text
+
+    viewed(row, keep)
+    yield from found
+
+
+def _call(call: ToolCall, text: TextOf) -> JsonObject:
+    response = call.response
+    order = [] if response is None else [key for key in _FIRST if key in response]
+    return {
+        "name": call.name,
+        "about": _about(call),
+        "failed": call.failed,
+        "args": [[key, text(_as_text(value))] for key, value in call.args.items()],
+        "response": None
+        if response is None
+        else [[key, text(_as_text(response[key]))] for key in (*order, *(key for key in response if key not in order))],
+    }
+
+
+def _about(call: ToolCall) -> str:
+    file = call.args.get("file_path") or call.args.get("path")
+    return " ".join(part[:120] for part in (call.skill, file if isinstance(file, str) else "") if part)
+
+
+def _content(content: bytes, text: TextOf) -> Text | None:
+    try:
+        return text(content.decode())
+    except UnicodeDecodeError:
+        return None
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

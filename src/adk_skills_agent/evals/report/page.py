@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
+from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.blind.figures import blind_figures
-from adk_skills_agent.evals.report.blind_section import blind_section
-from adk_skills_agent.evals.report.charts import change_row, chart
-from adk_skills_agent.evals.report.comparison import Change, Comparison
-from adk_skills_agent.evals.report.embedding import Embedded
-from adk_skills_agent.evals.report.html_page import html_page, inline
-from adk_skills_agent.evals.report.run_folder import RunFolder
+from adk_skills_agent.evals.report.comparison import Change, Comparison, compare
+from adk_skills_agent.evals.report.embedding import Embedded, embed
+from adk_skills_agent.evals.report.run_folder import RunFolder, read_run
 from adk_skills_agent.evals.report.sections import (
+    blind_section,
     cases_section,
+    change_row,
+    chart,
     duration,
+    html_page,
+    inline,
     introduction,
     lift_section,
     notes_box,
@@ -25,6 +31,7 @@ from adk_skills_agent.evals.report.sections import (
     tokens,
     trigger_section,
 )
+from adk_skills_agent.evals.row_file import write_whole
 
 _LINKS = {
     "compare": "Compared",
@@ -38,14 +45,7 @@ _LINKS = {
 
 
 def report_page(run: RunFolder, data: Embedded, baseline: RunFolder | None, comparison: Comparison | None) -> str:
-    """The whole page.
-
-    Args:
-        run: What it is about.
-        data: The trials of both runs.
-        baseline: An earlier run.
-        comparison: Of both.
-    """
+    """The whole page."""
     lifts = run.summary.lifts()
     parts = {
         "compare": _comparison(comparison, baseline) if comparison is not None and baseline is not None else "",
@@ -138,3 +138,70 @@ def _change_table(arm: str, changes: Sequence[Change]) -> str:
         f'{inline(arm)}"><table><thead><tr><th>Case</th><th>Pass rate</th><th>Tokens</th><th>Time</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div></details>"
     )
+
+
+# From a results folder to ``report.html``.
+
+REPORT = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that was written.
+
+    Attributes:
+        path: The file.
+        size: Its bytes.
+        run: What it is about.
+        data: What of the traces is in it.
+        comparison: With the baseline, if there is one.
+    """
+
+    path: Path
+    size: int
+    run: RunFolder
+    data: Embedded
+    comparison: Comparison | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "report": str(self.path),
+            "bytes": self.size,
+            "trials": len(self.run.results),
+            "cases": len(self.run.summary.cases),
+            "arms": list(self.run.summary.arms),
+            "shortened_texts": self.data.clipped,
+            "characters_left_out": self.data.left_out,
+            "traces_left_out": self.data.without_trace,
+            "notes": [*self.data.notes, *self.run.notes],
+            "lift": self.run.summary.lifts(),
+            "blind": blind_figures(self.run.compared),
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
+        }
+
+
+def build_report(run_dir: Path, *, baseline: Path | None = None, out: Path | None = None) -> Report:
+    """Write the report of a run as one HTML file (issue 6, part 4).
+
+    Traces that would make it too large are shortened; each place in the page says so, and so does the result.
+
+    Args:
+        run_dir: The ``--out`` folder of ``adk-skills eval``, also of a run that is not at its end.
+        baseline: The folder of an earlier run of the same cases, to compare with.
+        out: The file; ``report.html`` in ``run_dir`` by default.
+
+    Raises:
+        ConfigError: A folder has no results, or rows that are none.
+        OSError: The file cannot be written.
+    """
+    run = read_run(run_dir)
+    earlier = None if baseline is None else read_run(baseline)
+    if earlier is not None and earlier.path.resolve() == run.path.resolve():
+        raise ConfigError(f"The baseline {baseline} is the run itself. Give the folder of an earlier run.")
+    comparison = None if earlier is None else compare(run.summary, earlier.summary)
+    data = embed([run] if earlier is None else [run, earlier])
+    page = report_page(run, data, earlier, comparison).encode("utf-8", "replace")
+    path = run_dir / REPORT if out is None else out
+    write_whole(path, page)
+    return Report(path, len(page), run, data, comparison)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.blind.pairs import PairKey
-from adk_skills_agent.evals.blind.rows import Compared, read_comparisons
+from adk_skills_agent.evals.blind.comparison import PairKey
+from adk_skills_agent.evals.blind.run import Compared, read_comparisons
 from adk_skills_agent.evals.cases import EvalCase, Source
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import TrialResult, result_of

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from typing import Any
 
-from adk_skills_agent.evals.report.charts import chart, interval_row, spread_row
-from adk_skills_agent.evals.report.html_page import inline
+from adk_skills_agent.evals.blind.comparison import CRITERIA
 from adk_skills_agent.evals.report.run_folder import RunFolder
 from adk_skills_agent.evals.run.result import TrialResult
 from adk_skills_agent.evals.statistics import spread
@@ -277,3 +279,238 @@ def _scale(left: str, middle: str, right: str) -> str:
 def _heat(part: float, *, right: bool) -> str:
     degree = 0 if part <= 0 else 1 + min(_DEGREES - 1, int(part * _DEGREES))
     return f"heat{degree} {'right' if right else 'wrong'}" if degree else "heat0"
+
+
+# Rows of a chart: a name, a drawing over the whole width in percent (so it fits every screen), the value as text.
+
+CHARTED = 30
+"""Rows that are seen at once; the others unfold."""
+_DOTS = 20
+"""Runs that are drawn one by one; of more, the middle half and the extremes."""
+
+
+def chart(rows: Sequence[str]) -> str:
+    """The rows, the later ones folded away."""
+    more = len(rows) - CHARTED
+    folded = f"<details><summary>{more:,} more</summary>{''.join(rows[CHARTED:])}</details>" if more > 0 else ""
+    return f'<div class="chart">{"".join(rows[:CHARTED])}{folded}</div>'
+
+
+def interval_row(name: str, value: float, low: float | None, high: float | None, label: str) -> str:
+    """A difference with its interval on an axis from -1 to 1."""
+    kind = "up" if value > 0 else "down" if value < 0 else "even"
+    shapes = ['<line class="axis" x1="50%" x2="50%" y1="0" y2="100%"/>']
+    if low is not None and high is not None:
+        left, right = _side(low), _side(high)
+        shapes += [
+            f'<line class="span {kind}" x1="{left}" x2="{right}" y1="50%" y2="50%"/>',
+            *(f'<line class="span {kind}" x1="{end}" x2="{end}" y1="30%" y2="70%"/>' for end in (left, right)),
+        ]
+    shapes.append(f'<circle class="{kind}" cx="{_side(value)}" cy="50%" r="5"/>')
+    return _row(name, _drawing(f"{name}: {label}", "".join(shapes)), label)
+
+
+def change_row(name: str, before: float, after: float, label: str) -> str:
+    """Two rates from 0 to 1: where it was (a ring) and where it is (a dot)."""
+    kind = "up" if after > before else "down" if after < before else "even"
+    shapes = (
+        '<line class="axis" x1="2%" x2="98%" y1="50%" y2="50%"/>'
+        f'<line class="span {kind}" x1="{_share(before)}" x2="{_share(after)}" y1="50%" y2="50%"/>'
+        f'<circle class="ring" cx="{_share(before)}" cy="50%" r="5"/>'
+        f'<circle class="{kind}" cx="{_share(after)}" cy="50%" r="5"/>'
+    )
+    return _row(name, _drawing(f"{name}: {label}", shapes), label)
+
+
+def spread_row(name: str, arms: Sequence[tuple[int, str, Sequence[float], str]], longest: float) -> str:
+    """The runs of a case on an axis from 0 to ``longest``, a line for each arm.
+
+    Args:
+        name: Of the case.
+        arms: Number (for its colour), name, the values, the median as text.
+        longest: Where the axis ends.
+    """
+    drawings, labels = [], []
+    for number, arm, values, label in arms:
+        if not values:
+            continue
+        ordered = sorted(values)
+        middle = statistics.median(ordered)
+        colour = f"arm{min(number, 4)}"
+        shapes = [
+            '<line class="axis" x1="2%" x2="98%" y1="50%" y2="50%"/>',
+            f'<line class="whisker {colour}" x1="{_share(ordered[0] / longest)}" '
+            f'x2="{_share(ordered[-1] / longest)}" y1="50%" y2="50%"/>',
+        ]
+        if len(ordered) <= _DOTS:
+            shapes += [f'<circle class="dot {colour}" cx="{_share(v / longest)}" cy="50%" r="3.5"/>' for v in ordered]
+        else:
+            low, _, high = statistics.quantiles(ordered, n=4)
+            shapes.append(
+                f'<line class="box {colour}" x1="{_share(low / longest)}" x2="{_share(high / longest)}" '
+                'y1="50%" y2="50%"/>'
+            )
+        at = _share(middle / longest)
+        shapes.append(f'<line class="middle {colour}" x1="{at}" x2="{at}" y1="10%" y2="90%"/>')
+        drawings.append(_drawing(f"{name}, {arm}: median {label} of {len(ordered)} runs", "".join(shapes)))
+        labels.append(label)
+    return _row(name, "".join(drawings), " · ".join(labels))
+
+
+def _row(name: str, drawing: str, label: str) -> str:
+    return (
+        f'<div class="row"><span class="name">{inline(name)}</span><span class="draw">{drawing}</span>'
+        f'<span class="value">{inline(label)}</span></div>'
+    )
+
+
+def _drawing(label: str, shapes: str) -> str:
+    return f'<svg class="line" role="img" aria-label="{inline(label)}">{shapes}</svg>'
+
+
+def _side(value: float) -> str:
+    return f"{50 + 48 * max(-1.0, min(1.0, value)):.2f}%"
+
+
+def _share(value: float) -> str:
+    return f"{2 + 96 * max(0.0, min(1.0, value)):.2f}%"
+
+
+# The blind comparison on the page: who won, case by case, why, and how each output was scored.
+
+_MOST_REASONS = 200
+_MOST_CHARS = 600
+
+
+def blind_section(figures: Sequence[Mapping[str, Any]]) -> str:
+    """What a judge preferred who did not know which arm made what; empty without such comparisons."""
+    if not figures:
+        return ""
+    return section(
+        "blind",
+        "Blind comparison",
+        "A judge saw two outputs of the same case, in both orders, without knowing which arm made which. Who wins in "
+        "both orders in most samples has won. The interval is over the cases.",
+        "".join(part for one in figures for part in _of_pair(one)),
+    )
+
+
+def _of_pair(one: Mapping[str, Any]) -> list[str]:
+    pair = f"<b>{inline(one['arm'])}</b> with <b>{inline(one['baseline'])}</b>"
+    undecided = [
+        f'<p class="note">No verdict for {inline(error["case"])} run {error["run"]}: {inline(error["message"])}</p>'
+        for error in one["errors"][:_MOST_REASONS]
+    ]
+    if not one["comparisons"]:
+        return [f"<p>{pair}: not measured.</p>", *undecided]
+    interval = f" [{percent(one['low'])}, {percent(one['high'])}]" if one["low"] is not None else ""
+    about = [f"the judge's samples agree in {share(one['agreement'])}"] if one["samples"] else []
+    if one["flips"]:
+        about.append(f"in {one['flips']:,} of {one['samples']:,} samples it preferred a place, which is a tie")
+    if one["same_output"]:
+        about.append(f"{one['same_output']:,} outputs were the same")
+    return [
+        f"<p>{pair}: <b>{one['wins']:,} won</b>, {one['ties']:,} tied, {one['losses']:,} lost; preference "
+        f"<b>{percent(one['preference'])}</b>{interval} over {len(one['cases']):,} cases; {one['better']} better, "
+        f"{one['worse']} worse, {one['equal']} equal; sign test p={one['p_value']:.3f}.</p>",
+        f'<p class="note">{inline("; ".join(about).capitalize())}.</p>' if about else "",
+        _cases(one),
+        _scores(one),
+        *undecided,
+    ]
+
+
+def _cases(one: Mapping[str, Any]) -> str:
+    rows, left = [], _MOST_REASONS
+    for case in sorted(one["cases"], key=lambda case: case["preference"]):
+        shown = [
+            f"<li>Run {run['run']}: {inline(run['winner'] or 'a tie')}. {inline(run['reasons'][:_MOST_CHARS])}</li>"
+            for run in case["runs"][: max(left, 0)]
+        ]
+        left -= len(shown)
+        rest = len(case["runs"]) - len(shown)
+        more = f"<li>{rest:,} more in comparisons.jsonl</li>" if rest else ""
+        rows.append(
+            f"<tr><td>{inline(case['case'])}</td><td>{case['wins']:,}</td><td>{case['ties']:,}</td>"
+            f"<td>{case['losses']:,}</td><td><details><summary>Reasons</summary><ul>{''.join(shown)}{more}</ul></details>"
+            "</td></tr>"
+        )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="Blind comparison with {inline(one["baseline"])}">'
+        "<table><thead><tr><th>Case</th><th>Won</th><th>Tied</th><th>Lost</th><th>Why</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _scores(one: Mapping[str, Any]) -> str:
+    given = {arm: scores for arm, scores in one["scores"].items() if scores is not None}
+    if not given:
+        return ""
+    head = "".join(f"<th>{inline(arm)}</th>" for arm in given)
+    rows = "".join(
+        f"<tr><td>{name}</td>{''.join(f'<td>{scores[name]:.1f}</td>' for scores in given.values())}</tr>"
+        for name in (*CRITERIA, "overall")
+    )
+    return (
+        "<details><summary>Scores (1 to 5; over all 2 to 10)</summary>"
+        '<div class="wide" tabindex="0" role="region" aria-label="Scores of the blind comparison"><table><thead><tr>'
+        f"<th>Criterion</th>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>"
+    )
+
+
+# The shell of every HTML page we write: one file, nothing fetched, light and dark, and no code but its own.
+
+BASE_STYLE = """
+:root { color-scheme: light dark; --bar: #1a73e8; --bad: #d93025; --good: #188038; --soft: #5f6368; }
+@media (prefers-color-scheme: dark) { :root { --bar: #8ab4f8; --bad: #f28b82; --good: #81c995; --soft: #9aa0a6; } }
+* { box-sizing: border-box; }
+body { font: 1rem/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
+h1 { font-size: 1.4rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+p { margin: .25rem 0; } .note { color: var(--soft); font-size: .875rem; }
+.bar { margin: .4rem 0; } .bar div { display: flex; gap: 1rem; justify-content: space-between; font-size: .875rem; }
+.bar span:first-child { overflow-wrap: anywhere; } .bar span:last-child { white-space: nowrap; }
+svg { display: block; height: .75rem; width: 100%; } rect.ok { fill: var(--bar); } rect.bad { fill: var(--bad); }
+rect.soft { fill: var(--bar); opacity: .35; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; width: 100%; }
+th, td { border-bottom: 1px solid color-mix(in srgb, var(--soft) 40%, transparent); padding: .35rem .5rem; }
+th, td { text-align: right; white-space: nowrap; } th:first-child, td:first-child { text-align: left; }
+td:last-child, th:last-child { text-align: left; white-space: normal; }
+"""
+"""What our pages have in common."""
+
+
+def html_page(title: str, body: str, *, style: str = "", script: str = "") -> str:
+    """A whole page.
+
+    The page's policy names its style and its script by their hashes: whatever else got into the page as code would not
+    run, and nothing is fetched or sent.
+
+    Args:
+        title: Plain text.
+        body: HTML; what is a stranger's is escaped in it.
+        style: Added to the base style.
+        script: Run after the body is there; empty for none.
+    """
+    whole_style = BASE_STYLE + style
+    policy = [
+        "default-src 'none'", f"style-src {_hash(whole_style)}", *([f"script-src {_hash(script)}"] if script else []),
+        "base-uri 'none'", "form-action 'none'",
+    ]  # fmt: skip
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(policy)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{inline(title)}</title><style>{whole_style}</style></head><body>\n{body}"
+        f"{f'<script>{script}</script>' if script else ''}</body></html>\n"
+    )
+
+
+def inline(text: str) -> str:
+    """A stranger's text within HTML: on one line, escaped, without characters that turn the direction of what follows
+    or cannot be seen.
+    """
+    return escape("".join(char if char.isprintable() else " " for char in " ".join(text.split())))
+
+
+def _hash(code: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.run.plan import Trial
-from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox import SandboxPolicy
 
 if TYPE_CHECKING:
     from google.adk.agents import BaseAgent, LlmAgent

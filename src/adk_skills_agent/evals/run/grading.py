@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adk_skills_agent.errors import JudgeUnavailable
-from adk_skills_agent.evals.files_shown import files_shown
-from adk_skills_agent.evals.judge import Judge, Verdict
-from adk_skills_agent.evals.metrics.expectation import Expectation
-from adk_skills_agent.evals.metrics.table import METRICS, read_options, score
-from adk_skills_agent.evals.rubrics import Rubric
+from adk_skills_agent.evals.cases import files_shown
+from adk_skills_agent.evals.judge import Judge, Rubric, Verdict
+from adk_skills_agent.evals.metrics.registry import METRICS, read_options, score
+from adk_skills_agent.evals.metrics.score import Expectation
 from adk_skills_agent.evals.run.plan import Trial
 from adk_skills_agent.evals.trace import Trace, Usage
 

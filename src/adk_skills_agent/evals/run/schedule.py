@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from adk_skills_agent.evals.in_parallel import in_parallel
-from adk_skills_agent.evals.run.ledger import Ledger
+from adk_skills_agent.evals.row_file import in_parallel
 from adk_skills_agent.evals.run.plan import Key, Trial
-from adk_skills_agent.evals.run.result import TrialResult, result_of
+from adk_skills_agent.evals.run.result import Ledger, TrialResult, result_of
 from adk_skills_agent.evals.run.trial import TrialSettings, judge_again, run_trial
 
 OUTAGE_TRIALS = 3

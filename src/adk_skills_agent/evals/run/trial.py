@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.evals.judge import Judge
-from adk_skills_agent.evals.metrics.table import METRICS
-from adk_skills_agent.evals.model_errors import sentence_of
-from adk_skills_agent.evals.prices import Price
+from adk_skills_agent.evals.judge_model import sentence_of
+from adk_skills_agent.evals.metrics.registry import METRICS
+from adk_skills_agent.evals.models import Price
 from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.conversation import converse
 from adk_skills_agent.evals.run.grading import Grade, grade
@@ -24,7 +24,7 @@ from adk_skills_agent.evals.trace import Trace, Usage, plain
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
 
-    from adk_skills_agent.evals.run.simulated_user import SimulatedUser
+    from adk_skills_agent.evals.run.conversation import SimulatedUser
 
 TIMEOUT_SECONDS = 600.0
 FAILED_KINDS = ("timeout", "agent")
@@ -108,7 +108,7 @@ def _user(trial: Trial, settings: TrialSettings) -> SimulatedUser | None:
     scenario = trial.case.scenario
     if scenario is None:
         return None
-    from adk_skills_agent.evals.run.simulated_user import SimulatedUser
+    from adk_skills_agent.evals.run.conversation import SimulatedUser
 
     if scenario.model not in settings.users:
         raise ConfigError(f"Case {trial.case.id!r} needs a model to play its user. Name it with --user-model.")
@@ -129,11 +129,6 @@ def _user_row(trial: Trial, user: SimulatedUser | None, settings: TrialSettings)
 
 async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSettings) -> dict[str, Any]:
     """Score the conversation of a trial that only its judge failed; it is not held again.
-
-    Args:
-        trial: The trial.
-        row: Its row so far.
-        settings: Of the run.
 
     Returns:
         The row, scored anew.

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.code_executors import BaseCodeExecutor
+from google.adk.code_executors.code_execution_utils import CodeExecutionInput, CodeExecutionResult
+from google.adk.tools.base_tool import BaseTool
+from google.genai import types
+from pydantic import PrivateAttr
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.cases import CaseTurn, EvalCase, Source
 from adk_skills_agent.evals.run.conversation import Conversation, converse
 from adk_skills_agent.evals.skillsbench.agents import ADK, Assignment, BenchAgent, Worked
-from adk_skills_agent.evals.skillsbench.box import LOGS, Phase, TaskBox
-from adk_skills_agent.evals.skillsbench.task import Task
-from adk_skills_agent.evals.skillsbench.task_skills import MAX_SKILLS_BYTES, TaskSkills
+from adk_skills_agent.evals.skillsbench.box import LOGS, Phase, Ran, TaskBox
+from adk_skills_agent.evals.skillsbench.task import MAX_SKILLS_BYTES, Task, TaskSkills
 from adk_skills_agent.evals.trace import Trace
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
+    from google.adk.tools.tool_context import ToolContext
     from google.genai.types import GenerateContentConfig
+
 
 TEMPERATURE = 1.0
 _WRITTEN = f"{LOGS}/agent/skills"
@@ -52,11 +61,7 @@ _WRITES = (
 
 @dataclass(frozen=True, slots=True)
 class AdkAgent(BenchAgent):
-    """A google-adk ``LlmAgent`` with google-adk's Runner.
-
-    Attributes:
-        model: Answers.
-    """
+    """A google-adk ``LlmAgent`` with google-adk's Runner."""
 
     model: BaseLlm
     name: str = ADK
@@ -87,8 +92,6 @@ class AdkAgent(BenchAgent):
 
         from adk_skills_agent.adk.skill_toolset import SkillToolset
         from adk_skills_agent.evals.run.agent import Activations
-        from adk_skills_agent.evals.skillsbench.bash_tool import BashTool
-        from adk_skills_agent.evals.skillsbench.box_executor import BoxExecutor
 
         phase = Phase(assignment.network, assignment.folders)
         tools: list[Any] = [BashTool(box, phase)]
@@ -164,3 +167,133 @@ def _read_by_commands(trace: Trace, skills: TaskSkills | None) -> list[str]:
         return []
     commands = "\n".join(str(call.args.get("command", "")) for call in trace.calls if call.is_a("bash"))
     return [name for name in skills.names if re.search(rf"skills?/{re.escape(name)}(?:/|\b)", commands)]
+
+
+# The tool ``bash`` of a bench agent: commands in the task's box (S0-132).
+
+MAX_CHARACTERS = 10_000
+COMMAND_SECONDS = 300.0
+"""Of one command (S0-131)."""
+_LONGEST_ARGUMENT = 100_000
+"""Bytes; the kernel takes 128 KiB, and a command with a whole file in it may be longer."""
+CUT = "... (truncated)"
+
+
+class BashTool(BaseTool):
+    """Runs shell commands where the task is.
+
+    Args:
+        box: The trial's box.
+        phase: What is there while a command runs.
+        seconds: After so many a command is ended with all it started.
+    """
+
+    def __init__(self, box: TaskBox, phase: Phase, seconds: float = COMMAND_SECONDS) -> None:
+        super().__init__(
+            name="bash",
+            description=(
+                f"Run a command with bash in the working directory {box.workdir}. Each call is a new shell; files "
+                f"stay. A command is ended after {seconds:g} seconds. Returns its exit code and its output "
+                "(standard output and error)."
+            ),
+        )
+        self._box = box
+        self._phase = phase
+        self._seconds = seconds
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        return types.FunctionDeclaration(
+            name=self.name,
+            description=self.description,
+            parameters=types.Schema(
+                type=types.Type.OBJECT,
+                properties={"command": types.Schema(type=types.Type.STRING, description="The command to run.")},
+                required=["command"],
+            ),
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
+        """Run ``args["command"]``.
+
+        Returns:
+            ``exit_code`` and ``output``; ``error_code`` and ``error`` when nothing was run.
+        """
+        del tool_context
+        command = args.get("command")
+        if not isinstance(command, str) or not command.strip() or "\0" in command:
+            return {"error_code": "INVALID_ARGUMENTS", "error": "Give the command to run as the text `command`."}
+        data = command.encode("utf-8", "surrogatepass")
+        short = len(data) < _LONGEST_ARGUMENT
+        argv, stdin = (("bash", "-c", command), None) if short else (("bash", "-s"), data)
+        try:
+            ran = await self._box.run(argv, seconds=self._seconds, phase=self._phase, stdin=stdin)
+        except SandboxError as error:
+            return {"error_code": "SANDBOX_ERROR", "error": error.message}
+        output = ran.text
+        if len(output) > MAX_CHARACTERS:
+            output = output[:MAX_CHARACTERS] + CUT
+        if ran.timed_out:
+            output += f"\nThe command was ended after {self._seconds:g} seconds."
+        return {"exit_code": _code(ran.exit_code, timed_out=ran.timed_out), "output": output}
+
+
+def _code(code: int | None, *, timed_out: bool) -> int:
+    if code is not None:
+        return code
+    return 124 if timed_out else 137  # as timeout(1) and shells report them
+
+
+# google-adk's code executor over a task's box: skill scripts run where the task is (S0-130).
+
+_MAX_STDERR_BYTES = 256 << 10
+
+
+class BoxExecutor(BaseCodeExecutor):
+    """Runs Python code with the box's own Python. ``execute_code`` is called in a thread, as google-adk does."""
+
+    _box: TaskBox = PrivateAttr()
+    _phase: Phase = PrivateAttr()
+    _loop: asyncio.AbstractEventLoop = PrivateAttr()
+    _running: set[asyncio.Task[Any]] = PrivateAttr(default_factory=set)
+
+    def __init__(self, box: TaskBox, phase: Phase, **data: Any) -> None:
+        super().__init__(**data)
+        self._box = box
+        self._phase = phase
+        self._loop = asyncio.get_running_loop()
+
+    def execute_code(
+        self, invocation_context: InvocationContext, code_execution_input: CodeExecutionInput
+    ) -> CodeExecutionResult:
+        """Run the code and wait for it."""
+        del invocation_context
+        seconds = getattr(code_execution_input, "timeout_seconds", None) or self.timeout_seconds or COMMAND_SECONDS
+        work = self._run(code_execution_input.code, float(seconds))
+        ran, problems = asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if ran.timed_out:
+            problems += f"\nTimed out after {seconds:g} seconds."
+        return CodeExecutionResult(stdout=ran.text, stderr=problems, exit_code=ran.exit_code)
+
+    async def end(self) -> None:
+        """End what still runs; the trial is over."""
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _run(self, code: str, seconds: float) -> tuple[Ran, str]:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # run_coroutine_threadsafe makes one
+        self._running.add(task)
+        try:
+            # On standard input, as code with a skill's files in it is longer than an argument may be.
+            name = f"{LOGS}/agent/stderr-{uuid.uuid4().hex}"
+            ran = await self._box.run(
+                ("sh", "-c", f"mkdir -p {LOGS}/agent; python3 - 2>{name}"),
+                seconds=seconds,
+                phase=self._phase,
+                stdin=code.encode("utf-8", "surrogatepass"),
+            )
+            problems = await self._box.read(name, _MAX_STDERR_BYTES)
+            return ran, (problems or b"").decode("utf-8", "replace")
+        finally:
+            self._running.discard(task)

@@ -11,9 +11,7 @@ from typing import Any
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.skillsbench.box import Phase, TaskBox
-from adk_skills_agent.evals.skillsbench.task import Task
-from adk_skills_agent.evals.skillsbench.task_settings import filled
-from adk_skills_agent.evals.skillsbench.task_skills import TaskSkills
+from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled
 
 ORACLE, NOP, ADK = "oracle", "nop", "adk"
 _LAST_CHARACTERS = 2000

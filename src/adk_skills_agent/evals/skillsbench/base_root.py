@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adk_skills_agent.evals.skillsbench.box import BuildError, NotInterpretable
-from adk_skills_agent.evals.skillsbench.range_folders import make_owned, remove_tree
-from adk_skills_agent.evals.skillsbench.user_range import UserRange
-from adk_skills_agent.sandbox.local.abandoned import own_prefix
+from adk_skills_agent.evals.skillsbench.user_range import UserRange, make_owned, remove_tree
+from adk_skills_agent.sandbox import temporary_prefix
 
 _DEBIAN, _UBUNTU = "http://deb.debian.org/debian", "http://archive.ubuntu.com/ubuntu"
 _DEBIAN_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -207,7 +206,7 @@ def _keys(base: Base, folder: Path) -> str:
         ) from error
     if hashlib.sha256(package).hexdigest() != _UBUNTU_KEYS_DIGEST:
         raise BuildError(f"{_UBUNTU_KEYS_PACKAGE} is not the file it was when this runner was written; it is not used.")
-    with tempfile.TemporaryDirectory(prefix=own_prefix("bench")) as temporary:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("bench")) as temporary:
         deb = Path(temporary, "keys.deb")
         deb.write_bytes(package)
         done = subprocess.run(["/usr/bin/dpkg-deb", "--extract", deb, temporary], capture_output=True, check=False)

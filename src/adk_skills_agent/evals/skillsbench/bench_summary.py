@@ -16,11 +16,6 @@ def summarise(results: Sequence[BenchResult], arms: Sequence[str], agents: Seque
 
     A rate is the mean over tasks of each task's mean over its trials, so that a task counts once however often it was
     measured; trials without a reward count in no rate and are told as ``errors``.
-
-    Args:
-        results: Of all trials.
-        arms: In the order in which they are shown.
-        agents: Likewise.
     """
     sides = [(agent, arm) for agent in agents for arm in arms]
     return {

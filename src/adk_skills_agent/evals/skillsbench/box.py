@@ -5,12 +5,16 @@ Both modes give it: a folder of this machine made from the Dockerfile (``local_b
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.evals.skillsbench.results import BuildCounts
+from adk_skills_agent.evals.skillsbench.task import Task
 
 LOGS = "/logs"
 """A folder of the box whose files the runner reads afterwards: ``/logs/verifier/reward.txt`` is one."""
@@ -141,3 +145,132 @@ class BuiltImage:
     seconds: float
     notes: tuple[str, ...]
     handle: object
+
+
+# What builds the environments of tasks and starts trials in them: local mode or container mode, as one interface.
+
+
+class TaskSandbox(ABC):
+    """One mode. It is opened by its own function, used by one event loop, and closed."""
+
+    name: str
+    """``local`` or ``container``."""
+
+    @abstractmethod
+    def problem(self, task: Task) -> str | None:
+        """Why this mode cannot run a task, as far as its files tell; None when it can."""
+
+    @abstractmethod
+    async def build(self, task: Task, *, with_skills: bool, rebuild: bool, say: Callable[[str], None]) -> BuiltImage:
+        """Build a task's environment, or take the one that was built before.
+
+        Args:
+            task: The task.
+            with_skills: Whether the image has the skills where the Dockerfile puts them.
+            rebuild: Whether to build anew what is there already.
+            say: Gets a line for each step.
+
+        Raises:
+            BuildError: It cannot be built.
+        """
+
+    @abstractmethod
+    async def open(self, task: Task, image: BuiltImage) -> TaskBox:
+        """Start a trial.
+
+        Raises:
+            SandboxError: It cannot be started.
+        """
+
+    @abstractmethod
+    async def prune(self) -> str:
+        """Remove what is of no use any more; says what, in one line."""
+
+    @abstractmethod
+    def notes(self) -> tuple[str, ...]:
+        """What this machine does not give a trial, one sentence each."""
+
+    @abstractmethod
+    def without_secrets(self, text: str) -> str:
+        """A text for results and messages, without the logins of proxies that commands with a network knew."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release what the mode holds; trials must have ended."""
+
+
+# The environments of a run: each built once, tried again when it fails, and shared by its trials (S0-128, S0-129).
+
+RETRIES = 2
+_CACHED_SECONDS = 0.5
+"""A build that takes less found everything in the cache."""
+
+
+@dataclass(slots=True)
+class Images:
+    """Builds on demand.
+
+    Attributes:
+        sandbox: Builds.
+        counts: What became of the builds so far.
+        rebuild: Whether to build anew what was built by an earlier run.
+        prune_interval: Prune after so many builds; 0 never.
+        say: Gets a line for each step.
+    """
+
+    sandbox: TaskSandbox
+    counts: BuildCounts
+    rebuild: bool = False
+    prune_interval: int = 0
+    say: Callable[[str], None] = lambda _: None
+    _built: dict[tuple[str, bool], BuiltImage | BuildError] = field(default_factory=dict)
+    _locks: dict[tuple[str, bool], asyncio.Lock] = field(default_factory=dict)
+    _since_prune: int = 0
+
+    async def get(self, task: Task, *, with_skills: bool) -> BuiltImage:
+        """The environment of a task; waits when another trial is building it.
+
+        Raises:
+            BuildError: It cannot be built, now or for an earlier trial of this run.
+        """
+        key = task.name, with_skills
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            found = self._built.get(key)
+            if found is None:
+                found = self._built[key] = await self._build(task, with_skills=with_skills)
+        if isinstance(found, BuildError):
+            raise found
+        return found
+
+    async def _build(self, task: Task, *, with_skills: bool) -> BuiltImage | BuildError:
+        for attempt in range(RETRIES + 1):
+            try:
+                image = await self.sandbox.build(task, with_skills=with_skills, rebuild=self.rebuild, say=self.say)
+            except (NotInterpretable, MissingSource) as error:
+                return self._failed(task, error)
+            except SandboxError as error:
+                failure = error if isinstance(error, BuildError) else BuildError(error.message)
+                if attempt == RETRIES:
+                    return self._failed(task, failure)
+                self.counts.retried += 1
+                self.say(f"{error.message} Trying again ({attempt + 1} of {RETRIES}).")
+                await self._prune()
+            else:
+                cached = image.seconds < _CACHED_SECONDS
+                self.counts.cached += cached
+                self.counts.built += not cached
+                self.counts.seconds += image.seconds
+                self._since_prune += not cached
+                if self.prune_interval and self._since_prune >= self.prune_interval:
+                    self._since_prune = 0
+                    await self._prune()
+                return image
+        raise AssertionError  # the last attempt returned
+
+    def _failed(self, task: Task, error: BuildError) -> BuildError:
+        self.counts.failed[task.name] = self.sandbox.without_secrets(error.message)
+        return error
+
+    async def _prune(self) -> None:
+        with contextlib.suppress(SandboxError):  # the build will say what is wrong
+            self.say(await self.sandbox.prune())

@@ -5,20 +5,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage
-from adk_skills_agent.evals.skillsbench.build_context import Source, digest_of, write_tar
-from adk_skills_agent.evals.skillsbench.container_bases import BaseImages
-from adk_skills_agent.evals.skillsbench.dockerfile import without_skills
-from adk_skills_agent.evals.skillsbench.dockerfile_bases import images_of, with_bases
-from adk_skills_agent.evals.skillsbench.engine_build import DOCKERFILE, EngineBuild, build
-from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
+from adk_skills_agent.evals.skillsbench.base_root import PREPARE_PYTHON, Base, base_of, make_root
+from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, NotInterpretable
+from adk_skills_agent.evals.skillsbench.dockerfile import (
+    Source,
+    digest_of,
+    images_of,
+    with_bases,
+    without_skills,
+    write_tar,
+)
+from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, EngineOptions
+from adk_skills_agent.evals.skillsbench.local_image import layer_key
 from adk_skills_agent.evals.skillsbench.task import Task
+from adk_skills_agent.evals.skillsbench.user_range import UserRange, open_user_range
 
 _DIGEST = "adk-skills.skillsbench"
 
@@ -93,3 +102,213 @@ def _there(client: Any, tag: str, digest: str) -> Any:
     except docker.errors.DockerException as error:
         raise BuildError(f"The engine does not answer: {error}") from error
     return image if (image.labels or {}).get(_DIGEST) == digest else None
+
+
+# Base images of container mode that are not the ones a Dockerfile names.
+#
+# Another image may stand for one (a mirror), one may be made of Debian's and Ubuntu's packages where the engine has
+# no registry, and one may be made over another that trusts certificates while it is built upon.
+
+_NAME = "localhost/adk-skills-base"
+_CERTIFICATES = "ca-certificates.crt"
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseImage:
+    """What stands for an image: its name for the engine, and a sentence when it is not the same."""
+
+    name: str
+    note: str = ""
+
+
+class BaseImages:
+    """The bases of a run; close it at the end."""
+
+    def __init__(self, client: Any, options: EngineOptions) -> None:
+        self._client = client
+        self._options = options
+        self._users: UserRange | None = None
+        self._made: dict[str, BaseImage] = {}
+        self._turn = asyncio.Lock()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The ARG lines that every stage needs."""
+        return trusting(self._options)
+
+    async def get(self, image: str, *, seconds: float, say: Callable[[str], None]) -> BaseImage:
+        """What stands for an image, made when it has to be.
+
+        Args:
+            image: As the Dockerfile names it.
+            seconds: Most seconds to make it.
+            say: Gets a line for each step.
+
+        Raises:
+            BuildError: It cannot be made.
+        """
+        async with self._turn:
+            found = self._made.get(image)
+            if found is None:
+                found = self._made[image] = await self._make(image, seconds, say)
+            return found
+
+    def close(self) -> None:
+        """End the process that keeps the user range, where one was needed."""
+        if self._users is not None:
+            self._users.close()
+
+    async def _make(self, image: str, seconds: float, say: Callable[[str], None]) -> BaseImage:
+        mapped = self._options.base_images.get(image)
+        if mapped is not None:
+            name, note, script = mapped, f"{mapped} stands for {image}.", ""
+        elif self._options.packages is not None:
+            try:
+                base = base_of(image)
+            except NotInterpretable:
+                note = f"Nothing of packages stands for {image}; the engine has to have it or to get it."
+                name, script = image, ""
+            else:
+                say(f"{image}: made of the packages of {base.release}")
+                name, note = await self._of_packages(base, self._options.packages, seconds), base.note
+                script = PREPARE_PYTHON if base.python else ""
+        else:
+            name, note, script = image, "", ""
+        if not script and self._options.certificates is None:
+            return BaseImage(name, note)
+        return BaseImage(await asyncio.to_thread(self._over, name, script, seconds, say), note)
+
+    async def _of_packages(self, base: Base, folder: Path, seconds: float) -> str:
+        import docker.errors
+        import requests
+
+        if self._users is None:
+            self._users = await asyncio.to_thread(open_user_range)
+        root = await make_root(base, folder, self._users, seconds)
+        repository = f"{_NAME}-{base.key}-{root.stat().st_mtime_ns:x}"
+        name = f"{repository}:latest"  # Podman gives what it imports no other tag
+
+        def imported() -> None:
+            try:
+                self._client.images.get(name)
+            except docker.errors.ImageNotFound:
+                assert self._users is not None  # noqa: S101  # opened above
+                with tempfile.TemporaryFile(dir=folder) as packed:
+                    _pack(root, self._users, packed)
+                    packed.seek(0)
+                    self._client.api.import_image_from_data(
+                        packed, repository=repository, tag="latest", changes=[f"ENV PATH={_DEFAULT_PATH}"]
+                    )
+                self._client.images.get(name)
+
+        try:
+            await asyncio.to_thread(imported)
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            raise BuildError(f"The engine could not take the base made of {base.release}: {error}") from error
+        return name
+
+    def _over(self, name: str, script: str, seconds: float, say: Callable[[str], None]) -> str:
+        """An image over another, with the certificates and what Python's images have; the engine caches it."""
+        lines = [f"FROM {name}", *(f"ARG {argument}" for argument in self.arguments)]
+        documents = {}
+        if self._options.certificates is not None:
+            lines.append(f"COPY {_CERTIFICATES} {TRUSTED}")
+            documents[_CERTIFICATES] = self._options.certificates
+        if script:
+            lines.append(f"RUN {script}")
+        text = "".join(f"{line}\n" for line in lines)
+        tag = f"{_NAME}:{layer_key(text, documents.get(_CERTIFICATES, ''))}"
+        with tempfile.TemporaryFile() as packed:
+            write_tar(packed, [], {DOCKERFILE: text, **documents})
+            packed.seek(0)
+            build(self._client, EngineBuild(f"The base {name}", tag, packed, seconds, {}), self._options, say)
+        return tag
+
+
+def trusting(options: EngineOptions) -> tuple[str, ...]:
+    """``NAME=VALUE`` of the build arguments that make the RUNs of a stage trust the certificates."""
+    return tuple(f"{name}={TRUSTED}" for name in TRUST_VARIABLES) if options.certificates is not None else ()
+
+
+def _pack(root: Path, users: UserRange, file: IO[bytes]) -> None:
+    command = [*users.entering, "tar", "--numeric-owner", "--exclude=./dev/*", "-C", str(root), "-cf", "-", "."]
+    done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise BuildError(f"{root.name} could not be packed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
+
+
+# One build by the engine: followed line by line, ended when its time is over.
+
+DOCKERFILE = "Dockerfile.adk-skills"
+_LAST_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBuild:
+    """What to build.
+
+    Attributes:
+        what: For messages: the task, or the base.
+        tag: The image's name afterwards.
+        context: A tar with ``DOCKERFILE`` in it, at its start.
+        seconds: Most seconds it may take.
+        labels: Of the image.
+        nocache: Whether the engine's layers of earlier builds do not count.
+    """
+
+    what: str
+    tag: str
+    context: IO[bytes]
+    seconds: float
+    labels: Mapping[str, str]
+    nocache: bool = False
+
+
+def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable[[str], None]) -> Any:
+    """Build it and return the engine's image; blocks.
+
+    Raises:
+        BuildError: A step failed, the engine refused, or the time was over.
+    """
+    import docker.errors
+    import requests
+
+    lines: list[str] = []
+    ends = time.monotonic() + build.seconds
+    too_long = BuildError(f"{build.what}: the build took longer than {build.seconds:g} seconds")
+    try:
+        messages = client.api.build(
+            fileobj=build.context,
+            custom_context=True,
+            dockerfile=DOCKERFILE,
+            tag=build.tag,
+            rm=True,
+            forcerm=True,
+            nocache=build.nocache,
+            decode=True,
+            labels=dict(build.labels),
+            network_mode=options.build_network,
+            buildargs=dict(options.build_arguments),
+            timeout=build.seconds,  # of silence; a build that says something is ended below
+        )
+        for message in messages:
+            line = options.without_secrets(str(message.get("stream") or message.get("status") or "").rstrip())
+            if line:
+                lines.append(line)
+                del lines[:-_LAST_LINES]
+                say(f"{build.what}: {line[:120]}")
+            if "error" in message:
+                why = options.without_secrets(str(message["error"])).strip()
+                raise BuildError(f"{build.what}: the engine could not build it: {why}", "\n".join(lines))
+            if time.monotonic() > ends:
+                messages.close()  # the engine ends a build nobody listens to
+                too_long.output = "\n".join(lines)
+                raise too_long
+        return client.images.get(build.tag)
+    except requests.exceptions.Timeout:
+        too_long.output = "\n".join(lines)
+        raise too_long from None
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        why = options.without_secrets(str(error))
+        raise BuildError(f"{build.what}: the engine could not build it: {why}", "\n".join(lines)) from error

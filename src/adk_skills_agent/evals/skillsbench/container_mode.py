@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any
+import functools
+import io
+import posixpath
+import shlex
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.box import BuiltImage, TaskBox
-from adk_skills_agent.evals.skillsbench.container_bases import BaseImages
-from adk_skills_agent.evals.skillsbench.container_box import open_container_box
-from adk_skills_agent.evals.skillsbench.container_image import build_image
-from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
+from adk_skills_agent.evals.skillsbench.box import LOGS, MAX_OUTPUT_BYTES, BuiltImage, Phase, Ran, TaskBox, TaskSandbox
+from adk_skills_agent.evals.skillsbench.container_image import BaseImages, build_image
+from adk_skills_agent.evals.skillsbench.dockerfile import Source, write_tar
+from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions
 from adk_skills_agent.evals.skillsbench.task import Task
-from adk_skills_agent.evals.skillsbench.task_sandbox import TaskSandbox
-from adk_skills_agent.sandbox.container.engine import Engine, connect_now, engine_urls
+from adk_skills_agent.sandbox import Capture, ContainerEngine, connect_engine, engine_urls
 
 _ANSWER_SECONDS = 600.0
 _NETWORKS = ("bridge", "podman")
@@ -28,7 +35,7 @@ class ContainerMode(TaskSandbox):
 
     name = "container"
 
-    def __init__(self, engine: Engine, network: str | None, options: EngineOptions) -> None:
+    def __init__(self, engine: ContainerEngine, network: str | None, options: EngineOptions) -> None:
         self._engine = engine
         self._client = client = engine.ask_now(lambda client: client, "answer")
         self._network = network
@@ -95,7 +102,7 @@ def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
     """
     try:
         # Not docker.from_env(): what it cannot connect it leaves open.
-        engine = connect_now(engine_urls())
+        engine = connect_engine(engine_urls())
         names = engine.ask_now(_patient, "list its networks")
     except SandboxError as error:
         why = error.message.rstrip(".")
@@ -108,3 +115,265 @@ def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
 def _patient(client: Any) -> set[str]:
     client.api.timeout = _ANSWER_SECONDS
     return {str(found.name) for found in client.networks.list()}
+
+
+# A trial in a container that sleeps: each command is an exec of the engine with a time of its own (S0-130, S0-131).
+
+_Result = TypeVar("_Result")
+_PIDS = 4096
+_NANO = 1_000_000_000
+_ASKS_AGAIN = 0.2
+_STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the box
+
+
+class ContainerBox(TaskBox):
+    """Use :func:`open_container_box`. All calls of the engine are made in threads."""
+
+    def __init__(
+        self, client: Any, container: Any, image: BuiltImage, network: str | None, options: EngineOptions
+    ) -> None:
+        self.workdir = image.workdir
+        self._client = client
+        self._container = container
+        self._env = image.env
+        self._options = options
+        self._network_name = network
+        self._connected = network is not None
+        self._given: dict[str, Path] = {}
+        self._turn = asyncio.Lock()
+        self._threads = ThreadPoolExecutor(4, "adk-skills-exec")
+        self._closed = False
+
+    async def run(
+        self,
+        command: Sequence[str],
+        *,
+        seconds: float,
+        phase: Phase | None = None,
+        cwd: str | None = None,
+        stdin: bytes | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> Ran:
+        """Run as an exec; after its time everything in the container is ended."""
+        import docker.errors
+
+        phase = phase or Phase()
+        async with self._turn:
+            await self._network(phase.network)
+            for path, folder in phase.folders:
+                if self._given.get(path) != folder:
+                    await self._in_thread(self._give, path, folder)
+            env = dict(phase.env)
+            if phase.network:
+                env = {**self._options.environment(self._env), **env}
+                if self._options.certificates is not None:  # again each time: what ran before may have removed it
+                    await self._in_thread(self._put_file, TRUSTED, self._options.certificates.encode(), above=1)
+            argv = list(command)
+            if stdin is not None:
+                await self._in_thread(self._put_file, _STDIN, stdin)
+                argv = ["sh", "-c", f"exec <{_STDIN}; rm -f {_STDIN}; exec {shlex.join(argv)}"]
+            started, capture = time.monotonic(), Capture(MAX_OUTPUT_BYTES)
+
+            def follow() -> int | None:
+                api = self._client.api
+                made = api.exec_create(self._container.id, argv, environment=env, workdir=cwd or self.workdir)
+                pieces = api.exec_start(made["Id"], stream=True)
+                try:
+                    for piece in pieces:
+                        capture.add(piece)
+                        if on_output is not None:
+                            on_output(piece)
+                finally:
+                    # Its own close() leaves the connection open, and there is no public way to that.
+                    pieces._response.close()
+                try:
+                    while (state := api.exec_inspect(made["Id"]))["Running"]:
+                        time.sleep(_ASKS_AGAIN)  # its output ended before it did
+                except docker.errors.NotFound:  # ended with the container it was in
+                    return None
+                code = state["ExitCode"]
+                return code if isinstance(code, int) else None
+
+            running = asyncio.ensure_future(self._in_thread(follow))
+            timed_out = False
+            try:
+                done, _ = await asyncio.wait([running], timeout=seconds)
+                if not done:
+                    timed_out = True
+                    await self._end_all()
+                code = await running
+            except asyncio.CancelledError:
+                await asyncio.shield(self._end_all())
+                await asyncio.wait([running], timeout=10)
+                raise
+        killed = code is None or timed_out or code == 137
+        return Ran(
+            None if killed else code,
+            bytes(capture.kept()),
+            timed_out,
+            capture.truncated,
+            time.monotonic() - started,
+        )
+
+    async def end_processes(self) -> None:
+        """End everything but the sleep that keeps the container."""
+        async with self._turn:
+            await self._end_all()
+
+    async def empty(self, path: str) -> None:
+        """Remove it as the container's root and make it anew."""
+        async with self._turn:
+            self._given.pop(path, None)
+            parents = [path]
+            while (above := posixpath.dirname(parents[-1])) != "/":
+                parents.append(above)
+            # What is no folder on the way, a link included, is removed; nothing is followed.
+            lines = [f"[ -d {folder} ] && [ ! -L {folder} ] || rm -rf {folder}" for folder in reversed(parents[1:])]
+            script = "; ".join([*lines, f"rm -rf {path} && mkdir -p {path} && chmod 777 {path}"])
+            await self._in_thread(self._root, script)
+
+    async def remove(self, path: str) -> None:
+        """Remove it as the container's root."""
+        async with self._turn:
+            await self._in_thread(self._root, f"rm -rf {path}")
+
+    async def read(self, path: str, most: int) -> bytes | None:
+        """Read it through the engine's archive of the file, which follows no link."""
+        if not path.startswith(f"{LOGS}/"):
+            raise ValueError(f"{path} is not below {LOGS}")
+        async with self._turn:
+            return await self._in_thread(self._get, path, most)
+
+    async def close(self) -> None:
+        """Remove the container."""
+        if not self._closed:
+            self._closed = True
+            await self._in_thread(self._remove)
+            self._threads.shutdown(wait=False)
+
+    async def _in_thread(self, work: Callable[..., _Result], *arguments: Any, **named: Any) -> _Result:
+        import docker.errors
+        import requests
+
+        work = functools.partial(work, **named)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            raise SandboxError(f"The container of {self._container.name} failed: {error}") from error
+
+    async def _end_all(self) -> None:
+        """Restarting ends every process, whatever it did to hide, and keeps the files."""
+        await self._in_thread(lambda: self._container.restart(timeout=0))
+        await self._in_thread(self._container.reload)
+
+    async def _network(self, wanted: bool) -> None:
+        if not self._network_name or wanted == self._connected:
+            return
+        network = await self._in_thread(self._client.networks.get, self._network_name)
+        await self._in_thread(network.connect if wanted else network.disconnect, self._container)
+        self._connected = wanted
+
+    def _give(self, path: str, folder: Path) -> None:
+        self._root(f"rm -rf {path}; mkdir -p {path}")
+        with tempfile.TemporaryFile() as packed:
+            write_tar(packed, [Source(folder, folder=True)], {})
+            packed.seek(0)
+            self._container.put_archive(path, packed)
+        self._root(f"chmod -R a+rX {path}; find {path} -name '*.sh' -exec chmod a+x {{}} +")
+        self._given[path] = folder
+
+    def _put_file(self, path: str, content: bytes, above: int = 0) -> None:
+        """Put it there; of the folders above it, so many are made where they are not."""
+        folder = path
+        for _ in range(above + 1):
+            folder = posixpath.dirname(folder)
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            member = tarfile.TarInfo(posixpath.relpath(path, folder))
+            member.size, member.mode = len(content), 0o644
+            archive.addfile(member, io.BytesIO(content))
+        self._container.put_archive(folder, packed.getvalue())
+
+    def _root(self, script: str) -> None:
+        code, output = self._container.exec_run(["/bin/sh", "-c", script], user="0", workdir="/")
+        if code:
+            raise OSError(output.decode("utf-8", "replace").strip()[-300:])
+
+    def _get(self, path: str, most: int) -> bytes | None:
+        import docker.errors
+
+        try:
+            stream, status = self._container.get_archive(path)
+        except docker.errors.NotFound:
+            return None
+        # Podman names the file itself as the target of what is no link.
+        if status.get("linkTarget") not in (None, "", path) or status.get("size", 0) > most + (1 << 20):
+            stream.close()
+            return None
+        packed = io.BytesIO(b"".join(stream))
+        with tarfile.open(fileobj=packed) as archive:
+            member = archive.next()
+            file = archive.extractfile(member) if member is not None and member.isfile() else None
+            return file.read(most) if file is not None else None
+
+    def _remove(self) -> None:
+        import docker.errors
+
+        try:
+            self._container.remove(force=True, v=True)
+        except docker.errors.NotFound:
+            return
+
+
+async def open_container_box(
+    client: Any, task: Task, image: BuiltImage, *, label: str, network: str | None, options: EngineOptions
+) -> ContainerBox:
+    """Start a container of an image that sleeps until it is removed.
+
+    Args:
+        client: Of the Docker SDK.
+        task: The task, whose limits it gets.
+        image: What was built.
+        label: Marks the containers of this run.
+        network: The engine's network that a phase may be connected to; None when it has none.
+        options: What commands with a network get.
+
+    Raises:
+        SandboxError: The engine refused.
+    """
+    import docker.errors
+    import requests
+
+    limits = task.limits
+
+    def start() -> Any:
+        # Connected from the start where there is a network: disconnecting works everywhere, connecting to "none" not.
+        return client.containers.run(
+            image.handle,
+            ["sleep", "infinity"],
+            entrypoint="",
+            detach=True,
+            init=False,
+            user="0",
+            labels={label: task.name},
+            mem_limit=limits.memory_bytes,
+            nano_cpus=int(limits.cpus * _NANO),
+            pids_limit=_PIDS,
+            working_dir="/",
+            **({"network": network} if network else {"network_mode": "none"}),
+        )
+
+    try:
+        container = await asyncio.to_thread(start)
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        raise SandboxError(f"The container of {task.name} could not be started: {error}") from error
+    box = ContainerBox(client, container, image, network, options)
+    try:
+        if options.certificates is not None:  # of the build
+            await box.remove(posixpath.dirname(TRUSTED))
+        for folder in ("verifier", "agent"):
+            await box.empty(f"{LOGS}/{folder}")
+    except BaseException:
+        await asyncio.shield(box.close())
+        raise
+    return box

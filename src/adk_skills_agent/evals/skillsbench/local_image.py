@@ -8,30 +8,34 @@ layer; when the layer has to be made again, pip gets those versions and no other
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
+import os
 import posixpath
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench import base_root
 from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, NotInterpretable
-from adk_skills_agent.evals.skillsbench.build_context import Source, digest_of, find_sources, write_tar
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     Instruction,
+    Source,
+    digest_of,
     environment_pairs,
     expanded,
+    find_sources,
     parse_dockerfile,
     without_skills,
+    write_tar,
 )
-from adk_skills_agent.evals.skillsbench.layer_store import NewLayer, has_layer, layer_key, new_layer
 from adk_skills_agent.evals.skillsbench.local_run import PATH, Command, Layers, Limits, run_in_layers
-from adk_skills_agent.evals.skillsbench.range_folders import OPEN_TO_PASS
 from adk_skills_agent.evals.skillsbench.task import Task
-from adk_skills_agent.evals.skillsbench.user_range import UserRange
+from adk_skills_agent.evals.skillsbench.user_range import OPEN_TO_PASS, UserRange, make_owned, remove_tree
 from adk_skills_agent.evals.skillsbench.verifier_tools import uv_programs
 
 _SHELL = ("/bin/sh", "-c")
@@ -229,7 +233,7 @@ class _Builder:
             await base_root.make_root(base, roots, self.users, self._left())
         state = _State((f"roots/{base.key}",), layer_key(base.key, str(self.users.first)), {"PATH": PATH}, notes=notes)
         if base.python:
-            await self._prepare_python(state)
+            await self._shell_layer(state, base_root.PREPARE_PYTHON, cwd="/")
         return state
 
     async def step(self, state: _State, instruction: Instruction) -> None:
@@ -262,9 +266,6 @@ class _Builder:
             argv = instruction.json_form or (*state.shell, instruction.value)
         await self._layer(state, argv, f"line {instruction.line}: {instruction.value[:120]}")
 
-    async def _prepare_python(self, state: _State) -> None:
-        await self._shell_layer(state, base_root.PREPARE_PYTHON, cwd="/")
-
     async def _shell_layer(self, state: _State, script: str, cwd: str) -> None:
         await self._layer(state, (*_SHELL, script), script, cwd)
 
@@ -273,7 +274,7 @@ class _Builder:
         key = layer_key(state.key, repr(argv), cwd, repr(sorted(state.variables.items())))
         if not has_layer(self.store, key):
             async with new_layer(self.store, self.users) as new:
-                locks = self._locks(key)
+                locks = self.store / "locks" / f"{key}.txt"
                 files = {_LOCK_FILE: locks.read_bytes()} if locks.is_file() else {}
                 env = {"DEBIAN_FRONTEND": "noninteractive", **state.variables}
                 if files:
@@ -370,9 +371,6 @@ class _Builder:
                 ran.text[-_LAST_CHARACTERS:],
             )
 
-    def _locks(self, key: str) -> Path:
-        return self.store / "locks" / f"{key}.txt"
-
     def _left(self) -> float:
         return max(1.0, self.deadline - time.monotonic())
 
@@ -388,3 +386,69 @@ def _packed(sources: Sequence[Source], documents: Mapping[str, str]) -> bytes:
         write_tar(file, sources, documents)
         file.seek(0)
         return file.read()
+
+
+# Where layers are kept: one folder for each, complete or not there at all.
+
+
+@dataclass(slots=True)
+class NewLayer:
+    """A layer in the making; ``top`` and ``scratch`` are names below the store."""
+
+    store: Path
+    name: str
+    kept: bool = False
+
+    @property
+    def top(self) -> str:
+        """The folder that takes what is written."""
+        return f"{self.name}/top"
+
+    @property
+    def scratch(self) -> str:
+        """The kernel's folder beside it."""
+        return f"{self.name}/scratch"
+
+    def keep(self, key: str) -> None:
+        """Give it its lasting name; when another runner was faster, theirs stays."""
+        with contextlib.suppress(OSError):
+            (self.store / self.name / "done").touch()
+            (self.store / self.name).rename(layer_folder(self.store, key))
+            self.kept = True
+
+
+@contextlib.asynccontextmanager
+async def new_layer(store: Path, users: UserRange, below: str = "layers") -> AsyncIterator[NewLayer]:
+    """An empty layer; it is removed at the end unless it was kept."""
+    layer = NewLayer(store, f"{below}/new-{os.getpid()}-{uuid.uuid4().hex[:12]}")
+    folder = store / layer.name
+    await asyncio.to_thread(_make_open, folder)
+    try:
+        await make_owned(folder, ["top", "scratch"], users)
+        yield layer
+    finally:
+        if not layer.kept:
+            await asyncio.shield(remove_tree(folder, users))
+
+
+def _make_open(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.parent.chmod(OPEN_TO_PASS)
+
+
+def layer_folder(store: Path, key: str) -> Path:
+    """Where the layer of that key is, or would be."""
+    return store / "layers" / key
+
+
+def has_layer(store: Path, key: str) -> bool:
+    """Whether it is complete."""
+    return (layer_folder(store, key) / "done").is_file()
+
+
+def layer_key(*parts: str) -> str:
+    """A name made of everything the layer depends on."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(f"{len(part)}:{part}".encode())
+    return total.hexdigest()[:40]

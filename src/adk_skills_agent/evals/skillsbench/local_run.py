@@ -7,25 +7,25 @@ import contextlib
 import functools
 import json
 import os
-import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from adk_skills_agent.errors import SandboxError, SandboxUnavailable
+from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.skillsbench.box import MAX_OUTPUT_BYTES, Ran
-from adk_skills_agent.evals.skillsbench.outside_network import TRUST_VARIABLES, TRUSTED, proxies_of
+from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, proxies_of
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
-from adk_skills_agent.sandbox.local import bubblewrap, seccomp
-from adk_skills_agent.sandbox.local.agent_keeper import kept_group
-from adk_skills_agent.sandbox.local.cgroup_group import Group
-from adk_skills_agent.sandbox.local.cgroup_hierarchy import NoControlGroups
-from adk_skills_agent.sandbox.local.cgroup_pool import group_pool
-from adk_skills_agent.sandbox.local.memfd import memory_file
-from adk_skills_agent.sandbox.local.output import Capture
+from adk_skills_agent.sandbox import (
+    Capture,
+    ControlGroup,
+    container_filter,
+    control_group,
+    kept_group,
+    require_bubblewrap,
+)
 
 _SET_UP_FAILED = 125
 _DRAIN_SECONDS = 2.0
@@ -35,8 +35,6 @@ _CAPABILITIES = (
     *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"),
     *("CAP_SETPCAP", "CAP_SETFCAP", "CAP_NET_BIND_SERVICE", "CAP_AUDIT_WRITE"),
 )
-_SOCKETS = (seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK)
-"""Netlink as in a container: groupadd and useradd, which packages call, stop when they are refused an audit socket."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -78,16 +76,6 @@ class Command:
     stdin: bytes | None = None
 
 
-@functools.lru_cache(maxsize=1)
-def limits_memory() -> str | None:
-    """Why memory and processes of a task are not limited here; None when they are."""
-    try:
-        group_pool()
-    except NoControlGroups as error:
-        return str(error)
-    return None
-
-
 async def run_in_layers(
     command: Command,
     layers: Layers,
@@ -101,14 +89,13 @@ async def run_in_layers(
         SandboxUnavailable: bubblewrap is missing or too old.
         SandboxError: The box could not be set up.
     """
-    if missing := bubblewrap.missing():
-        raise SandboxUnavailable(f"Tasks cannot run in local mode: {missing}.", (missing,))
+    bubblewrap = require_bubblewrap("Tasks cannot run in local mode")
     started = time.monotonic()
-    with contextlib.ExitStack() as open_files, _group() as group, kept_group() as dies_with_us:
+    with contextlib.ExitStack() as open_files, control_group() as group, kept_group() as dies_with_us:
         alive, keeps_alive = os.pipe()
         open_files.callback(os.close, alive)
         go, gives = os.pipe()
-        order, descriptors = _order(command, layers, users, keeps_alive, go, open_files)
+        order, descriptors = _order(bubblewrap, command, layers, users, keeps_alive, go, open_files)
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-c", entry_program(), json.dumps(order)),
@@ -177,7 +164,7 @@ async def _followed(
         await asyncio.gather(feeding, draining, return_exceptions=True)
     code = process.returncode
     output = bytes(capture.kept())
-    if code == _SET_UP_FAILED and not timed_out and _only_a_sentence(output):
+    if code == _SET_UP_FAILED and not timed_out and output.count(b"\n") <= 1:  # only a sentence
         raise SandboxError(f"The box could not be set up: {output.decode('utf-8', 'replace').strip()[-500:]}")
     failed = code is None or code < 0
     return Ran(
@@ -189,11 +176,7 @@ async def _followed(
     )
 
 
-def _only_a_sentence(output: bytes) -> bool:
-    return output.count(b"\n") <= 1
-
-
-async def _ended(process: asyncio.subprocess.Process, alive: int, group: Group | None) -> None:
+async def _ended(process: asyncio.subprocess.Process, alive: int, group: ControlGroup | None) -> None:
     """Whatever happened: nothing of it runs any more. The pipe ends when process 1 of the box, the last, is gone."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -204,20 +187,8 @@ async def _ended(process: asyncio.subprocess.Process, alive: int, group: Group |
     await asyncio.to_thread(os.read, alive, 1)
 
 
-@contextlib.contextmanager
-def _group() -> Iterator[Group | None]:
-    if limits_memory() is not None:
-        yield None
-        return
-    pool = group_pool()
-    group = pool.take()
-    try:
-        yield group
-    finally:
-        pool.give_back(group)
-
-
 def _order(
+    bubblewrap: str,
     command: Command,
     layers: Layers,
     users: UserRange,
@@ -231,13 +202,16 @@ def _order(
         return descriptor
 
     def memory(data: bytes) -> int:
-        descriptor = memory_file(data)
+        descriptor = os.memfd_create("adk-skills", os.MFD_CLOEXEC)
         open_files.callback(os.close, descriptor)
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
         return descriptor
 
     store = opened(layers.store)
     namespace = opened(Path(users.namespace), os.O_RDONLY)
-    filter_file = memory(seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=_SOCKETS))
+    filter_file = memory(container_filter())
     files = dict(command.files)
     env = {"PATH": PATH, "HOME": "/root", "TERM": "dumb", **command.env}
     if command.network:
@@ -260,7 +234,6 @@ def _order(
         *("--chdir", command.cwd, "--", *command.argv),
     ]
     options = f"lowerdir={':'.join(layers.below)},upperdir={layers.top},workdir={layers.scratch},userxattr"
-    program = bubblewrap.features()
     order: dict[str, object] = {
         "verb": "run",
         "wait": go,
@@ -268,7 +241,7 @@ def _order(
         "store": store,
         "layers": options,
         "kept": [filter_file, keeps_alive, *given.values()],
-        "program": program.path if program else "",
+        "program": bubblewrap,
         "arguments": arguments,
     }
     return order, [store, namespace, filter_file, *given.values()]

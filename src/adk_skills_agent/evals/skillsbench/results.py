@@ -150,10 +150,6 @@ def finished(rows: RowFile, fingerprints: Mapping[Key, str]) -> dict[Key, BenchR
 
     Rows of trials that were not measured are not results: the trial is run again.
 
-    Args:
-        rows: The file.
-        fingerprints: Of the trials asked for.
-
     Raises:
         ConfigError: A row is no result, or was measured with other settings or another version of the task.
     """

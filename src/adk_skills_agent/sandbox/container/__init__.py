@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from adk_skills_agent.sandbox.container.description import ContainerDescription
 from adk_skills_agent.sandbox.container.image import DEFAULT_IMAGE, shipped_image
-from adk_skills_agent.sandbox.container.options import ContainerOptions
+from adk_skills_agent.sandbox.container.options import ContainerDescription, ContainerOptions
 from adk_skills_agent.sandbox.container.sandbox import ContainerSandbox
 
 __all__ = ["DEFAULT_IMAGE", "ContainerDescription", "ContainerOptions", "ContainerSandbox", "shipped_image"]

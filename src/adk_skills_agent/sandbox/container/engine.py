@@ -1,27 +1,31 @@
 """A container engine that speaks Docker's API: found, asked through the Docker SDK, its errors in sentences.
 
 The SDK blocks, so it is used in a few threads that all engines of a process share. The stream of a container's main
-process does not go through it: see :mod:`.attach`.
+process does not go through it: see :mod:`.streams`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import re
+import shutil
 import socket
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adk_skills_agent.errors import ConfigError, EngineUnavailable
-from adk_skills_agent.sandbox.container.engine_errors import translated, unreachable
+from adk_skills_agent.errors import ConfigError, EngineUnavailable, ImageUnavailable, SandboxError, SkillsError
+from adk_skills_agent.sandbox.threads import OnePerProcess
 
 if TYPE_CHECKING:
     from docker import DockerClient
+
 
 _Result = TypeVar("_Result")
 
@@ -114,12 +118,7 @@ def _checked(url: str, source: str) -> str:
 
 
 class Engine:
-    """A connection to one engine.
-
-    Attributes:
-        url: Where it listens.
-        info: What it is.
-    """
+    """A connection to one engine."""
 
     def __init__(self, url: str, client: DockerClient, info: EngineInfo) -> None:
         self.url = url
@@ -152,15 +151,15 @@ class Engine:
             ) from None
 
     def ask_now(self, question: Callable[[DockerClient], _Result], doing: str) -> _Result:
-        """The same in this thread, blocking.
-
-        Raises:
-            SandboxError: See :meth:`ask`.
-        """
+        """The same in this thread, blocking."""
         try:
             return question(self._client)
         except Exception as error:
-            raise translated(error, f"{self.info.title} at {self.url}", doing, self.url) from error
+            raise self.translated(error, doing, at=True) from error
+
+    def translated(self, error: BaseException, doing: str, *, at: bool = False) -> SkillsError:
+        """An error of the SDK or of the transport as one of this package; ``doing`` completes "could not"."""
+        return _translated(error, f"{self.info.title} at {self.url}" if at else self.info.title, doing, self.url)
 
     @contextmanager
     def answers(self, listen: Callable[[Any], None]) -> Iterator[None]:
@@ -181,22 +180,11 @@ class Engine:
         self._client.close()
 
 
-async def connect(base_url: str | None = None) -> Engine:
-    """The first engine that answers; see :func:`engine_urls`.
+def connect_now(urls: tuple[str, ...]) -> Engine:
+    """The first engine that answers; see :func:`engine_urls`. Blocking.
 
     Raises:
         EngineUnavailable: There is none, it is not running, or this user may not use it; the sentence says what to do.
-        ConfigError: ``base_url`` is no address of an engine.
-    """
-    urls = engine_urls(base_url)
-    return await asyncio.shield(submit(lambda: connect_now(urls)))
-
-
-def connect_now(urls: tuple[str, ...]) -> Engine:
-    """The same, blocking.
-
-    Raises:
-        EngineUnavailable: See :func:`connect`.
     """
     docker = _sdk()
     if not urls:
@@ -219,11 +207,7 @@ def connect_now(urls: tuple[str, ...]) -> Engine:
 
 
 def _knock(url: str) -> None:
-    """Connect and hang up: a socket that the SDK could not connect is left open by it.
-
-    Raises:
-        OSError: Nobody is there, or this user may not connect.
-    """
+    """Connect and hang up: a socket that the SDK could not connect is left open by it."""
     if url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(CONNECT_SECONDS)
@@ -295,35 +279,20 @@ def _info(client: DockerClient) -> EngineInfo:
     )
 
 
-_pools: dict[str, ThreadPoolExecutor] = {}
-_lock = threading.Lock()
+_questions = OnePerProcess(lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="adk-skills-engine"))
+_removers = OnePerProcess(lambda: ThreadPoolExecutor(REMOVERS, thread_name_prefix="adk-skills-removal"))
 
 
 def submit(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
-    """Run ``work`` in one of the engines' threads; the future belongs to the running loop.
-
-    Raises:
-        RuntimeError: The interpreter is shutting down.
-    """
-    future = asyncio.wrap_future(_threads("adk-skills-engine", THREADS).submit(work))
+    """Run ``work`` in one of the engines' threads; the future belongs to the running loop."""
+    future = asyncio.wrap_future(_questions().submit(work))
     future.add_done_callback(_seen)  # who waited may have given up
     return future
 
 
 def remove_in_background(work: Callable[[], object]) -> None:
-    """Run ``work``, which removes something and which nobody waits for, in a thread of its kind; also without a loop.
-
-    Raises:
-        RuntimeError: The interpreter is shutting down.
-    """
-    _threads("adk-skills-removal", REMOVERS).submit(work)
-
-
-def _threads(name: str, most: int) -> ThreadPoolExecutor:
-    with _lock:
-        if name not in _pools:  # one per process is the point
-            _pools[name] = ThreadPoolExecutor(most, thread_name_prefix=name)
-        return _pools[name]
+    """Run ``work``, which removes something and which nobody waits for, in a thread of its kind; needs no loop."""
+    _removers().submit(work)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
@@ -331,11 +300,145 @@ def _seen(future: asyncio.Future[Any]) -> None:
         future.exception()  # taken, so that it is not reported as lost
 
 
-def _forget() -> None:
-    global _pools, _lock  # noqa: PLW0603  # threads do not survive a fork, and the lock may have been held
-    _pools = {}
-    _lock = threading.Lock()
+# What goes wrong with an engine, as typed errors that say what to do.
+
+_INSTALL = (
+    "Install one: Debian or Ubuntu: sudo apt-get install podman, then systemctl --user start podman.socket; or Docker: "
+    "https://docs.docker.com/engine/install/."
+)
+_START = (
+    "{}: systemctl --user start podman.socket, or sudo systemctl start docker; elsewhere: podman system service "
+    "--time=0, or dockerd."
+)
+_MOST_CHARS = 300
+_WANTS_TLS = "it wants TLS"
+_NO_TLS = "TLS with it failed"
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> EngineUnavailable:
+    """No engine answered.
+
+    Args:
+        reasons: What each place that was tried answered.
+        why: What to say when no place was tried.
+    """
+    if not reasons:
+        there = [name for name, program in (("Podman", "podman"), ("Docker", "dockerd")) if shutil.which(program)]
+        verb, start = ("are", "Start one") if len(there) > 1 else ("is", "Start it")
+        waiting = f"{' and '.join(there)} {verb} installed but not running. {_START.format(start)}"
+        advice = waiting if there else _INSTALL
+        return EngineUnavailable(f"There is no container engine here: {why}. {advice}", (why,))
+    said = tuple(f"{url}: {_clause(error)}" for url, error in reasons)
+    return EngineUnavailable(f"No container engine can be used: {'; '.join(said)}. {_advice(reasons)}", said)
+
+
+def _translated(error: BaseException, engine: str, doing: str, url: str) -> SkillsError:
+    from docker import errors
+
+    if isinstance(error, SkillsError):
+        return error
+    if isinstance(error, errors.ImageNotFound):
+        return ImageUnavailable(f"{engine} could not {doing}: {_said(error)}.")
+    if isinstance(error, errors.APIError):
+        said = _said(error)
+        if _means_full(said):
+            return SandboxError(
+                f"{engine} could not {doing}: its disk is full. Free space where it keeps its data (docker system "
+                "prune, podman system prune) and try again."
+            )
+        if "no such image" in said.lower() or "image not known" in said.lower():
+            return ImageUnavailable(f"{engine} could not {doing}: {said}.")
+        return SandboxError(f"{engine} could not {doing}: {said}.")
+    return EngineUnavailable(
+        f"{engine} could not {doing}: {_clause(error)}. {_advice([(url, error)])}", (f"{url}: {_clause(error)}",)
+    )
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether the engine says that what is to be removed is not there."""
+    from docker import errors
+
+    return _says(error, "no such container") or any(isinstance(cause, errors.NotFound) for cause in _causes(error))
+
+
+def is_going(error: BaseException) -> bool:
+    """Whether the engine says that it is just removing it."""
+    return _says(error, "already in progress")
+
+
+def _says(error: BaseException, text: str) -> bool:
+    from docker import errors
+
+    return any(isinstance(cause, errors.APIError) and text in _said(cause).lower() for cause in _causes(error))
+
+
+def _said(error: BaseException) -> str:
+    text = str(getattr(error, "explanation", None) or error)
+    text = re.sub(r"\s+", " ", text).strip(" .")
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."
+
+
+def _means_full(said: str) -> bool:
+    return any(text in said.lower() for text in ("no space left on device", "disk quota exceeded"))
+
+
+def _clause(error: BaseException) -> str:
+    """The innermost cause that means something to a person."""
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not one of DOCKER_CERT_PATH's authority ({cause.verify_message})"
+        if isinstance(cause, ssl.SSLError):
+            return f"{_NO_TLS} ({cause.reason or 'no reason given'})"
+        if "HTTP request to an HTTPS server" in str(cause):
+            return _WANTS_TLS
+        if isinstance(cause, PermissionError):
+            return "permission denied"
+        if isinstance(cause, FileNotFoundError):
+            return "there is no such socket"
+        if isinstance(cause, ConnectionRefusedError):
+            return "nobody listens there"
+        if isinstance(cause, TimeoutError) or "timed out" in str(cause).lower():
+            return "it does not answer"
+        if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
+            return "the disk is full"
+        if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
+            return "this process has too many open files"
+        if isinstance(cause, (ConnectionResetError, BrokenPipeError)) or "connection aborted" in str(cause).lower():
+            return "the connection was closed"
+    return _said(error)
+
+
+def _advice(reasons: Sequence[tuple[str, BaseException]]) -> str:
+    clauses = [_clause(error) for _, error in reasons]
+    if "permission denied" in clauses:
+        return (
+            "This user may not use that socket: use a rootless engine (systemctl --user start podman.socket), or let "
+            "an administrator give access. Who is in the group docker is as good as root."
+        )
+    if any(
+        clause in {"nobody listens there", "there is no such socket", "the connection was closed"} for clause in clauses
+    ):
+        return _START.format("Start it")
+    if any(clause == _WANTS_TLS or clause.startswith((_NO_TLS, "its certificate")) for clause in clauses):
+        return "Let DOCKER_CERT_PATH name the folder with ca.pem, cert.pem and key.pem for this engine."
+    if "it does not answer" in clauses:
+        return "Look at the engine's log, or restart it."
+    return "Look at base_url and DOCKER_HOST."
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it wraps in its arguments, and what it came from; innermost last but one's kinds first."""
+    waiting: list[BaseException] = [error]
+    seen: set[int] = set()
+    while waiting:
+        current = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        nested = [item for item in current.args if isinstance(item, BaseException)]
+        nested += [item for item in (current.__cause__, current.__context__) if item is not None]
+        reason = getattr(current, "reason", None)
+        if isinstance(reason, BaseException):
+            nested.append(reason)
+        waiting.extend(reversed(nested))

@@ -9,11 +9,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox import frames
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.contract import SandboxPolicy
-from adk_skills_agent.sandbox.local.seccomp import NAMESPACES, program
-from adk_skills_agent.sandbox.local.syscall_numbers import NUMBERS
+from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, NUMBERS, program
+from adk_skills_agent.sandbox.supervisor import frames
 
 NOBODY = 65534
 _SUPERVISOR_PROCESSES = 1
@@ -112,13 +111,7 @@ class Plan:
     folders: tuple[tuple[str, str], ...] = ()
 
     def settings(self, info: EngineInfo, text: str, labels: Mapping[str, str]) -> dict[str, Any]:
-        """Arguments of the SDK's ``containers.create``.
-
-        Args:
-            info: The engine, for what it does not know.
-            text: The program of process 1.
-            labels: Whose it is.
-        """
+        """Arguments of the SDK's ``containers.create``."""
         from docker.types import Mount, Ulimit
 
         options, policy = self.options, self.policy
@@ -218,7 +211,8 @@ class Plan:
             "memory": f"{by}: cgroup" if policy.memory_bytes is not None else "none",
             "pids": f"{by}: cgroup" if policy.pids is not None else "none",
             "disk": f"{by}: memory file systems of a fixed size",
-            "kernel": f"{by}: {'gVisor' if runtime == 'runsc' else 'seccomp'}, capabilities",
+            "cpu": "rlimit" if options.cpus is None else f"{by}: cgroup, rlimit",
+            "syscalls": f"{by}: {'gVisor' if runtime == 'runsc' else 'seccomp'}, capabilities",
         }
 
 
@@ -234,3 +228,33 @@ def _memory_folder(info: EngineInfo, size: int | None, inodes: int | None, user:
     if inodes is not None:
         parts.append(f"nr_inodes={2 * inodes + 16}")  # the supervisor counts exactly; this is the net below it
     return ",".join([*parts, "mode=0700", f"uid={uid}", f"gid={gid or uid}"])
+
+
+# What a sandbox of containers says about itself to people.
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDescription:
+    """What a sandbox of containers found, for people: ``adk-skills doctor --container``.
+
+    Attributes:
+        engine: Name and version.
+        url: Where it listens.
+        runtime: The OCI runtime its containers get.
+        runtimes: All it knows.
+        rootless: It runs as a plain user.
+        cgroups: ``1``, ``2``, or empty when it does not tell.
+        image: The id of the image.
+        python: Version of the image's Python; empty when none was started.
+        weakened: Hardening that is switched off, a sentence each.
+    """
+
+    engine: str
+    url: str
+    runtime: str
+    runtimes: tuple[str, ...]
+    rootless: bool
+    cgroups: str
+    image: str
+    python: str
+    weakened: tuple[str, ...]

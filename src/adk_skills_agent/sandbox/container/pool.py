@@ -6,7 +6,6 @@ A container belongs to the event loop it was started in; with the loop it goes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
@@ -16,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from adk_skills_agent.errors import SkillsError
-from adk_skills_agent.sandbox.container.box import ContainerBox
+from adk_skills_agent.sandbox.container.container import ContainerChannel
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +28,14 @@ _AFTER_SECONDS = 0.3
 _PAUSE_SECONDS = 30.0
 """After a container could not be made ahead: a broken engine must not be asked all the time."""
 
-Start = Callable[[], Awaitable[ContainerBox]]
+Start = Callable[[], Awaitable[ContainerChannel]]
 
 
 @dataclass(slots=True)
 class _Kind:
     """What is known of runs of one kind in one loop."""
 
-    idle: list[tuple[float, ContainerBox]] = field(default_factory=list)
+    idle: list[tuple[float, ContainerChannel]] = field(default_factory=list)
     coming: int = 0
     asked: int = 0
     last: float = 0.0
@@ -57,19 +56,15 @@ class Pool:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shelves: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Shelf] = weakref.WeakKeyDictionary()
-        self._lost: list[ContainerBox] = []
         self._closed = False
 
-    async def take(self, key: str, wanted: int, start: Start) -> tuple[ContainerBox, bool]:
+    async def take(self, key: str, wanted: int, start: Start) -> tuple[ContainerChannel, bool]:
         """A container of a kind, and whether it was waiting.
 
         Args:
             key: The kind: equal keys are made of equal settings.
             wanted: How many are to wait for the next ones, from the second time on; 0 for none.
             start: Makes one.
-
-        Raises:
-            SandboxError: None could be made.
         """
         loop = asyncio.get_running_loop()
         self._sweep_closed_loops()
@@ -87,12 +82,12 @@ class Pool:
             if wanted and kind.asked > 1 and not self._closed:
                 self._refill(loop, shelf, key, kind, wanted, start)
 
-    def _waiting(self, kind: _Kind) -> ContainerBox | None:
+    def _waiting(self, kind: _Kind) -> ContainerChannel | None:
         while kind.idle:
-            since, box = kind.idle.pop(0)
-            if box.is_open and time.monotonic() - since < IDLE_SECONDS:
-                return box
-            box.abandon()  # it ended while it waited; the next one takes its place
+            since, channel = kind.idle.pop(0)
+            if channel.is_open and time.monotonic() - since < IDLE_SECONDS:
+                return channel
+            channel.kill()  # it ended while it waited; the next one takes its place
         return None
 
     def _refill(
@@ -112,7 +107,7 @@ class Pool:
             oldest = next((name for name, kind in shelf.kinds.items() if kind.idle and name != key), None)
             if oldest is None:
                 return False
-            shelf.kinds[oldest].idle.pop(0)[1].abandon()
+            shelf.kinds[oldest].idle.pop(0)[1].kill()
         for name in [name for name, kind in shelf.kinds.items() if not kind.idle and not kind.coming and name != key]:
             if time.monotonic() - shelf.kinds[name].last > IDLE_SECONDS:
                 del shelf.kinds[name]
@@ -121,7 +116,7 @@ class Pool:
     async def _make(self, kind: _Kind, start: Start) -> None:
         try:
             await asyncio.sleep(_AFTER_SECONDS)
-            box = await start()
+            channel = await start()
         except SkillsError as error:
             kind.not_before = time.monotonic() + _PAUSE_SECONDS
             logger.warning("No container could be made ahead: %s", error.message)
@@ -129,9 +124,9 @@ class Pool:
         finally:
             kind.coming -= 1
         if self._closed:
-            box.abandon()
+            channel.kill()
         else:
-            kind.idle.append((time.monotonic(), box))
+            kind.idle.append((time.monotonic(), channel))
 
     async def close(self) -> None:
         """End all that wait, in every loop; the pool can be used again afterwards."""
@@ -142,10 +137,8 @@ class Pool:
             with self._lock:
                 shelves = dict(self._shelves)
             for loop, shelf in shelves.items():
-                if loop is own:
-                    tasks = list(shelf.tasks)
-                    if tasks:
-                        await asyncio.wait(tasks)
+                if loop is own and shelf.tasks:
+                    await asyncio.wait(list(shelf.tasks))
                 self._empty(shelf)
         finally:
             self._closed = False
@@ -165,7 +158,7 @@ class Pool:
     def _empty(self, shelf: _Shelf) -> None:
         for kind in shelf.kinds.values():
             while kind.idle:
-                kind.idle.pop()[1].abandon()
+                kind.idle.pop()[1].kill()
             kind.asked = 0
 
     def _shelf(self, loop: asyncio.AbstractEventLoop) -> _Shelf:
@@ -179,8 +172,6 @@ class Pool:
 
     def _sweep_closed_loops(self) -> None:
         with self._lock:
-            closed = [loop for loop in self._shelves if loop.is_closed()]
-            shelves = [self._shelves.pop(loop) for loop in closed]
+            shelves = [self._shelves.pop(loop) for loop in list(self._shelves) if loop.is_closed()]
         for shelf in shelves:
-            with contextlib.suppress(RuntimeError):
-                self._empty(shelf)
+            self._empty(shelf)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
-from adk_skills_agent.sandbox.container.engine import Engine, remove_in_background
-from adk_skills_agent.sandbox.container.engine_errors import is_going, is_gone
+from adk_skills_agent.sandbox.container.engine import Engine, is_going, is_missing, remove_in_background
+from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
 
 logger = logging.getLogger(__name__)
 
@@ -68,27 +76,14 @@ class Removals:
         for name, engine in left:
             self.begin(engine, name)
 
-    def begin(self, engine: Engine, container: str) -> None:
-        """Kill and remove a container in a thread; nobody waits. Safe from any thread, also without a loop."""
-        with self._lock:
-            self._there.pop(container, None)
-            if container in self._pending:
-                return
-            self._pending.add(container)
-        try:
-            remove_in_background(lambda: self._remove(engine, container))
-        except RuntimeError as error:  # the interpreter ends: the container does with the stream
-            self._end(container, str(error))
-
-    def begin_soon(self, engine: Engine, container: str, let_go: Callable[[], None]) -> None:
-        """The same for one in which nothing runs any more, a moment later.
-
-        The engine needs the processors for it, and so does who waits for the result of what ran in there.
+    def begin(self, engine: Engine, container: str, let_go: Callable[[], None] | None = None) -> None:
+        """Kill and remove a container in a thread; nobody waits. Safe from any thread, also without a loop.
 
         Args:
             engine: Its engine.
             container: Its id.
-            let_go: Closes its streams, with which its program ends; called in a thread.
+            let_go: Closes the streams of one in which nothing runs any more, with which its program ends; called a
+                moment later, in a thread: who waits for the result of what ran needs the processors first.
         """
         with self._lock:
             self._there.pop(container, None)
@@ -98,48 +93,42 @@ class Removals:
             self._pending.add(container)
 
         def remove() -> None:
-            if not busy:
-                time.sleep(_SOON_SECONDS)
-            let_go()
+            if let_go is not None:
+                if not busy:
+                    time.sleep(_SOON_SECONDS)
+                let_go()
             self._remove(engine, container)
 
         try:
             remove_in_background(remove)
-        except RuntimeError as error:
-            let_go()
+        except RuntimeError as error:  # the interpreter ends: the container does with the stream
+            if let_go is not None:
+                let_go()
             self._end(container, str(error))
 
     def _remove(self, engine: Engine, container: str) -> None:
-        problem: str | None = None
         with self._lock:
             self._asked[container] = time.monotonic()
         until = time.monotonic() + REMOVE_SECONDS
         pauses = iter(_PAUSES)
         while True:
+            problem: str | None = None
+            pause: float | None = None
             try:
                 engine.ask_now(
                     lambda client: client.api.remove_container(container, force=True, v=True), "remove a container"
                 )
-                problem = None
-                break
             except EngineUnavailable as error:
                 problem = error.message
-                break
             except SandboxError as error:
-                if is_gone(error):
-                    problem = None
-                    break
-                problem = error.message
+                problem = None if is_missing(error) else error.message
                 if is_going(error):  # the engine is at it, since its program has ended
-                    if time.monotonic() > until:
-                        break
-                    time.sleep(_GOING_SECONDS)
-                    continue
-                # Podman refuses while the container is just ending
+                    pause = _GOING_SECONDS if time.monotonic() < until else None
+                else:  # Podman refuses while the container is just ending
+                    pause = next(pauses, None)
             except Exception as error:  # noqa: BLE001  # in a thread nobody looks at
-                problem = f"an unexpected {type(error).__name__}"
-            pause = next(pauses, None)
-            if pause is None:
+                problem, pause = f"an unexpected {type(error).__name__}", next(pauses, None)
+            if problem is None or pause is None:
                 break
             time.sleep(pause)
         self._end(container, problem)
@@ -186,3 +175,121 @@ class Removals:
                     self.failed[one] = f"the engine did not answer within {seconds:g} s"
                 over = over and late
         return over
+
+
+# Which containers an engine has, also one that does not get over a container which it was just removing.
+
+_HALF_REMOVED = re.compile(r'container from store "?([0-9a-f]{64})"?: container not known')
+_LOOKS_AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0)
+_MOST = 1000
+
+
+def containers(client: DockerClient, filters: dict[str, str]) -> list[dict[str, Any]]:
+    """All containers that pass the filters, which only containers of this package do, running or not. Blocking.
+
+    Podman refuses to list anything as long as it knows a container whose storage is gone: for a moment while it removes
+    one, and for ever when it was killed meanwhile. Such a container cannot run any more; its removal is completed.
+
+    Args:
+        client: The engine's.
+        filters: As in the engine's API. They decide which containers are completely removed, so they must not be empty.
+
+    Raises:
+        docker.errors.DockerException: The engine does not answer, or refuses.
+    """
+    from docker import errors
+
+    looked: dict[str, int] = {}
+    while True:
+        try:
+            found: list[dict[str, Any]] = client.api.containers(all=True, filters=filters)
+        except errors.APIError as error:
+            half = _HALF_REMOVED.search(str(error.explanation or error))
+            if half is None:
+                raise
+            name = half[1]
+            looks = looked[name] = looked.get(name, -1) + 1
+            if looks >= len(_LOOKS_AGAIN) or len(looked) > _MOST:
+                raise
+            time.sleep(_LOOKS_AGAIN[looks])  # the engine may be just at it
+            if looks:
+                with contextlib.suppress(errors.APIError):
+                    client.api.remove_container(name, force=True, v=True)
+        else:
+            return found
+
+
+# Whose a container or volume is: its labels, and whether that agent is still there (issue 5: orphans).
+
+OWNER_LABEL = "adk-skills.owner"
+SANDBOX_LABEL = "adk-skills.sandbox"
+DEADLINE_LABEL = "adk-skills.deadline"
+_SLACK_SECONDS = 3600
+
+
+def labels(*, lasts: float | None = None) -> dict[str, str]:
+    """The labels of what this process makes."""
+    made = {OWNER_LABEL: owner()}
+    if lasts is not None:
+        made[DEADLINE_LABEL] = str(int(time.time() + lasts))
+    return made
+
+
+def is_orphan(found: Mapping[str, str] | None) -> bool:
+    """Whether something with these labels is of an agent that is gone.
+
+    Of an agent in another world (another machine, boot or process namespace) nobody here can know; its deadline tells,
+    an hour late.
+    """
+    found = found or {}
+    owner = found.get(OWNER_LABEL)
+    if owner is None:
+        return False
+    world, _, rest = owner.partition("-")
+    pid, _, start = rest.partition("-")
+    if pid.isdigit() and start.isdigit() and is_gone(world, pid, start):
+        return True
+    deadline = found.get(DEADLINE_LABEL, "")
+    return deadline.isdigit() and time.time() > int(deadline) + _SLACK_SECONDS
+
+
+def owner() -> str:
+    """This agent, as names on the engine may have it."""
+    return owner_name() or f"unknown-{os.getpid()}"
+
+
+# Containers and volumes of agents that are gone: the next agent removes them (issue 5).
+
+
+def sweep_orphans(client: DockerClient) -> tuple[str, ...]:
+    """Kill and remove what agents left that do not run any more. Blocking; several agents may do it at once.
+
+    Returns:
+        A sentence for each thing that could not be removed.
+
+    Raises:
+        docker.errors.DockerException: The engine does not answer.
+    """
+    problems = []
+    for found in containers(client, {"label": OWNER_LABEL}):
+        if not is_orphan(found.get("Labels")):
+            continue
+        name = str(found["Id"])
+        try:
+            client.api.remove_container(name, force=True, v=True)
+            logger.info("Removed container %s of an agent that is gone.", name[:12])
+        except Exception as error:  # noqa: BLE001  # one that stays must not keep the others
+            if not is_missing(error) and not is_going(error):
+                problems.append(f"Container {name[:12]} of an agent that is gone could not be removed: {error}.")
+    listed = client.api.volumes(filters={"label": OWNER_LABEL}) or {}
+    for found in listed.get("Volumes") or ():
+        if not is_orphan(found.get("Labels")):
+            continue
+        try:
+            client.api.remove_volume(found["Name"], force=True)
+        except Exception as error:  # noqa: BLE001  # as above
+            if not is_missing(error):
+                problems.append(f"Volume {found['Name']} of an agent that is gone could not be removed: {error}.")
+    for problem in problems:
+        logger.warning("%s", problem)
+    return tuple(problems)

@@ -9,18 +9,13 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError, SandboxUnavailable
-from adk_skills_agent.sandbox.box_command import run_command
-from adk_skills_agent.sandbox.box_layout import BoxLayout
-from adk_skills_agent.sandbox.container.box import ContainerBox, start_box
-from adk_skills_agent.sandbox.container.description import ContainerDescription
+from adk_skills_agent.sandbox import threads
+from adk_skills_agent.sandbox.container.container import ContainerChannel, start_container
 from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, submit
-from adk_skills_agent.sandbox.container.image import OnProgress
-from adk_skills_agent.sandbox.container.listing import containers
-from adk_skills_agent.sandbox.container.options import ContainerOptions, Plan
-from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL, labels
+from adk_skills_agent.sandbox.container.image import OnProgress, Preparation, Ready, Wanted
+from adk_skills_agent.sandbox.container.options import ContainerDescription, ContainerOptions, Plan
 from adk_skills_agent.sandbox.container.pool import Pool
-from adk_skills_agent.sandbox.container.preparation import Preparation, Ready, Wanted
-from adk_skills_agent.sandbox.container.removals import Removals
+from adk_skills_agent.sandbox.container.removals import SANDBOX_LABEL, Removals, containers, labels
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
     ExecutionResult,
@@ -31,18 +26,17 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.local import workers
-from adk_skills_agent.sandbox.local.staging import stage
-from adk_skills_agent.sandbox.local.turns import Turns
 from adk_skills_agent.sandbox.policy import check_policy
-from adk_skills_agent.sandbox.session_channel import SessionHost
-from adk_skills_agent.sandbox.uninterrupted import uninterrupted
+from adk_skills_agent.sandbox.sessions.session import SessionHost
+from adk_skills_agent.sandbox.skill_store import stage
+from adk_skills_agent.sandbox.supervisor.command import Layout, run_command
+from adk_skills_agent.sandbox.threads import Semaphore, uninterrupted
 
 MAX_RUNNING = 16
 """Containers of runs at the same time in one agent process; more runs wait for their turn."""
 _LASTS_SECONDS = 7200.0
 _CLOSE_SECONDS = 60.0
-_RUNNING = Turns(MAX_RUNNING)
+_RUNNING = Semaphore(MAX_RUNNING)
 
 
 class ContainerSandbox(Sandbox):
@@ -60,6 +54,7 @@ class ContainerSandbox(Sandbox):
     """
 
     name = "container"
+    filters_secrets = True
 
     def __init__(
         self,
@@ -98,40 +93,31 @@ class ContainerSandbox(Sandbox):
         """
         policy = check_policy(request.policy)
         self.check_usable(policy)
-        async with _RUNNING.place():
+        async with _RUNNING:
             if request.mounts:
-                staged = await uninterrupted(workers.submit(asyncio.get_running_loop(), lambda: stage(request)))
+                staged = await uninterrupted(threads.submit(asyncio.get_running_loop(), lambda: stage(request)))
             else:
                 staged = stage(request)
             try:
                 warm = False
 
-                async def open_box(_policy: SandboxPolicy) -> ContainerBox:
+                async def open_channel(_policy: SandboxPolicy) -> ContainerChannel:
                     nonlocal warm
-                    box, warm = await self.take_box(policy, staged.request.mounts)
-                    return box
+                    channel, warm = await self.take_container(policy, staged.request.mounts)
+                    return channel
 
-                layout = BoxLayout(python=self._options.python, mounted=True, alone=True)
+                layout = Layout(python=self._options.python, mounted=True, alone=True)
                 # These are the copies already, and the container has them.
                 mounts = tuple(replace(mount, copied=False, without=(), digest="") for mount in staged.request.mounts)
-                result = await run_command(open_box, replace(staged.request, mounts=mounts), layout)
+                result = await run_command(open_channel, replace(staged.request, mounts=mounts), layout)
             finally:
                 staged.release()
         return replace(result, warm=warm, notes=(*staged.notes, *self._orphans, *result.notes))
 
-    async def take_box(
-        self, policy: SandboxPolicy, mounts: tuple[ReadOnlyMount, ...] = (), *, session: str = ""
-    ) -> tuple[ContainerBox, bool]:
-        """A started container for a policy, and whether it was waiting.
-
-        Args:
-            policy: Its checked policy.
-            mounts: Read-only folders, as :func:`~..local.staging.stage` left them.
-            session: Label of the session it serves, if one.
-
-        Raises:
-            SandboxError: See :meth:`run`.
-        """
+    async def take_container(
+        self, policy: SandboxPolicy, mounts: tuple[ReadOnlyMount, ...] = ()
+    ) -> tuple[ContainerChannel, bool]:
+        """A started container for a policy, and whether it was waiting."""
         ready = await self._prepared()
         self._removals.begin_of_closed_loops()
         try:
@@ -144,9 +130,8 @@ class ContainerSandbox(Sandbox):
             marks[SANDBOX_LABEL] = self._token
             key = _key(plan, ready.engine.info)
 
-            async def start() -> ContainerBox:
-                made = {**marks, **(labels(session=session) if session else {})}
-                return await start_box(ready.engine, plan, made, isolation, self._removals)
+            async def start() -> ContainerChannel:
+                return await start_container(ready.engine, plan, marks, isolation, self._removals)
 
             return await self._pool.take(key, policy.warm_slots, start)
         except EngineUnavailable:
@@ -166,23 +151,17 @@ class ContainerSandbox(Sandbox):
 
     def session_host(self) -> SessionHost:
         """Python sessions in containers of their own (S0-109)."""
-        from adk_skills_agent.sandbox.container.session_host import ContainerSessions
-
         return ContainerSessions(self)
 
     async def describe(self) -> ContainerDescription:
-        """What is there, found by starting a container.
-
-        Raises:
-            SandboxError: See :meth:`run`.
-        """
+        """What is there, found by starting a container."""
         ready = await self._prepared()
         info = ready.engine.info
-        box, _ = await self.take_box(SandboxPolicy(warm_slots=0))
+        channel, _ = await self.take_container(SandboxPolicy(warm_slots=0))
         try:
-            python = box.python
+            python = channel.python
         finally:
-            await box.close()
+            await channel.close()
         return ContainerDescription(
             engine=info.title,
             url=ready.engine.url,
@@ -343,3 +322,20 @@ class ContainerSandbox(Sandbox):
 def _key(plan: Plan, info: EngineInfo) -> str:
     """Containers with the same settings serve the same runs."""
     return json.dumps([plan.settings(info, "", {}), plan.hello()], sort_keys=True, default=repr)
+
+
+# Python sessions in containers: a container for each session (issue 5, S0-109 to S0-114).
+
+
+class ContainerSessions:
+    """Starts sessions in containers of a sandbox; see :class:`~..sessions.session.SessionHost`."""
+
+    def __init__(self, sandbox: ContainerSandbox) -> None:
+        self._sandbox = sandbox
+
+    async def start(self, policy: SandboxPolicy) -> ContainerChannel:
+        """A container whose program answers; see ``SessionHost``."""
+        self._sandbox.check_usable(policy)
+        # What is one execution's is enforced by the program in it; here it would be the session's.
+        channel, _ = await self._sandbox.take_container(replace(policy, wall_seconds=None, cpu_seconds=None))
+        return channel

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.container.engine import Engine
-from adk_skills_agent.sandbox.container.listing import containers
-from adk_skills_agent.sandbox.container.owner import SANDBOX_LABEL, labels, owner
+from adk_skills_agent.sandbox.container.removals import SANDBOX_LABEL, containers, labels, owner
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -56,10 +55,6 @@ class Volumes:
 
     def name_of(self, folder: Path, digest: str) -> str:
         """The volume with the content of a folder, made when there is none. Blocking.
-
-        Args:
-            folder: What to send; it does not change meanwhile.
-            digest: Names its content.
 
         Raises:
             SandboxError: The engine's disk is full, or it refuses.

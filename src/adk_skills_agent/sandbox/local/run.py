@@ -16,31 +16,43 @@ from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local.aftermath import Aftermath
-from adk_skills_agent.sandbox.local.collection import collect
-from adk_skills_agent.sandbox.local.command import check_argv, encode, find_command, spelling
-from adk_skills_agent.sandbox.local.environment import build_environment
-from adk_skills_agent.sandbox.local.exit_watch import has_ended, nobody_writes, wait_until_ended
-from adk_skills_agent.sandbox.local.limits import NOT_STARTED_CODES, launcher
-from adk_skills_agent.sandbox.local.live_stdin import LiveStdin
-from adk_skills_agent.sandbox.local.memfd import filled, memory_file
-from adk_skills_agent.sandbox.local.output_filter import secrets_of_run
-from adk_skills_agent.sandbox.local.persistence import persist
-from adk_skills_agent.sandbox.local.processes import RunMarks, end_run, reap_adopted, signal_group
-from adk_skills_agent.sandbox.local.reaping import reap_late
-from adk_skills_agent.sandbox.local.spawner import Child, Launch, spawner
-from adk_skills_agent.sandbox.local.tree import portable
-from adk_skills_agent.sandbox.local.view import PathView
-from adk_skills_agent.sandbox.local.watchdog import DiskLimit, folder_limit
-from adk_skills_agent.sandbox.local.workspace import Workspace, create_workspace, fill_workspace
+from adk_skills_agent.sandbox.files.collect import collect
+from adk_skills_agent.sandbox.files.path_mapping import PathMapping
+from adk_skills_agent.sandbox.files.walk import portable
+from adk_skills_agent.sandbox.files.workspace import Workspace, create_workspace, fill_workspace, persist
+from adk_skills_agent.sandbox.output import Capture, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.process.command import (
+    NOT_STARTED_CODES,
+    build_environment,
+    check_argv,
+    encode,
+    find_command,
+    launcher,
+    spelling,
+)
+from adk_skills_agent.sandbox.process.spawn import Child, Launch, LiveStdin, filled, memory_file, spawner
+from adk_skills_agent.sandbox.process.supervise import (
+    EndReport,
+    has_ended,
+    nobody_writes,
+    reap_late,
+    take_status,
+    wait_until_ended,
+)
+from adk_skills_agent.sandbox.process.tree import RunMarks, end_run, reap_adopted, signal_group
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, folder_limit
+from adk_skills_agent.sandbox.skill_store import Staged, stage
 
-TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # the name in the sandbox's view, not a folder of the host
+TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host
 _KILL_SECONDS = 2.0
 _LAST_READ_BYTES = 1 << 20  # what a pipe can hold at most when a script enlarged it
 
 
 class LocalRun:
-    """The workspace, the process and the descriptors of one run.
+    """One run: everything it holds on the host. The levels' own runs differ in how the command is started and ended.
+
+    The course is ``start()``, then any number of ``terminate()`` and ``kill()``, then ``finish()``. ``shown``,
+    ``view``, ``child``, ``marks`` and ``disk`` are valid after ``start()``.
 
     Args:
         request: What to run.
@@ -50,12 +62,16 @@ class LocalRun:
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
         self.run_id = os.urandom(8).hex()
         self.shown: str  # the command, as a sentence may show it
-        self.view: PathView
+        self.view: PathMapping
         self.child: Child
         self.marks: RunMarks
         self.warm = False  # it runs in a sandbox that was started before it was asked for
+        self.maker = ""  # see IsolationReport.maker
+        self.notes: tuple[str, ...] = ()  # what of the mounts was left out
+        self.captures: tuple[Capture, ...] = ()
         self._request = request
         self._policy = policy
+        self._staged: Staged | None = None
         self._workspace: Workspace | None = None
         self._owner = os.getpid()
         self._lock = threading.RLock()  # re-entrant: garbage that is collected in here may abandon the run
@@ -74,11 +90,14 @@ class LocalRun:
         )
 
     def may_write_more(self) -> bool | None:
-        """Not known here; the pipes tell."""
+        """Whether, now that the command has ended, somebody of the run is there to write; never blocks.
+
+        None when only the end of the pipes can tell.
+        """
         return None
 
     def beyond(self) -> tuple[Status, str] | None:
-        """Nothing: every limit is one the watchdog or the kernel sees."""
+        """A limit that only the level sees was passed: the status and a sentence. From the watchdog's thread."""
         return None
 
     def terminate(self) -> None:
@@ -91,37 +110,35 @@ class LocalRun:
         signal_group(self.child.pid, signal.SIGKILL)
 
     def start(self) -> None:
-        """Make the workspace and start the command.
+        """Copy the mounts, open what keeps the output, make the workspace and start the command.
 
         Raises:
-            SandboxError: It could not be started; the sentence says why.
+            SandboxError: It could not be started; the sentence says which step failed and why.
+            SandboxUnavailable: The level does not work for this request; it says why.
             ConfigError: The policy grants a variable it must not.
             ValueError: The request cannot be expressed.
         """
-        _live.add(self)
         try:
-            self._prepare_and_spawn()
-        except OSError as error:
-            self._drop_workspace(started=False)
-            raise SandboxError(f"The sandbox could not be set up: {error.strerror or error}.") from error
+            self._staged = staged = stage(self._request)
+            self._request, self.notes = staged.request, staged.notes
+            self.captures = open_captures(self._request.spill_dir, self._policy, self.run_id)
+            _live.add(self)
+            try:
+                self._prepare_and_spawn()
+            except OSError as error:
+                raise SandboxError(f"The sandbox could not be set up: {error.strerror or error}.") from error
         except BaseException:
             self._drop_workspace(started=False)
+            self._discard_output()
             raise
         with self._lock:
             self._started = True
             abandoned = self._abandoned
         if abandoned:  # nobody is there any more to end it
             self.finish(wanted=False)
+            self._discard_output()
 
-    def start_at_once(self) -> bool:
-        """Not possible here: folders are made on a disk."""
-        return False
-
-    def finishes_at_once(self) -> bool:
-        """Not known here."""
-        return False
-
-    def finish(self, *, wanted: bool = True) -> Aftermath:
+    def finish(self, *, wanted: bool = True) -> EndReport:
         """Kill what is left, take the status, collect the output files, delete the workspace.
 
         Args:
@@ -130,7 +147,7 @@ class LocalRun:
         Raises:
             SandboxError: The files could not be collected, or the command's status was taken by somebody else.
         """
-        result = Aftermath()
+        result = EndReport()
         if os.getpid() != self._owner:
             return result  # a forked child; the run is its parent's
         with self._lock:
@@ -161,14 +178,24 @@ class LocalRun:
         return result
 
     def abandon(self) -> None:
-        """End the run at once from any thread, also without its event loop. Does nothing in a forked child."""
+        """End the run at once from any thread, also while it is being started or without its event loop; keep nothing.
+
+        Does nothing in a forked child.
+        """
         if os.getpid() != self._owner:
             return  # before the lock, which somebody may have held when the process was forked
         with self._lock:
-            if not self._started or self._over:
-                self._abandoned = True
+            self._abandoned = True
+            if not self._started:
                 return
-        self.finish(wanted=False)
+        try:
+            self.finish(wanted=False)  # no effect when it is over
+        finally:
+            self._discard_output()
+
+    def _discard_output(self) -> None:
+        for capture in self.captures:
+            capture.discard()
 
     def _prepare_and_spawn(self) -> None:
         request, policy = self._request, self._policy
@@ -182,7 +209,7 @@ class LocalRun:
         )
         self._own(workspace)
         pairs = [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
-        self.view = PathView([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)], root=workspace.root)
+        self.view = PathMapping([*pairs, (WORK_DIR, workspace.work), (TMP_DIR, workspace.tmp)], root=workspace.root)
         environment = build_environment(
             policy,
             request.env,
@@ -220,7 +247,7 @@ class LocalRun:
         )
 
     def _command(self, path: str, cwd: bytes) -> list[str]:
-        """The command and its arguments in the host's view."""
+        """The command and its arguments as the host sees them."""
         argv = self._request.argv
         check_argv(argv)
         # The host's interpreter is meant literally, also when it happens to be under a folder called /work.
@@ -230,21 +257,14 @@ class LocalRun:
         command = find_command(argv[0], name, path=encode(path), cwd=cwd)
         return [portable(os.fsdecode(command)), *(self.view.argument(part) for part in argv[1:])]
 
-    def _end_processes(self, result: Aftermath) -> None:
+    def _end_processes(self, result: EndReport) -> None:
         child = self.child
         leaving = has_ended(child) and nobody_writes(child)
         result.killed, result.survivors, met = end_run(self.marks, leaving=leaving)
         if not wait_until_ended(child, _KILL_SECONDS):
             result.survivors += 1  # it hangs inside the kernel; nothing can be done about it
         result.rest = (drain(child.stdout), drain(child.stderr))
-        if child.waited is None and not result.survivors:
-            with contextlib.suppress(ChildProcessError):
-                _, status, usage = os.wait4(child.pid, 0)
-                child.waited = (status, usage)
-        elif child.waited is None:
-            with contextlib.suppress(ChildProcessError):
-                pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-                child.waited = (status, usage) if pid else None
+        take_status(child)
         reap_adopted(child.pid, met)
         if child.waited is not None:
             status, usage = child.waited
@@ -255,7 +275,7 @@ class LocalRun:
             # larger number says anything about the command.
             result.max_rss = peak if peak > child.starter_rss else None
 
-    def _never_started(self, result: Aftermath) -> bool:
+    def _never_started(self, result: EndReport) -> bool:
         status = result.status
         return (
             status is not None
@@ -264,7 +284,7 @@ class LocalRun:
             and os.path.lexists(encode(self._marker))
         )
 
-    def _collect(self, result: Aftermath) -> None:
+    def _collect(self, result: EndReport) -> None:
         assert self._workspace is not None  # noqa: S101  # checked by the caller
         result.notes.extend(self._workspace.notes)
         result.collected = collected = collect(
@@ -282,6 +302,9 @@ class LocalRun:
 
     def _drop_workspace(self, *, started: bool) -> str | None:
         _live.discard(self)
+        staged, self._staged = self._staged, None
+        if staged is not None:
+            staged.release()
         workspace, self._workspace = self._workspace, None
         if workspace is None:
             return None

@@ -1,0 +1,1 @@
+"""Which skills are active in a session, and what the model sees of them."""

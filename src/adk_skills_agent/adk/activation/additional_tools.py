@@ -1,0 +1,165 @@
+"""Tools of the application that are offered only while a skill asks for them (``adk_additional_tools``, S0-25)."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from google.adk.agents import LlmAgent
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
+from google.adk.tools.function_tool import FunctionTool
+
+from adk_skills_agent.adk.guard import say_final_text
+from adk_skills_agent.adk.permissions.approvals import permit
+from adk_skills_agent.adk.permissions.rules import Verdict
+from adk_skills_agent.adk.tools.base import failure
+from adk_skills_agent.errors import ConfigError, SkillsError
+
+if TYPE_CHECKING:
+    from google.adk.agents.readonly_context import ReadonlyContext
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.skills.known import KnownSkill
+
+
+logger = logging.getLogger(__name__)
+
+
+class AdditionalTools:
+    """What ``additional_tools=`` was given, as tools by name and toolsets.
+
+    Raises:
+        ConfigError: One of them is none of these.
+    """
+
+    def __init__(self, given: Sequence[Any] | None = None) -> None:
+        self.tools: dict[str, BaseTool] = {}
+        self.toolsets: list[BaseToolset] = []
+        self._given = tuple(given or ())
+        self._nodes: list[Any] = []
+        for item in self._given:
+            if isinstance(item, BaseToolset):
+                self.toolsets.append(item)
+            elif isinstance(item, BaseTool):
+                self.tools[item.name] = item
+            elif inspect.isroutine(item) or inspect.isclass(item) or (callable(item) and not _is_node(item)):
+                tool = FunctionTool(item)
+                self.tools[tool.name] = tool
+            elif _is_node(item):
+                self._nodes.append(item)
+            else:
+                raise ConfigError(
+                    f"additional_tools takes functions, tools, toolsets and nodes, not {type(item).__name__}."
+                )
+        self._nodes_wrapped = not self._nodes
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """As it was passed, for a clone."""
+        return self._given
+
+    async def by_name(self, context: ReadonlyContext | None) -> dict[str, BaseTool]:
+        """All of them; a toolset that fails is left out, with a line for the owner."""
+        if not self._nodes_wrapped:
+            # They become tools the way an agent's own do: through an agent, which is google-adk's public way.
+            agent = LlmAgent(name="additional_tools", tools=self._nodes)
+            for tool in await agent.canonical_tools():
+                self.tools.setdefault(tool.name, tool)
+            self._nodes_wrapped = True
+        found = dict(self.tools)
+        listed = await asyncio.gather(
+            *(toolset.get_tools_with_prefix(context) for toolset in self.toolsets), return_exceptions=True
+        )
+        for toolset, tools in zip(self.toolsets, listed, strict=True):
+            if isinstance(tools, Exception):
+                logger.warning("the tools of %s are not available to skills: %s", type(toolset).__name__, tools)
+            elif isinstance(tools, BaseException):
+                raise tools
+            else:
+                found |= {tool.name: tool for tool in tools}
+        return found
+
+    async def resolve(
+        self, wanted: Iterable[str], taken: Collection[str], context: ReadonlyContext | None
+    ) -> list[BaseTool]:
+        """The tools of these names, in this order, so that the declarations of earlier turns keep their place.
+
+        Args:
+            wanted: Names, repeated ones count once.
+            taken: Names that the toolset's own tools have; they win.
+            context: For the toolsets.
+        """
+        names = list(dict.fromkeys(wanted))
+        if not names:
+            return []
+        known = await self.by_name(context)
+        for name in names:
+            if name in taken:
+                logger.error("Tool name collision: tool '%s' already exists.", name)
+        return [known[name] for name in names if name in known and name not in taken]
+
+    async def missing(self, wanted: Iterable[str], context: ReadonlyContext | None) -> list[str]:
+        """The names that nothing here has."""
+        names = list(dict.fromkeys(wanted))
+        known = await self.by_name(context) if names else {}
+        return [name for name in names if name not in known]
+
+    async def close(self) -> None:
+        """Close the toolsets."""
+        for toolset in self.toolsets:
+            await toolset.close()
+
+
+def _is_node(item: Any) -> bool:
+    """Whether it is a workflow node; google-adk has no public name for their base class."""
+    return any(base.__name__ == "BaseNode" for base in type(item).__mro__)
+
+
+# Tools that skills bring (``adk_additional_tools``), under the owner's rules: left out, asked for, or as they are.
+
+
+def permitted_tools(runtime: SkillRuntime, tools: Iterable[BaseTool], active: Sequence[KnownSkill]) -> list[BaseTool]:
+    """The tools an agent may have for its active skills.
+
+    A tool that several skills bring is as free as the freest of them makes it, except that ``deny`` always wins.
+    """
+    offered = []
+    for tool in tools:
+        bringing = [skill for skill in active if tool.name in skill.additional_tools]
+        verdicts = [(runtime.permissions.decide(skill, "tool", tool.name).verdict, skill) for skill in bringing]
+        if any(verdict is Verdict.DENY for verdict, _ in verdicts):
+            continue
+        asking = [skill for verdict, skill in verdicts if verdict is Verdict.ASK]
+        if any(verdict is Verdict.ALLOW for verdict, _ in verdicts):
+            offered.append(tool)
+        elif asking and inspect.isasyncgenfunction(getattr(tool, "func", None)):
+            # google-adk starts these itself in run_live and never calls run_async, so nobody would be asked.
+            logger.warning("the streaming tool %s needs an approval, which cannot be asked for: left out", tool.name)
+        elif asking:
+            offered.append(_asking_first(runtime, tool, asking[0]))
+    return offered
+
+
+def _asking_first(runtime: SkillRuntime, tool: BaseTool, skill: KnownSkill) -> BaseTool:
+    """A copy of the tool that needs the user's word; its class, declaration and settings stay."""
+    name, run = tool.name, tool.run_async
+
+    async def run_async(*, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        try:
+            refusal = await permit(runtime, tool_context, skill, "tool", name)
+        except SkillsError as error:
+            return failure(error)
+        if refusal is None:
+            return await run(args=args, tool_context=tool_context)
+        await say_final_text(tool_context, refusal)
+        return refusal
+
+    asking = copy.copy(tool)
+    asking.run_async = run_async  # type: ignore[method-assign]  # of this copy alone, as google-adk does for prefixes
+    return asking

@@ -1,0 +1,108 @@
+"""A user who writes ``$skill-name`` or ``/skill-name`` activates that skill (C30).
+
+It happens while the first request of the turn is prepared, so that its instructions are in force before the model says
+anything; the activation is kept by an event of its own (see ``committing``). In ``run_live`` only what was written
+before the stream began is seen: its request is prepared once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.adk.activation.active_skills import commit, own_keys
+from adk_skills_agent.adk.permissions.rules import Verdict
+from adk_skills_agent.adk.tools.load_skill import tell_of_activation, version_of
+from adk_skills_agent.errors import SkillsError
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+    from google.genai import types
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user's message led to.
+
+    Attributes:
+        text: What the model is told of it in this request; empty when nothing was named.
+        activated: The skills that became active just now.
+    """
+
+    text: str = ""
+    activated: tuple[str, ...] = ()
+
+
+async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -> Asked:
+    """Activate what the user's message names, once for each message."""
+    source = runtime.source
+    names = mentioned_skills(tool_context.user_content, lambda name: source.for_user(name) is not None)
+    if not names:
+        return Asked()
+    agent, invocation = tool_context.agent_name, tool_context.invocation_id
+    handled = f"_adk_skills_asked:{agent}"
+    before = runtime.active.active(tool_context)
+    waiting: list[str] = []
+    if tool_context.state.get(handled) != invocation:
+        waiting = [name for name in names if not await _activated(runtime, tool_context, name)]
+        tool_context.state[handled] = invocation
+        await commit(tool_context, (handled, *own_keys(agent)))
+    active = runtime.active.active(tool_context)
+    told = [f"The user asked for the skill {name} by name; it is loaded. Use it." for name in names if name in active]
+    load = runtime.tool_name("load_skill")
+    told += [f"The user asked for the skill {name} by name. Call {load} with it." for name in waiting]
+    return Asked("\n".join(told), tuple(name for name in active if name not in before))
+
+
+async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str) -> bool:
+    """Whether a skill is active now; not when the user must be asked first, which only a tool call can do."""
+    try:
+        skill = runtime.source.for_user(name)
+        if skill is None:
+            return False
+        if runtime.permissions.decide(skill, "activate").verdict is not Verdict.ALLOW:
+            return False
+        text = await runtime.text(skill, tool_context)
+        version = await version_of(skill)
+    except SkillsError as error:
+        logger.warning("the skill %s that the user asked for cannot be read: %s", name, error.message)
+        return False
+    except Exception:  # an object in memory may raise anything; the run goes on without it
+        logger.exception("the skill %s that the user asked for cannot be read", name)
+        return False
+    activation = runtime.active.activate(tool_context, skill.name, tokens=text.tokens, digest=text.digest)
+    tell_of_activation(runtime, tool_context, skill, text, activation, version, how="user")
+    return True
+
+
+# ``$skill-name`` and ``/skill-name`` in what a user writes (C30).
+
+MAX_MENTIONS = 5
+_MENTION = re.compile(r"(?:^|(?<=[\s(\"'`,;]))[$/]([^\W_][\w-]{0,63})(?![\w/-])")
+"""At the beginning or after a space or bracket, and not the beginning of a path such as ``/usr/bin``."""
+
+
+def mentioned_skills(content: types.Content | None, known: Callable[[str], bool]) -> list[str]:
+    """The skills a message names, in its order.
+
+    Args:
+        content: The user's message.
+        known: Whether there is a skill of that name; ``$HOME`` and ``/tmp`` are none.
+    """
+    names: dict[str, None] = {}
+    for part in (content.parts or []) if content is not None else []:
+        for found in _MENTION.finditer(part.text or ""):
+            name = found.group(1).rstrip("-")
+            if name not in names and known(name):
+                names[name] = None
+                if len(names) == MAX_MENTIONS:
+                    return list(names)
+    return list(names)

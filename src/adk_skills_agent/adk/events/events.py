@@ -1,0 +1,424 @@
+"""What happened with skills, for the owner: typed values, handed to every listener, secrets taken out (S4-25)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import operator
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.sandbox import MIN_SECRET_CHARS
+
+if TYPE_CHECKING:
+    from google.adk.agents.readonly_context import ReadonlyContext
+
+
+logger = logging.getLogger(__name__)
+
+MAX_NAMES = 100
+"""Names one ``SkillDiscovered`` lists; ``count`` has the whole number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where something happened. What is not known is empty.
+
+    Attributes:
+        app: The application's name.
+        user: The user's id.
+        session: The session's id.
+        invocation: The id of the invocation: one question of the user and what it led to.
+        agent: The agent's name.
+        call: The id of the tool call.
+    """
+
+    app: str = ""
+    user: str = ""
+    session: str = ""
+    invocation: str = ""
+    agent: str = ""
+    call: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillEvent:
+    """What all events have.
+
+    Attributes:
+        origin: Where it happened.
+        skill: The skill's name, or empty.
+        time: Seconds since 1970 (UTC).
+    """
+
+    origin: Origin = field(default_factory=Origin)
+    skill: str = ""
+    time: float = field(default_factory=time.time)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as one flat JSON object; ``time`` in ISO 8601, UTC, with milliseconds."""
+        record: dict[str, Any] = {
+            "time": datetime.fromtimestamp(self.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "event": type(self).__name__,
+        }
+        for own in fields(self):
+            if own.name not in {"origin", "time"}:
+                value = getattr(self, own.name)
+                record[own.name] = list(value) if isinstance(value, tuple) else value
+        record |= {own.name: getattr(self.origin, own.name) for own in fields(self.origin)}
+        return record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillDiscovered(SkillEvent):
+    """An agent was told of skills.
+
+    Attributes:
+        how: ``list`` (it asked for the list), ``search``, or ``catalogue`` (the list of every request changed).
+        skills: Their names, at most 100.
+        count: How many there were.
+        query: What was searched for.
+    """
+
+    how: str
+    skills: tuple[str, ...] = ()
+    count: int = 0
+    query: str = ""
+
+    @classmethod
+    def of(cls, origin: Origin, how: str, names: Iterable[str], query: str = "") -> SkillDiscovered:
+        """The event for a list of any length."""
+        found = tuple(names)
+        return cls(origin=origin, how=how, skills=found[:MAX_NAMES], count=len(found), query=query)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillActivated(SkillEvent):
+    """A skill's instructions came into force, or were asked for and could not.
+
+    Attributes:
+        version: The sha256 of everything it can tell or run.
+        tokens: Estimated tokens of its instructions.
+        how: ``tool`` (the model called for it) or ``user`` (``$name`` in a message).
+        again: Whether it was active already.
+        error_code: Why it could not be activated, or empty.
+    """
+
+    version: str = ""
+    tokens: int = 0
+    how: str = "tool"
+    again: bool = False
+    error_code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillDropped(SkillEvent):
+    """A skill is no longer active.
+
+    Attributes:
+        reason: ``unloaded``, ``budget``, ``bounded``, ``expired`` or ``gone``.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRead(SkillEvent):
+    """A file of a skill was read, or could not be.
+
+    Attributes:
+        path: Relative to the skill.
+        bytes: How many the model got.
+        error_code: Why it was not read, or empty.
+        seconds: How long it took.
+    """
+
+    path: str
+    bytes: int = 0
+    error_code: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptStarted(SkillEvent):
+    """A script is about to run.
+
+    Attributes:
+        script: Relative to the skill.
+        version: The skill's version.
+        run: The id that the matching ``ScriptFinished`` has.
+        executor: ``sandbox``, or the class of the foreign executor or environment.
+    """
+
+    script: str
+    version: str = ""
+    run: str = ""
+    executor: str = "sandbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptFinished(SkillEvent):
+    """A script ended, or could not be started.
+
+    Attributes:
+        script: Relative to the skill.
+        run: The id of the ``ScriptStarted``; empty when it was never started.
+        status: ``success``, ``warning`` or ``error``.
+        reason: Why it failed: ``timeout``, ``exit_code``, ``out_of_memory``...; empty otherwise.
+        error_code: The code the model got, or empty.
+        exit_code: The exit code, minus the signal's number when one ended it; None when there is none.
+        seconds: Wall time.
+        stdout_bytes: Of its output, all.
+        stderr_bytes: Of its messages, all.
+        files: How many files it left.
+        level: The isolation level it ran at, or empty.
+        executor: As :class:`ScriptStarted`.
+    """
+
+    script: str
+    run: str = ""
+    status: str = "success"
+    reason: str = ""
+    error_code: str = ""
+    exit_code: int | None = None
+    seconds: float = 0.0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    files: int = 0
+    level: str = ""
+    executor: str = "sandbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequested(SkillEvent):
+    """The user was asked.
+
+    Attributes:
+        action: ``activate``, ``read``, ``run`` or ``tool``.
+        target: The script or tool, or empty.
+        version: The version the question is about.
+        subjects: What an approval would cover: ``skill``, ``script:<path>``, ``tool:<name>``.
+        rule: The rule that made it a question, in the words of the policy; empty for a default.
+        reason: Why it is asked.
+    """
+
+    action: str
+    target: str = ""
+    version: str = ""
+    subjects: tuple[str, ...] = ()
+    rule: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalDecided(SkillEvent):
+    """Something was approved, rejected, denied or is no longer approved.
+
+    Attributes:
+        decision: ``approved``, ``rejected`` (by the user), ``denied`` (by a rule) or ``revoked`` (its bytes changed).
+        by: ``user``, ``rule``, ``owner`` or ``change``.
+        kept: How long an approval holds: ``once``, ``session`` or ``owner``; empty otherwise.
+        action: As :class:`ApprovalRequested`.
+        target: As :class:`ApprovalRequested`.
+        version: The version it is about.
+        subjects: As :class:`ApprovalRequested`.
+        rule: As :class:`ApprovalRequested`.
+        reason: Why.
+    """
+
+    decision: str
+    by: str
+    kept: str = ""
+    action: str
+    target: str = ""
+    version: str = ""
+    subjects: tuple[str, ...] = ()
+    rule: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardTripped(SkillEvent):
+    """A call missed, and the retry guard counted it; ``skill`` is what the call named, if it named one.
+
+    Attributes:
+        kind: ``script``, ``resource``, ``skill``, ``registry``, ``executor``, ``run``, ``repeat`` or ``denied``.
+        error_code: The code the model got.
+        count: How many misses of this kind the invocation has had.
+        fatal: Whether the tool refuses from now on.
+        target: What was asked for.
+    """
+
+    kind: str
+    error_code: str = ""
+    count: int = 1
+    fatal: bool = False
+    target: str = ""
+
+
+Listener = Callable[[Any], object]
+"""Gets every event; may be ``async``."""
+
+
+def origin_of(context: ReadonlyContext | None) -> Origin:
+    """Where a tool call happens."""
+    if context is None:
+        return Origin()
+    session = getattr(context, "session", None)
+    return Origin(
+        app=_text(getattr(session, "app_name", "")),
+        user=_text(getattr(session, "user_id", "")),
+        session=_text(getattr(session, "id", "")),
+        invocation=_text(getattr(context, "invocation_id", "")),
+        agent=_text(getattr(context, "agent_name", "")),
+        call=_text(getattr(context, "function_call_id", "")),
+    )
+
+
+class Events:
+    """Hands each event to every listener. What a listener does wrong is logged and stops nobody.
+
+    A plain function is called at once, on the thread of the tool, so it must be quick; a coroutine function runs as a
+    task of the event loop. A listener with a ``close`` method is closed with the toolset.
+
+    Args:
+        listeners: Who is told, in this order.
+        redact: Takes the owner's secrets out of a text; None when there are none.
+    """
+
+    def __init__(self, listeners: Sequence[Listener] = (), redact: Redact | None = None) -> None:
+        self._listeners = tuple(listeners)
+        self._redaction = EventRedaction(redact)
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    @property
+    def heard(self) -> bool:
+        """Whether a listener takes details now that cost something to find out; one may say ``idle = True``."""
+        return any(getattr(listener, "idle", False) is not True for listener in self._listeners)
+
+    def emit(self, event: SkillEvent) -> None:
+        """Tell everybody. Never raises and never waits."""
+        if not self._listeners:
+            return
+        try:
+            event = self._redaction.cleaned(event)
+        except Exception:  # a secret may be in it, so it must not go on
+            logger.exception("an event of type %s was lost: its secrets could not be taken out", type(event).__name__)
+            return
+        for listener in self._listeners:
+            try:
+                answer = listener(event)
+                if answer is not None and inspect.isawaitable(answer):
+                    self._start(answer)
+            except Exception:  # the agent's work is worth more than its log
+                logger.exception("a listener failed on %s", type(event).__name__)
+
+    async def close(self) -> None:
+        """Wait for asynchronous listeners, then close what can be closed."""
+        loop = asyncio.get_running_loop()
+        waiting = [task for task in self._tasks if task.get_loop() is loop]
+        if waiting:
+            await asyncio.gather(*waiting, return_exceptions=True)
+        for listener in self._listeners:
+            close = getattr(listener, "close", None)
+            if callable(close) and not inspect.iscoroutinefunction(close):
+                await asyncio.to_thread(close)
+
+    def _start(self, answer: Any) -> None:
+        try:
+            task = asyncio.ensure_future(answer)
+        except RuntimeError:  # emitted from a thread: there is no loop to run it on
+            if inspect.iscoroutine(answer):
+                answer.close()
+            logger.error("an asynchronous listener was not called: the event did not happen on an event loop")  # noqa: TRY400 - nothing to trace
+            return
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a listener failed", exc_info=error)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+# An event as listeners may see it: no secret in any of its texts, and none of any length.
+
+MAX_TEXT_CHARS = 2_000
+"""Of any text in an event: a path or a query may come from a model and be of any length."""
+_REMEMBERED = 512
+_NAME_CHARS = 200
+
+Redact = Callable[[str], str]
+
+
+class EventRedaction:
+    """Makes events that may be told.
+
+    Args:
+        redact: Takes the owner's secrets out of a text; None when there are none.
+    """
+
+    def __init__(self, redact: Redact | None) -> None:
+        self._redact = redact
+        # the names of sessions, skills and agents come again with every event
+        self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(redact) if redact is not None else None
+        self._last_origin: tuple[Origin, Origin] | None = None
+
+    def cleaned(self, event: SkillEvent) -> SkillEvent:
+        """The event, or another one when something in it must not be told."""
+        changes = self._changes(event)
+        origin = self._clean_origin(event.origin)
+        if origin is not event.origin:
+            changes["origin"] = origin
+        return replace(event, **changes) if changes else event
+
+    def _clean_origin(self, origin: Origin) -> Origin:
+        last = self._last_origin
+        if last is not None and last[0] is origin:  # a call's events come from one place
+            return last[1]
+        changes = self._changes(origin)
+        clean = replace(origin, **changes) if changes else origin
+        self._last_origin = origin, clean
+        return clean
+
+    def _changes(self, record: SkillEvent | Origin) -> dict[str, Any]:
+        """The texts of a record that must not be as they are."""
+        changes: dict[str, Any] = {}
+        names, values_of = _fields_of(type(record))  # type: ignore[arg-type]  # a class can be a key
+        for name, value in zip(names, values_of(record), strict=True):
+            if not value or not isinstance(value, (str, tuple)):
+                continue
+            if isinstance(value, str) and len(value) < MIN_SECRET_CHARS:
+                continue
+            if (clean := self._clean(value)) is not value:
+                changes[name] = clean
+        return changes
+
+    def _clean(self, value: Any) -> Any:
+        if isinstance(value, str):
+            text = self._without_secrets(value)  # before the cut: half a secret is one
+            return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
+        if isinstance(value, tuple) and value:
+            return tuple(self._clean(item) for item in value)
+        return value
+
+    def _without_secrets(self, text: str) -> str:
+        if self._redact is None or self._redact_name is None or len(text) < MIN_SECRET_CHARS:
+            return text
+        return self._redact_name(text) if len(text) <= _NAME_CHARS else self._redact(text)
+
+
+@functools.cache
+def _fields_of(kind: type[SkillEvent | Origin]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    """The names of a record's fields, and what gets all values at once."""
+    names = tuple(own.name for own in fields(kind))
+    return names, operator.attrgetter(*names)

@@ -1,0 +1,152 @@
+"""How long a skill stays active, and how the catalogue reaches the model; google-adk's own classes are taken too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+from adk_skills_agent.errors import ConfigError
+
+
+class SkillLifecycleMode(Enum):
+    """How long a skill stays active once loaded; the values are google-adk's."""
+
+    PERSISTENT = "persistent"
+    """For the rest of the session, unless it is unloaded."""
+    BOUNDED = "bounded"
+    """As PERSISTENT, but at most ``max_active_skills`` of them: loading one more releases the least recently loaded."""
+    EPHEMERAL = "ephemeral"
+    """Until the turn ends that loaded it; in ``run_live`` too, where a turn ends when the model has finished it."""
+
+
+class SkillDiscoveryMode(Enum):
+    """How the model learns which skills there are; LAZY and EAGER are google-adk's."""
+
+    LAZY = "lazy"
+    """It calls ``list_skills``."""
+    EAGER = "eager"
+    """The catalogue is in the system instruction, within a token budget; what has no room is found by search."""
+    SEARCH = "search"
+    """Nothing is listed: it calls ``search_skills``. For thousands of skills."""
+
+
+@dataclass(frozen=True)
+class SkillLifecycleConfig:
+    """How long a toolset's skills stay active; the fields are google-adk's.
+
+    Attributes:
+        enabled: False leaves every skill active for the whole session, whatever the rest says.
+        default_mode: For any skill not in ``skill_overrides``.
+        max_active_skills: How many BOUNDED skills may be active at once, for each agent.
+        skill_overrides: Mode by skill name.
+        revalidate_skills: Accepted for google-adk's sake. Instructions in force are always those of now: a changed
+            skill is stated once, anew, with or without it.
+    """
+
+    enabled: bool = True
+    default_mode: SkillLifecycleMode = SkillLifecycleMode.PERSISTENT
+    max_active_skills: int = 5
+    skill_overrides: Mapping[str, SkillLifecycleMode] = field(default_factory=lambda: MappingProxyType({}))
+    revalidate_skills: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_active_skills < 1:
+            raise ValueError(f"`max_active_skills` must be at least 1, got {self.max_active_skills}.")
+
+    def mode_of(self, name: str) -> SkillLifecycleMode:
+        """The mode of one skill."""
+        if not self.enabled:
+            return SkillLifecycleMode.PERSISTENT
+        return self.skill_overrides.get(name, self.default_mode)
+
+
+def lifecycle_of(config: Any) -> SkillLifecycleConfig:
+    """Our configuration from ours, google-adk's or None; a copy, so that editing the caller's changes nothing.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if config is None:
+        return SkillLifecycleConfig()
+    try:
+        return SkillLifecycleConfig(
+            enabled=bool(config.enabled),
+            default_mode=SkillLifecycleMode(_value(config.default_mode)),
+            max_active_skills=int(config.max_active_skills),
+            skill_overrides={
+                name: SkillLifecycleMode(_value(mode)) for name, mode in dict(config.skill_overrides).items()
+            },
+            revalidate_skills=bool(config.revalidate_skills),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"lifecycle_config must be a SkillLifecycleConfig, not {config!r}: {error}.") from error
+
+
+def discovery_of(mode: Any) -> SkillDiscoveryMode:
+    """Our mode from ours, google-adk's, or its word.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    try:
+        return SkillDiscoveryMode(_value(mode))
+    except ValueError as error:
+        raise ConfigError(f"discovery_mode must be 'lazy', 'eager' or 'search', not {mode!r}.") from error
+
+
+def _value(mode: Any) -> Any:
+    return getattr(mode, "value", mode)
+
+
+# The numbers an owner may change: how much of the context skills take, and how often a model may miss.
+
+
+@dataclass(frozen=True, slots=True)
+class SkillLimits:
+    """Bounds of one toolset. ``None`` means unlimited where it is allowed.
+
+    Attributes:
+        skill_tokens: Most tokens of one active skill's instructions in a request; the rest is read in pages.
+        active_tokens: Most tokens of all active skills of an agent; beyond it the oldest are released.
+        manifest_files: Most files listed when a skill is activated; 0 leaves the list out.
+        misses: How many wrong paths (or names, or runs without an executor) of a kind one turn gets a mild answer for;
+            the next one is fatal (S2).
+        identical_failures: How often one turn may repeat a run that failed the same way.
+        cache_turns: For how many turns skills fetched from a registry are kept (S2-13).
+        list_skills: Most skills in one answer of ``list_skills``; more are paged.
+        search_results: Most skills in one answer of ``search_skills``.
+    """
+
+    skill_tokens: int | None = 5_000
+    active_tokens: int | None = 25_000
+    manifest_files: int = 60
+    misses: int = 1
+    identical_failures: int = 2
+    cache_turns: int = 16
+    list_skills: int = 200
+    search_results: int = 10
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is None and each.name in {"skill_tokens", "active_tokens"}:
+                continue
+            least = 0 if each.name in {"manifest_files", "misses", "identical_failures"} else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"SkillLimits.{each.name} must be a whole number from {least} on, not {value!r}.")
+
+
+def limits_of(limits: SkillLimits | None) -> SkillLimits:
+    """What a ``limits=`` argument means.
+
+    Raises:
+        ConfigError: It is neither limits nor None.
+    """
+    if limits is None:
+        return SkillLimits()
+    if not isinstance(limits, SkillLimits):
+        raise ConfigError(f"limits must be SkillLimits(...), not {limits!r}.")
+    return limits

@@ -1,0 +1,1 @@
+"""What an agent may do with skills: the owner's rules, and asking the user."""

@@ -1,0 +1,292 @@
+"""Code execution that works with Gemini 2.x and an executor of one's own (S3, google/adk-python#5315).
+
+Such a model wants to call the native ``code_execution`` tool, which only ``BuiltInCodeExecutor`` declares; its service
+then rejects the answer, and google-adk ends the turn with the error. The plugin tells the model, in every request, to
+write a fenced block instead; and when it calls natively all the same, takes the code from the error and hands it to
+google-adk's own pipeline, as if it had come in the right form.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
+from google.adk.code_executors.code_executor_context import CodeExecutorContext
+from google.adk.plugins.base_plugin import BasePlugin
+from google.genai import types
+
+if TYPE_CHECKING:
+    from google.adk.agents.callback_context import CallbackContext
+    from google.adk.agents.invocation_context import InvocationContext
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.models.llm_response import LlmResponse
+
+
+logger = logging.getLogger(__name__)
+
+RECOVERED_FROM = "adk_skills_recovered_from"
+"""Key of ``custom_metadata`` in a recovered response; its value is the error code."""
+
+_REJECTIONS = frozenset({"UNEXPECTED_TOOL_CALL", "MALFORMED_FUNCTION_CALL"})
+_NO_ERROR: dict[str, object] = {"error_code": None, "error_message": None, "finish_reason": None}
+_DEFAULT_FENCE = ("```tool_code\n", "\n```")
+_GOOGLE_SAYS = "DO NOT emit native executable_code parts"
+"""google-adk's own steering, which it adds for executors with ``optimize_data_file``, has this line."""
+
+_STEERING = """\
+You have no code_execution tool and no native executable_code: the service rejects both. To run Python code, write it \
+in a fenced block exactly like this, and stop after it; the result comes in the next message:
+
+{start}print("hello"){end}"""
+
+
+_MOST_INVOCATIONS = 256
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is remembered of one invocation: the functions each agent declared, and how often code was recovered."""
+
+    declared: dict[str, frozenset[str]] = field(default_factory=dict)
+    recovered: dict[str, int] = field(default_factory=dict)
+
+
+class CodeExecutionRecoveryPlugin(BasePlugin):
+    """Steers models to fenced code, and recovers the code of native calls that the service rejected.
+
+    It has an effect only on agents whose ``code_executor`` is one other than ``BuiltInCodeExecutor``. A recovered call
+    counts like any other run: after ``error_retry_attempts`` failing runs of one invocation, or the same code so
+    often, the error is left as it is (S3-10).
+    """
+
+    def __init__(self, name: str = "code_execution_recovery") -> None:
+        super().__init__(name=name)
+        # By invocation, youngest last: google-adk does not say when a turn was cancelled or its model failed.
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    async def before_model_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest
+    ) -> LlmResponse | None:
+        """Add the steering to the request, once (S3-2, S3-3)."""
+        invocation = callback_context.get_invocation_context()
+        executor = _executor(invocation)
+        if executor is None:
+            return None
+        self._of(invocation).declared[callback_context.agent_name] = frozenset(llm_request.tools_dict)
+        steering = _steering(executor)
+        if not any(said in _system_text(llm_request) for said in (_GOOGLE_SAYS, steering)):
+            llm_request.append_instructions([steering])
+        return None
+
+    async def after_model_callback(
+        self, *, callback_context: CallbackContext, llm_response: LlmResponse
+    ) -> LlmResponse | None:
+        """Turn a rejected native call into the call it was meant to be (S3-4 to S3-7)."""
+        if _code(llm_response) not in _REJECTIONS:
+            return None
+        invocation = callback_context.get_invocation_context()
+        executor = _executor(invocation)
+        if executor is None or llm_response.get_function_calls():
+            return None
+        declared = self._of(invocation).declared.get(callback_context.agent_name, frozenset())
+        code = rejected_code(llm_response.error_message, declared)
+        if code is None:
+            return None
+        used_up = self._attempts_used_up(invocation, executor, code)
+        if llm_response.partial:
+            # A fragment is never run (S3-10), but a client would show the error of one that will be recovered whole.
+            return None if used_up else llm_response.model_copy(update=_NO_ERROR)
+        if used_up:
+            logger.info(
+                "agent %s: a rejected native code call is not recovered again; error_retry_attempts is %d",
+                callback_context.agent_name,
+                _attempts(executor),
+            )
+            return None
+        self._count(invocation, code)
+        logger.info(
+            "agent %s: recovered %d characters of code from %s",
+            callback_context.agent_name,
+            len(code),
+            _code(llm_response),
+        )
+        return _with_code(llm_response, code)
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Forget what was kept for the invocation."""
+        self._kept.pop(invocation_context.invocation_id, None)
+
+    def _of(self, invocation: InvocationContext) -> _Kept:
+        kept = self._kept.setdefault(invocation.invocation_id, _Kept())
+        self._kept.move_to_end(invocation.invocation_id)
+        while len(self._kept) > _MOST_INVOCATIONS:
+            self._kept.popitem(last=False)
+        return kept
+
+    def _attempts_used_up(self, invocation: InvocationContext, executor: BaseCodeExecutor, code: str) -> bool:
+        """Whether google-adk would not run the code any more, or has run the same too often already."""
+        allowed = _attempts(executor)
+        failed = CodeExecutorContext(invocation.session.state).get_error_count(invocation.invocation_id)
+        if failed >= allowed:
+            return True
+        return self._of(invocation).recovered.get(code, 0) >= allowed
+
+    def _count(self, invocation: InvocationContext, code: str) -> None:
+        seen = self._of(invocation).recovered
+        seen[code] = seen.get(code, 0) + 1
+
+
+def _executor(invocation: InvocationContext) -> BaseCodeExecutor | None:
+    """The agent's executor, when it is one that runs fenced code."""
+    agent = invocation.agent
+    executor = getattr(agent, "code_executor", None)
+    if not isinstance(executor, BaseCodeExecutor) or isinstance(executor, BuiltInCodeExecutor):
+        return None
+    config = invocation.run_config
+    if config is not None and config.support_cfc and getattr(agent, "parent_agent", None) is None:
+        return None  # google-adk uses the built-in one then
+    return executor
+
+
+def _attempts(executor: BaseCodeExecutor) -> int:
+    return getattr(executor, "error_retry_attempts", 2)  # google-adk's default
+
+
+def _steering(executor: BaseCodeExecutor) -> str:
+    fences = getattr(executor, "code_block_delimiters", None)
+    start, end = fences[0] if fences else _DEFAULT_FENCE
+    return _STEERING.format(start=start, end=end)
+
+
+def _system_text(request: LlmRequest) -> str:
+    instruction = request.config.system_instruction
+    if isinstance(instruction, str):
+        return instruction
+    parts = instruction.parts if isinstance(instruction, types.Content) else None
+    return "\n".join(part.text for part in parts or [] if part.text)
+
+
+def _code(response: LlmResponse) -> str:
+    code = response.error_code
+    return str(code.value) if isinstance(code, types.FinishReason) else str(code or "")
+
+
+def _with_code(response: LlmResponse, code: str) -> LlmResponse:
+    """The response with the code at its end; what the model thought before, and its signatures, stay."""
+    before = list(response.content.parts or []) if response.content else []
+    part = types.Part(executable_code=types.ExecutableCode(code=code, language=types.Language.PYTHON))
+    return response.model_copy(
+        update={
+            **_NO_ERROR,
+            "content": types.Content(role="model", parts=[*before, part]),
+            "custom_metadata": {**(response.custom_metadata or {}), RECOVERED_FROM: _code(response)},
+        }
+    )
+
+
+# The code in the message of a model's service that rejected a native code call (S3-4, S3-6).
+#
+# Gemini 2.x tends to answer "run this" with a native ``executable_code`` part. Its service rejects the part when the
+# request declared no ``code_execution`` tool, and all that is left of it is the text of the error.
+
+_HEAD = re.compile(r"\A\s*(?:unexpected tool call|malformed function call)\s*:\s*", re.IGNORECASE)
+_FENCED = re.compile(r"\A```[\w-]*[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
+_TOOL_NAMESPACES = frozenset({"default_api", "tools", "functions"})
+_RUNNERS = frozenset(
+    {"run_code", "execute_code", "code_execution", "executable_code", "tool_code", "python", "run_python", "code"}
+)
+"""What models call the native tool. Any other name is a tool of somebody's, and its arguments are data."""
+_CODE_ARGUMENTS = frozenset({"code", "source", "python_code", "script"})
+_OTHER_ARGUMENTS = frozenset({"language", "id"})
+
+
+def rejected_code(message: str | None, tool_names: Collection[str] = ()) -> str | None:
+    """The Python code that a rejected native call was to run; None when the message has none.
+
+    Args:
+        message: The error text, such as ``Unexpected tool call: print(6 * 7)``.
+        tool_names: The functions the request declared. A call of one of them that came out malformed is not code for
+            an executor.
+    """
+    if not message:
+        return None
+    head = _HEAD.match(message)
+    if head is None:
+        return None
+    text = message[head.end() :].strip("\n").rstrip()
+    fenced = _FENCED.match(text.strip())
+    if fenced is not None:
+        text = fenced.group(1)
+    program = _parsed(text)
+    if program is None:
+        return None
+    wrapped = _wrapped_code(program, tool_names)
+    if wrapped is not None:
+        inner = _parsed(wrapped)
+        return wrapped if inner is not None and not _calls_a_tool(inner, tool_names) else None
+    if _is_only_a_tool_call(program) or _calls_a_tool(program, tool_names):
+        return None
+    return text
+
+
+def _parsed(text: str) -> ast.Module | None:
+    """The program; None for a sentence or code that was cut, of which running a part would be worse than the error."""
+    try:
+        program = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return program if program.body else None
+
+
+def _is_only_a_tool_call(program: ast.Module) -> bool:
+    """Whether all there is is a value, a name, or one call of something that is not Python's own.
+
+    ``send_mail(to="a")`` is the call of a tool that is not declared; ``print(6 * 7)`` is a program.
+    """
+    only = program.body[0] if len(program.body) == 1 else None
+    if not isinstance(only, ast.Expr):
+        return False
+    value = only.value
+    if isinstance(value, ast.Await):
+        value = value.value
+    if isinstance(value, ast.Call):
+        return not (isinstance(value.func, ast.Name) and hasattr(builtins, value.func.id))
+    return isinstance(value, ast.Constant | ast.Name | ast.Attribute | ast.Dict | ast.List | ast.Tuple | ast.Set)
+
+
+def _calls_a_tool(program: ast.Module, tool_names: Collection[str]) -> bool:
+    for node in ast.walk(program):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func
+        if isinstance(called, ast.Name) and called.id in tool_names:
+            return True
+        if isinstance(called, ast.Attribute) and (
+            called.attr in tool_names or (isinstance(called.value, ast.Name) and called.value.id in _TOOL_NAMESPACES)
+        ):
+            return True
+    return False
+
+
+def _wrapped_code(program: ast.Module, tool_names: Collection[str]) -> str | None:
+    """The code in a call such as ``run_code(code="...")``: a native tool's name around the program it was to run."""
+    only = program.body[0] if len(program.body) == 1 else None
+    if not isinstance(only, ast.Expr) or not isinstance(only.value, ast.Call):
+        return None
+    call = only.value
+    if call.args or not isinstance(call.func, ast.Name):
+        return None
+    if call.func.id not in _RUNNERS or call.func.id in tool_names:
+        return None
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    code = [value for name, value in given.items() if name in _CODE_ARGUMENTS]
+    if len(code) != 1 or any(name not in _CODE_ARGUMENTS | _OTHER_ARGUMENTS for name in given):
+        return None
+    return code[0].value if isinstance(code[0], ast.Constant) and isinstance(code[0].value, str) else None

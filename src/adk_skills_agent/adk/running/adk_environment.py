@@ -1,0 +1,195 @@
+"""Running a skill's script in an environment of google-adk's, by a command that we write (rows A6, E7, E12, E13).
+
+google-adk lets the model write any shell command. Here the command is built from the script's path and arguments; one
+that the model writes, as google-adk's own declaration asks it to, is taken only when it runs that script and nothing
+else, and is then built anew from its words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, cast
+
+from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
+from adk_skills_agent.adk.skills.known import SKILL_FILE
+from adk_skills_agent.errors import ErrorCode, InvalidArguments, SkillChanged
+from adk_skills_agent.scripts import ScriptArguments, build_argv
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, cut
+from adk_skills_agent.scripts.plan import check_text
+
+if TYPE_CHECKING:
+    from google.adk.environment import BaseEnvironment
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.skills.known import KnownSkill
+
+logger = logging.getLogger(__name__)
+
+MAX_ERROR_CHARS = 200
+_PARALLEL_WRITES = 16
+_SHELL_MEANING = frozenset("$`\n\r\0")
+_OPERATORS = frozenset(";&|<>()")
+_INTERPRETERS = frozenset({"python", "python3", "bash", "sh", "uv", "run", "node", "ruby", "perl"})
+
+
+@dataclass(slots=True)
+class _Placed:
+    """The skills that were put into one environment."""
+
+    versions: dict[str, str] = field(default_factory=dict)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class EnvironmentRunner:
+    """Runs scripts in environments and remembers which version of a skill is in which of them."""
+
+    def __init__(self) -> None:
+        self._placed: weakref.WeakKeyDictionary[object, _Placed] = weakref.WeakKeyDictionary()
+
+    async def run(self, runtime: SkillRuntime, tool_context: ToolContext, call: ScriptCall) -> ScriptRun:
+        """Put the skill where the environment can see it, then run the script from the skill's root.
+
+        Raises:
+            InvalidArguments: The arguments or the command cannot be used.
+            UnsupportedScriptType: No interpreter for that suffix.
+        """
+        environment = runtime.environment
+        assert environment is not None  # noqa: S101 - the caller looked
+        folder = runtime.skills_folder or environment.working_dir / "skills"
+        root = PurePosixPath(folder.as_posix()) / call.skill.name
+        argv = _arguments(call, root)
+        interpreter = await asyncio.to_thread(_interpreter, runtime, call)
+        try:
+            if not getattr(environment, "is_initialized", True):  # one that does not know needs no beginning
+                await environment.initialize()
+            await self._place(environment, call, root)
+            command = f"cd {shlex.quote(str(root))} && {shlex.join([*interpreter, *argv])}"
+            result = await environment.execute(command, timeout=runtime.adk_executor_timeout)
+            if not isinstance(getattr(result, "stdout", None), str):
+                raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
+        except SkillChanged:
+            raise
+        except Exception as error:  # each environment has its own exceptions; the model gets one code for all
+            logger.exception("Error executing script '%s' from skill '%s' in environment", call.path, call.skill.name)
+            text = f"Failed to execute script '{call.asked[:80]}' in environment:\n{type(error).__name__}: {error}"
+            if len(text) > MAX_ERROR_CHARS:
+                text = text[: MAX_ERROR_CHARS - 3] + "..."
+            return ScriptRun({"error": text, "error_code": ErrorCode.EXECUTION_ERROR.value, "status": "error"})
+        stderr = getattr(result, "stderr", None) or ""
+        exit_code, timed_out = getattr(result, "exit_code", 0), getattr(result, "timed_out", False)
+        forms = runtime.grants.forms
+        stdout, stderr = (text if forms is None else forms.text(text) for text in (result.stdout, stderr))
+        status = "error" if exit_code or timed_out else "warning" if stderr else "success"
+        answer: dict[str, object] = {
+            "skill_name": call.skill.name,
+            "file_path": call.asked,
+            "status": status,
+            "stdout": cut(stdout, MODEL_STREAM_CHARS),
+            "stderr": cut(stderr, MODEL_STREAM_CHARS),
+            "exit_code": exit_code,
+            "return_code": exit_code,
+            "timed_out": timed_out,
+        }
+        if status == "error":
+            answer["reason"] = "timeout" if timed_out else "exit_code"
+        return ScriptRun(answer, exit_code, len(stdout.encode()), len(stderr.encode()))
+
+    async def _place(self, environment: BaseEnvironment, call: ScriptCall, root: PurePosixPath) -> None:
+        """Write the skill's files, once for each version, and again when the script is not there as it should be."""
+        placed = self._placed.setdefault(environment, _Placed())
+        async with placed.turn:
+            version = await asyncio.to_thread(call.skill.version)
+            key = str(root)
+            await asyncio.to_thread(call.check_version)
+            if placed.versions.get(key) != version or not await _is_there(environment, call, root):
+                placed.versions.pop(key, None)
+                await _write_all(environment, call.skill, root)
+                await asyncio.to_thread(call.check_version)
+                placed.versions[key] = version
+        for file in call.inputs:
+            await environment.write_file(_path(root / file.path), file.content)
+
+
+async def _is_there(environment: BaseEnvironment, call: ScriptCall, root: PurePosixPath) -> bool:
+    """Whether the environment has the script with its own bytes; an earlier script may have changed it (row E12)."""
+    try:
+        found = await environment.read_file(_path(root / call.path))
+    except FileNotFoundError:
+        return False
+    return found == await asyncio.to_thread(call.skill.read_bytes, call.path)
+
+
+async def _write_all(environment: BaseEnvironment, skill: KnownSkill, root: PurePosixPath) -> None:
+    paths = await asyncio.to_thread(skill.files)
+    logger.info("putting skill %s into the environment: %d files", skill.name, len(paths))
+    slots = asyncio.Semaphore(_PARALLEL_WRITES)
+
+    async def write(path: str) -> None:
+        async with slots:
+            content = await asyncio.to_thread(skill.read_bytes, path)
+            await environment.write_file(_path(root / path), content)
+
+    wanted = paths if skill.in_memory else (SKILL_FILE, *paths)
+    async with asyncio.TaskGroup() as group:
+        for path in wanted:
+            group.create_task(write(path))
+
+
+def _interpreter(runtime: SkillRuntime, call: ScriptCall) -> tuple[str, ...]:
+    """The command in front of the script; the environment's own Python, whatever this process runs on."""
+    # Relative to the skill's root: the command changes there, and the file need not be at our /skill.
+    source = call.skill.local().skill_dir / call.path
+    interpreters = runtime.settings.interpreters
+    command, _ = interpreters.command(PurePosixPath(call.path), source, python="python3", by_itself=False)
+    return command
+
+
+def _arguments(call: ScriptCall, root: PurePosixPath) -> tuple[str, ...]:
+    """The script's arguments, from ``args`` and its like, or out of a command of the model."""
+    if call.command is None or call.command == "":
+        return build_argv(call.arguments)
+    if not isinstance(call.command, str):
+        raise InvalidArguments(f"Argument 'command' must be a string, got {type(call.command).__name__}.")
+    return build_argv(ScriptArguments(list(_after_script(check_text(call.command, "'command'"), call, root))))
+
+
+def _after_script(command: str, call: ScriptCall, root: PurePosixPath) -> Sequence[str]:
+    """The words of a command behind the script, when it runs the script and does nothing else."""
+    refusal = InvalidArguments(
+        f"'command' must run '{call.path[:60]}' of this skill and nothing else. Leave it out and give 'args'."
+    )
+    if _SHELL_MEANING & set(command):
+        raise refusal
+    try:
+        lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        lexer.commenters = ""
+        words = list(lexer)
+        plain = shlex.split(command)
+    except ValueError:
+        raise refusal from None
+    # An unquoted ; & | < > ( or ) is a word of its own for a shell, whether it stands alone or not.
+    if words != plain or any(word and set(word) <= _OPERATORS for word in words):
+        raise refusal
+    names = {call.path, f"./{call.path}", str(root / call.path), f"{root.parent.name}/{root.name}/{call.path}"}
+    names |= {f"{root.name}/{call.path}"}
+    for position, word in enumerate(words):
+        if word in names:
+            return words[position + 1 :]
+        if word not in _INTERPRETERS and not word.startswith("-"):
+            break
+        if word in {"-c", "-m", "-e"} or word.startswith("--eval"):
+            break
+    raise refusal
+
+
+def _path(path: PurePosixPath) -> Path:
+    """As google-adk does it: the environment may be of another system than this one."""
+    return cast(Path, path)

@@ -1,0 +1,241 @@
+"""One call of a skill's script, checked, and what came of it; the same for every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from google.genai import types
+
+from adk_skills_agent.errors import CHANGED, InvalidArguments, SkillChanged
+from adk_skills_agent.sandbox import InputFile
+from adk_skills_agent.scripts.plan import check_text
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.skills.known import KnownSkill
+    from adk_skills_agent.errors import SkillsError
+    from adk_skills_agent.scripts import ScriptArguments, ScriptOutcome, ScriptPlan
+    from adk_skills_agent.scripts.workspaces import SessionWorkspace, WorkspaceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run in our sandbox needs from the disk, found in one visit to a thread."""
+
+    workspace: SessionWorkspace
+    plan: ScriptPlan
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    """What the model asked for.
+
+    Attributes:
+        skill: Whose script it is.
+        path: The script, relative to the skill's root (``scripts/run.py``).
+        asked: The path as the model wrote it.
+        arguments: For the script, not yet checked.
+        inputs: Artifacts of the session that it wants to find in the working directory.
+        command: A shell command, google-adk's way to call a script in an environment; None for none.
+        claim: To the session's workspace, for a run in our sandbox.
+        version: The version of the skill that the user approved for this call; empty when nobody had to.
+        prepared: What was prepared with the search for the script, or why it cannot run; None when nothing was.
+    """
+
+    skill: KnownSkill
+    path: str
+    asked: str
+    arguments: ScriptArguments
+    inputs: tuple[InputFile, ...] = ()
+    command: object = None
+    claim: WorkspaceClaim | None = None
+    version: str = ""
+    prepared: Prepared | SkillsError | None = None
+
+    def check_version(self) -> None:
+        """For a backend that reads the skill's files itself: call it when they are read. Blocks.
+
+        Raises:
+            SkillChanged: They are not those that the user approved.
+        """
+        if self.version and self.skill.version() != self.version:
+            raise SkillChanged(CHANGED)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRun:
+    """What a run led to.
+
+    Attributes:
+        answer: For the model.
+        exit_code: None when nothing reported one.
+        stdout_bytes: Of its output, all.
+        stderr_bytes: Of its messages, all.
+        files: How many files it left.
+        level: The isolation level, or empty where it is not known.
+    """
+
+    answer: dict[str, object]
+    exit_code: int | None = None
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    files: int = 0
+    level: str = ""
+
+    @property
+    def status(self) -> str:
+        """``success``, ``warning`` or ``error``."""
+        return str(self.answer.get("status") or "error")
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, or empty."""
+        return str(self.answer.get("reason") or "")
+
+
+# Files between a session's artifacts and a script's workspace (S0-66, row 22).
+
+logger = logging.getLogger(__name__)
+
+_MAX_NAME_BYTES = 255  # of one part of a path, on every usual file system
+
+
+@dataclass(frozen=True, slots=True)
+class SavedOutputs:
+    """What of a script's output is an artifact now.
+
+    Attributes:
+        files: Output path to artifact name.
+        streams: ``stdout`` or ``stderr`` to artifact name.
+        beginnings: Of these, those whose artifact is not the whole stream, to the bytes it has.
+        notes: A sentence for each thing that could not be saved.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    streams: Mapping[str, str] = field(default_factory=dict)
+    beginnings: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFile, ...]:
+    """The artifacts a call asks for, as files for the workspace.
+
+    Raises:
+        InvalidArguments: ``names`` is no list of names, two of them would be one file, or the session has no such
+            artifact.
+    """
+    if names is None:
+        return ()
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidArguments("'files' must be a list of artifact names.")
+    if not names:
+        return ()
+    if tool_context.get_invocation_context().artifact_service is None:
+        raise InvalidArguments("This application keeps no artifacts, so 'files' cannot be used.")
+    paths = {name: _file_name(name) for name in dict.fromkeys(names)}
+    taken = list(paths.values())
+    folders = {path[:position] for path in taken for position, letter in enumerate(path) if letter == "/"}
+    for path in taken:
+        if taken.count(path) > 1 or path in folders:
+            raise InvalidArguments(f"'files' names two artifacts that would both be '{path}'. Give one of them.")
+    return tuple([InputFile(path, await _load(tool_context, name)) for name, path in paths.items()])
+
+
+async def save_outputs(tool_context: ToolContext, outcome: ScriptOutcome, stream_chars: int) -> SavedOutputs:
+    """Keep what a script produced as artifacts of the session: its files, and each stream too long for a model.
+
+    Of a stream no more than the policy's ``max_file_bytes`` is read and kept, its beginning; the model is told so.
+    A file that cannot be saved is said in ``notes``; the result of the script is never lost for it.
+    """
+    result = outcome.result
+    long = [
+        (stream, kept, spill)
+        for stream, text, kept, spill in (
+            ("stdout", outcome.stdout, result.stdout, result.stdout_spill),
+            ("stderr", outcome.stderr, result.stderr, result.stderr_spill),
+        )
+        if len(text) > stream_chars or spill is not None
+    ]
+    if not long and not result.files:
+        return SavedOutputs()  # the usual case; asking google-adk for its service copies a whole model
+    if tool_context.get_invocation_context().artifact_service is None:
+        return SavedOutputs()
+    files: dict[str, str] = {}
+    streams: dict[str, str] = {}
+    beginnings: dict[str, int] = {}
+    notes: list[str] = []
+    for file in result.files:
+        name = await _save(tool_context, file.path, file.content, file.mime_type, notes)
+        if name:
+            files[file.path] = name
+    policy = outcome.plan.request.policy
+    for stream, kept, spill in long:
+        if not policy.max_file_bytes:
+            notes.append(f"The full text of {stream} is not kept: the policy allows no files.")
+            continue
+        content, size = kept[: policy.max_file_bytes], len(kept)
+        if spill is not None:
+            content, size = await asyncio.to_thread(_beginning, spill, policy.max_file_bytes)
+        name = await _save(tool_context, _stream_name(outcome, stream, files), content, "text/plain", notes)
+        if not name:
+            continue
+        streams[stream] = name
+        ended = policy.output_flood_bytes is not None and size >= policy.output_flood_bytes  # the spill has no more
+        if len(content) < size or ended:
+            beginnings[stream] = len(content)
+            notes.append(f"The artifact '{name}' has only the first {len(content):,} bytes of {stream}.")
+    return SavedOutputs(files, streams, beginnings, tuple(notes))
+
+
+def _beginning(spill: Path, limit: int) -> tuple[bytes, int]:
+    """The first bytes of a file, and its size: a flood must not fill the agent's memory."""
+    with spill.open("rb", buffering=0) as file:
+        return file.read(limit), os.fstat(file.fileno()).st_size
+
+
+def _stream_name(outcome: ScriptOutcome, stream: str, taken: Mapping[str, str]) -> str:
+    name = f"{outcome.plan.skill_name}.{PurePosixPath(outcome.plan.path).stem}.{stream}.txt"
+    return name if name not in taken.values() else f"output-of.{name}"
+
+
+async def _save(tool_context: ToolContext, path: str, content: bytes, mime_type: str, notes: list[str]) -> str | None:
+    # A name that starts with "user:" would be shared by all sessions of the user; a script must not choose that.
+    name = path.replace(":", "_")
+    try:
+        await tool_context.save_artifact(name, types.Part.from_bytes(data=content, mime_type=mime_type))
+    except Exception:  # each artifact service has its own exceptions; the script's result must survive all of them
+        logger.exception("artifact %r of %d bytes was not saved", name, len(content))
+        notes.append(f"'{path}' could not be saved as an artifact; it is still in the working directory.")
+        return None
+    return name
+
+
+async def _load(tool_context: ToolContext, name: str) -> bytes:
+    try:
+        part = await tool_context.load_artifact(name)
+        known = None if part is not None else await tool_context.list_artifacts()
+    except Exception as error:  # as in _save: a name the service refuses must not end the invocation
+        logger.exception("artifact %r was not loaded", name)
+        raise InvalidArguments(f"The artifact '{name}' cannot be loaded. Name one that the session has.") from error
+    if part is None:
+        raise InvalidArguments(
+            f"The session has no artifact '{name}'. Its artifacts: {', '.join(known or ()) or 'none'}."
+        )
+    if part.inline_data is not None and part.inline_data.data is not None:
+        return part.inline_data.data
+    return (part.text or "").encode()
+
+
+def _file_name(artifact: str) -> str:
+    check_text(artifact, "An artifact name in 'files'")
+    parts = [piece for piece in artifact.removeprefix("user:").split("/") if piece not in ("", ".", "..")]
+    if not parts or any(len(piece.encode()) > _MAX_NAME_BYTES for piece in parts):
+        raise InvalidArguments(f"The artifact name {artifact[:80]!r} cannot be used as a file name.")
+    return "/".join(parts)

@@ -1,0 +1,233 @@
+"""What the tools of one toolset share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from google.adk.utils import instructions_utils
+
+from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
+from adk_skills_agent.adk.activation.instructions import SkillTexts
+from adk_skills_agent.adk.events.audit_log import AuditLog
+from adk_skills_agent.adk.events.events import Events, Listener
+from adk_skills_agent.adk.events.telemetry import Telemetry
+from adk_skills_agent.adk.options import SkillLimits
+from adk_skills_agent.errors import CatalogError, ConfigError, RegistryError, SkillNotActive, SkillNotFound, SkillsError
+from adk_skills_agent.scripts import Grants, RunSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from google.adk.agents.readonly_context import ReadonlyContext
+    from google.adk.code_executors import BaseCodeExecutor
+    from google.adk.environment import BaseEnvironment
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.activation.active_skills import ActiveSkills
+    from adk_skills_agent.adk.activation.instructions import SkillText
+    from adk_skills_agent.adk.activation.listing import SkillListing
+    from adk_skills_agent.adk.guard import RetryGuard
+    from adk_skills_agent.adk.permissions.rules import Permissions
+    from adk_skills_agent.adk.skills.known import KnownSkill
+    from adk_skills_agent.adk.skills.source import SkillSource
+    from adk_skills_agent.sandbox import Sandbox, SecretForms
+
+
+logger = logging.getLogger(__name__)
+
+_LAST_TEXTS = 64
+FOREIGN_TIMEOUT_SECONDS = 300.0
+"""google-adk's default for the executors of others; our sandbox has the policy's ``wall_seconds``."""
+
+
+@dataclass(slots=True, eq=False)
+class SkillRuntime:
+    """One toolset's skills, state and settings; every tool gets it.
+
+    Attributes:
+        source: Which skills there are.
+        listing: What of them the model is told.
+        active: Which ones are active in a session.
+        guard: Ends loops of misses.
+        permissions: What may be done without asking.
+        events: Where it is told what happened.
+        additional: Tools that skills may ask for.
+        limits: Numbers.
+        settings: Limits and interpreters of our own sandbox.
+        grants: Variables granted to scripts.
+        sandbox: Our own way to run scripts, or None when the toolset has none.
+        prefers_sandbox: Whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does
+            not come before it.
+        code_executor: google-adk's way to run scripts, or None.
+        environment: google-adk's other way, or None.
+        skills_folder: Where skills are put in the environment, or None for its default.
+        script_timeout: In seconds, when the owner gave one.
+        save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
+        require_activation: Whether reading and running need an active skill.
+        file_list: Whether an activation says which files there are.
+        lists: Whether the model is told of the skills without searching.
+        prefix: ``tool_name_prefix`` with its underscore, or empty.
+        names: How a tool is called here, where not by its own name (``{"load_skill": "use_skill"}``).
+        owner: Who the workspaces of the sessions belong to, for :meth:`SessionWorkspaces.use`.
+        users: The toolsets that use this sandbox, environment and events, clones too; the last one closes them.
+    """
+
+    source: SkillSource
+    listing: SkillListing
+    active: ActiveSkills
+    guard: RetryGuard
+    permissions: Permissions
+    events: Events
+    additional: AdditionalTools = field(default_factory=AdditionalTools)
+    limits: SkillLimits = field(default_factory=SkillLimits)
+    settings: RunSettings = field(default_factory=RunSettings)
+    grants: Grants = field(default_factory=Grants)
+    sandbox: Sandbox | None = None
+    prefers_sandbox: bool = False
+    code_executor: BaseCodeExecutor | None = None
+    environment: BaseEnvironment | None = None
+    skills_folder: Path | None = None
+    script_timeout: float | None = None
+    save_output_artifacts: bool = False
+    require_activation: bool = False
+    file_list: bool = True
+    prefix: str = ""
+    lists: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
+    owner: object = None
+    users: WeakSet[Any] = field(default_factory=WeakSet)
+    _texts: SkillTexts = field(init=False)
+    _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self.permissions = self.permissions.with_prefix(self.prefix)
+        self._texts = SkillTexts(self.limits.skill_tokens, self.limits.manifest_files if self.file_list else 0)
+
+    def tool_name(self, base: str) -> str:
+        """The name a tool has for the model: renamed and prefixed."""
+        return f"{self.prefix}{self.names.get(base, base)}"
+
+    @property
+    def adk_executor_timeout(self) -> float:
+        """Seconds for a script in an executor or environment of others."""
+        return FOREIGN_TIMEOUT_SECONDS if self.script_timeout is None else self.script_timeout
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing the model could use; then it is told of no tool (C27)."""
+        return self.source.registry is None and len(self.source) == 0
+
+    @property
+    def searches_local(self) -> bool:
+        """Whether the model can find by search what it is not told of all at once."""
+        return len(self.source) > 0 and (not self.lists or not self.listing.complete)
+
+    async def skill(self, context: ReadonlyContext, name: str) -> KnownSkill:
+        """The skill a call names.
+
+        Raises:
+            SkillNotFound: There is none, or it is hidden; ``suggestions`` has the nearest.
+            RegistryError: The registry failed.
+        """
+        try:
+            skill = await self.source.get(name, context.invocation_id)
+        except Exception as error:  # each registry has its own exceptions; the model gets one code for all
+            cause = str(error) or type(error).__name__
+            raise RegistryError(f"Failed to fetch skill '{name}' from registry: {cause}") from error
+        if skill is None and name in self.active.active(context):
+            skill = self.source.for_user(name)  # the user asked for it; from now on the model may use it
+        if skill is None:
+            raise SkillNotFound(f"Skill '{name}' not found.", self.source.nearest(name))
+        return skill
+
+    async def text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
+        """What an active skill says to the model now.
+
+        Raises:
+            SkillsError: It cannot be read or filled in, whatever the reason.
+        """
+        try:
+            return await self._text(skill, context)
+        except SkillsError:
+            raise
+        except Exception as error:  # an object in memory may raise anything, and so may what the state is taken from
+            logger.exception("the instructions of skill %s cannot be put together", skill.name)
+            raise CatalogError(
+                f"The instructions of skill '{skill.name[:40]}' cannot be read or filled in from the session's state: "
+                f"{str(error)[:60]}"
+            ) from error
+
+    async def _text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
+        if skill.injects_state:
+            instructions = injected = await asyncio.to_thread(skill.instructions)
+            try:
+                injected = await instructions_utils.inject_session_state(instructions, context)
+            except KeyError as error:
+                # A name the state does not have (yet): the text as it is written says more than no text.
+                logger.warning("the instructions of skill %s name %s, which the state lacks", skill.name, error)
+            text = await asyncio.to_thread(self._texts.text, skill, instructions, injected)
+        else:
+            text = await asyncio.to_thread(self._as_written, skill)
+        if not skill.injects_state:
+            self._last_texts.pop(skill.name, None)
+            self._last_texts[skill.name] = text
+            if len(self._last_texts) > _LAST_TEXTS:
+                self._last_texts.popitem(last=False)
+        return text
+
+    def _as_written(self, skill: KnownSkill) -> SkillText:
+        instructions = skill.instructions()
+        return self._texts.text(skill, instructions, instructions)
+
+    def last_text(self, name: str) -> SkillText | None:
+        """What a skill said when it could last be read: a registry that is down for a moment ends no activation."""
+        return self._last_texts.get(name) if self.source.local(name) is None and self.source.registry else None
+
+    async def missing_tools(self, skill: KnownSkill, context: ReadonlyContext) -> list[str]:
+        """The tools a skill asks for that the application does not have."""
+        return await self.additional.missing(skill.additional_tools, context)
+
+    def check_active(self, tool_context: ToolContext, skill: KnownSkill) -> None:
+        """Refuse what needs an active skill.
+
+        Raises:
+            SkillNotActive: The owner requires activation, and the skill is not active.
+        """
+        if self.require_activation and skill.name not in self.active.active(tool_context):
+            load = self.tool_name("load_skill")
+            raise SkillNotActive(f"Skill '{skill.name}' is not active. Call {load} with it first.")
+
+
+# Who is told what happens with skills, from the owner's settings of a toolset.
+
+
+def events_for(
+    on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
+    audit_log: str | os.PathLike[str] | AuditLog | None = None,
+    secrets: SecretForms | None = None,
+) -> Events:
+    """The events of one toolset: OpenTelemetry always, the owner's listeners, the audit log where one is wanted.
+
+    Args:
+        on_event: One listener or several, plain or ``async``.
+        audit_log: A file, or a log with settings of its own, which several toolsets may share.
+        secrets: What is taken out of every text before anybody sees it.
+
+    Raises:
+        ConfigError: A listener cannot be called, or the file cannot be written.
+    """
+    given: tuple[Listener, ...] = (on_event,) if callable(on_event) else tuple(on_event)
+    for listener in given:
+        if not callable(listener):
+            raise ConfigError(f"on_event takes functions, not {type(listener).__name__}.")
+    log: tuple[Listener, ...] = ()
+    if audit_log is not None:
+        log = (audit_log if isinstance(audit_log, AuditLog) else AuditLog(audit_log),)
+    return Events((Telemetry(), *given, *log), redact=secrets.text if secrets is not None else None)

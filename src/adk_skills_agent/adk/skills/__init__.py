@@ -1,0 +1,1 @@
+"""The skills a toolset is given: folders on disk, objects in memory, and where they come from."""

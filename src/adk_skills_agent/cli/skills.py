@@ -1,0 +1,248 @@
+"""``adk-skills list``: which skills there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from adk_skills_agent.cli.output import print_columns, print_diagnostics, print_json, printable, safe
+from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_registry, open_skill, trust_option
+
+if TYPE_CHECKING:
+    from adk_skills_agent.format import Diagnostic, ValidationResult
+
+
+_LIST_EXAMPLES = """\b
+Examples:
+  adk-skills list ./skills
+  adk-skills list --json
+  adk-skills list ./skills --diagnostics
+"""
+
+
+@click.command("list", epilog=_LIST_EXAMPLES)
+@click.argument("dirs", nargs=-1, type=a_path)
+@json_option
+@click.option("--xml", is_flag=True, help="Print the <available_skills> block a model gets, with locations.")
+@click.option("--diagnostics", is_flag=True, help="Print everything that was repaired or refused.")
+@trust_option
+def list_command(dirs: tuple[Path, ...], as_json: bool, xml: bool, diagnostics: bool, trust_project: bool) -> None:
+    """List the skills of folders or scopes.
+
+    Without folders: the project, user, admin and package scopes.
+    """
+    registry = open_registry(dirs, trust_project=trust_project)
+    skills = registry.list_metadata()
+    if as_json:
+        print_json(
+            {
+                "skills": [
+                    {"name": item.name, "description": item.description, "location": item.file} for item in skills
+                ],
+                "diagnostics": [diagnostic.to_dict() for diagnostic in registry.diagnostics],
+            }
+        )
+        return
+    if xml:
+        print(printable(registry.to_available_skills_xml(location=True)))
+    else:
+        print_columns((item.name, item.description) for item in skills)
+        if not skills:
+            import sys
+
+            print("No skills found. Make one with: adk-skills new my-skill", file=sys.stderr)
+    print_diagnostics(registry.diagnostics, all_of_them=diagnostics)
+
+
+# ``adk-skills info``: everything known about one skill.
+
+_INFO_EXAMPLES = """\b
+Examples:
+  adk-skills info ./skills/csv-report
+  adk-skills info csv-report -d ./skills --json
+"""
+
+
+@click.command("info", epilog=_INFO_EXAMPLES)
+@click.argument("skill")
+@dirs_option
+@click.option("--body", is_flag=True, help="Print the instructions as well.")
+@json_option
+@trust_option
+def info_command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, trust_project: bool) -> None:
+    """Show everything about one skill.
+
+    Its metadata, files, scripts and diagnostics. SKILL is a name, or the path of the skill's folder.
+    """
+    from adk_skills_agent.catalog.budget import estimate_tokens
+    from adk_skills_agent.scripts import list_scripts
+
+    found = open_skill(skill, dirs, trust_project=trust_project)
+    metadata = found.metadata
+    diagnostics = [*found.diagnostics, *found.file_diagnostics()]
+    facts: dict[str, object] = {
+        "name": metadata.name,
+        "description": metadata.description,
+        "location": metadata.file,
+        "license": metadata.license,
+        "compatibility": metadata.compatibility,
+        "allowed_tools": metadata.allowed_tools,
+        "metadata": dict(metadata.metadata),
+        "extra": dict(metadata.extra),
+        "tokens": estimate_tokens(found.instructions),
+        "scripts": list(list_scripts(found)),
+        "files": [{"path": file.path, "size": file.size} for file in found.files()],
+        "diagnostics": [diagnostic.to_dict() for diagnostic in diagnostics],
+    }
+    if as_json:
+        print_json(facts | ({"instructions": found.instructions} if body else {}))
+        return
+    for key in ("name", "description", "location", "license", "compatibility", "allowed_tools", "metadata", "extra"):
+        if facts[key]:
+            print(f"{key + ':':<15}{safe(str(facts[key]))}")
+    print(f"{'tokens:':<15}about {facts['tokens']} when activated")
+    print(f"{'files:':<15}{len(found.files())}")
+    for file in found.files():
+        print(f"  {safe(file.path)}  {file.size:,} bytes")
+    if body:
+        print(f"\n{printable(found.instructions)}")
+    for diagnostic in diagnostics:
+        click.echo(safe(str(diagnostic)), err=True)
+
+
+# ``adk-skills search``: find a skill by what it is for.
+
+_SEARCH_EXAMPLES = """\b
+Examples:
+  adk-skills search 'fill a pdf form' -d ./skills
+  adk-skills search kubernetes --limit 3 --json
+"""
+
+
+@click.command("search", epilog=_SEARCH_EXAMPLES)
+@click.argument("query")
+@dirs_option
+@click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(1, 100), help="Most results.")
+@json_option
+@trust_option
+def search_command(query: str, dirs: tuple[Path, ...], limit: int, as_json: bool, trust_project: bool) -> None:
+    """Find skills by what they are for.
+
+    Searches names, descriptions and headings, best match first; exit code 1 when nothing matches.
+    """
+    hits = open_registry(dirs, trust_project=trust_project).search(query, limit)
+    if as_json:
+        print_json([{"name": hit.name, "description": hit.description, "score": round(hit.score, 4)} for hit in hits])
+    else:
+        print_columns((hit.name, hit.description) for hit in hits)
+    if not hits:
+        click.echo(f"No skill matches {query!r}. Try other words, or adk-skills list.", err=True)
+        raise click.exceptions.Exit(1)
+
+
+# ``adk-skills new``: start a skill that is valid from its first minute.
+
+_NEW_EXAMPLES = """\b
+Examples:
+  adk-skills new csv-report
+  adk-skills new deploy-check -o ./skills --script bash
+"""
+
+
+@click.command("new", epilog=_NEW_EXAMPLES)
+@click.argument("name")
+@click.option("--output", "-o", default=".", type=a_path, help="Folder to make it in.")
+@click.option("--description", help="What it does and when to use it.")
+@click.option(
+    "--script",
+    default="python",
+    show_default=True,
+    type=click.Choice(["python", "bash", "none"]),
+    help="The script to start with.",
+)
+def new_command(name: str, output: Path, description: str | None, script: Literal["python", "bash", "none"]) -> None:
+    """Make a new skill to start from.
+
+    A folder with a SKILL.md, a script and a reference. NAME has lower-case letters, digits and single hyphens.
+    """
+    from adk_skills_agent.format import create_skill_template
+
+    folder = create_skill_template(output, name, description=description, script=None if script == "none" else script)
+    print(f"Made {folder}")
+    print(f"Next: edit {folder / 'SKILL.md'}, then: adk-skills validate {folder}")
+
+
+# ``adk-skills validate``: the specification's rules, with the reference library's messages.
+
+_VALIDATE_EXAMPLES = """\b
+Examples:
+  adk-skills validate ./skills/csv-report
+  adk-skills validate ./skills --lint --json
+"""
+
+
+@click.command("validate", epilog=_VALIDATE_EXAMPLES)
+@click.argument("paths", nargs=-1, required=True, type=a_path)
+@json_option
+@click.option("--lint", is_flag=True, help="Also print advice that is no rule (length, deep references).")
+def validate_command(paths: tuple[Path, ...], as_json: bool, lint: bool) -> None:
+    """Check skills against the specification.
+
+    Strict, with the messages of the reference library; exit code 1 when one is not valid. PATHS are skill
+    folders, SKILL.md files, or folders full of skills.
+    """
+    import sys
+
+    from adk_skills_agent.format import validate_skill
+
+    unread: list[Diagnostic] = []
+    results = [validate_skill(skill) for path in paths for skill in _skills_at(path, unread)]
+    failed = [result for result in results if result.errors]
+    if as_json:
+        print_json(
+            [_as_json(result) for result in results]
+            + [{"path": found.file, "valid": False, "errors": [found.message]} for found in unread]
+        )
+    else:
+        for result in results:
+            if result.errors:
+                print(f"Validation failed for {safe(str(result.path))}:", file=sys.stderr)
+                for error in result.errors:
+                    print(f"  - {safe(error)}", file=sys.stderr)
+            else:
+                print(f"Valid skill: {safe(str(result.path))}")
+            for advice in result.lints if lint else ():
+                print(f"  {safe(str(advice))}", file=sys.stderr)
+        for found in unread:
+            print(f"Not read: {safe(found.message)}", file=sys.stderr)
+        if len(results) > 1:
+            print(f"{len(results) - len(failed)} of {len(results)} skills are valid.", file=sys.stderr)
+    if failed or unread:
+        raise click.exceptions.Exit(1)
+
+
+def _skills_at(path: Path, unread: list[Diagnostic]) -> list[Path]:
+    """The path itself when it is, or may be meant as, one skill; else every skill below it.
+
+    What could not even be looked at is added to ``unread``.
+    """
+    from adk_skills_agent.catalog.registry import skills_below
+    from adk_skills_agent.format import find_skill_md
+
+    if not path.is_dir() or find_skill_md(path) is not None:
+        return [path]
+    below = skills_below(path)
+    unread += below.unread
+    return list(below.skills) or ([] if below.unread else [path])
+
+
+def _as_json(result: ValidationResult) -> dict[str, object]:
+    return {
+        "path": str(result.path),
+        "valid": not result.errors,
+        "errors": list(result.errors),
+        "diagnostics": [diagnostic.to_dict() for diagnostic in result.diagnostics],
+        "lints": [advice.to_dict() for advice in result.lints],
+    }

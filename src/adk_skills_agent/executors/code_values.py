@@ -1,0 +1,328 @@
+"""What code gets: google-adk's ``File`` and ``CodeExecutionInput`` with the fields they lack (S0-22, S0-23, S0-71)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import re
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from google.adk.code_executors import code_execution_utils as google
+
+from adk_skills_agent.sandbox import WORK_DIR, ExecutionResult, InputFile, SandboxPolicy, Status
+from adk_skills_agent.scripts.outcome import cut
+
+
+@dataclass(frozen=True)
+class File(google.File):
+    """google-adk's ``File`` with a place.
+
+    Attributes:
+        path: Where the file goes, relative to the working directory; None takes ``name`` (S0-24).
+    """
+
+    path: str | None = None
+
+
+@dataclass
+class CodeExecutionInput(google.CodeExecutionInput):
+    """google-adk's ``CodeExecutionInput`` with settings of one call; every executor of this package honours them.
+
+    Attributes:
+        timeout_seconds: Seconds of wall time; None leaves it to the executor, 0 is legal (S0-71, S0-73).
+        working_dir: Folder the code starts in, relative to the workspace or absolute under ``/work``; made when it is
+            missing. ``input_files`` are placed in it.
+    """
+
+    timeout_seconds: float | None = None
+    working_dir: str | None = None
+
+
+def call_timeout(code_input: google.CodeExecutionInput) -> float | None:
+    """The call's own timeout in seconds, or None when it has none; any input with that attribute counts."""
+    return getattr(code_input, "timeout_seconds", None)
+
+
+def working_folder(code_input: google.CodeExecutionInput) -> PurePosixPath:
+    """The folder the code starts in, relative to the workspace; ``.`` is the workspace itself.
+
+    Raises:
+        ValueError: It is not inside the workspace.
+    """
+    asked = getattr(code_input, "working_dir", None)
+    if asked is None:
+        return PurePosixPath()
+    folder = PurePosixPath(str(asked))
+    if folder.is_absolute() and folder.is_relative_to(WORK_DIR):
+        folder = folder.relative_to(WORK_DIR)
+    if folder.is_absolute() or ".." in folder.parts or "\0" in str(asked):
+        raise ValueError(f"working_dir {str(asked)!r} must be inside {WORK_DIR}: relative, and without '..'.")
+    return folder
+
+
+def input_files(code_input: google.CodeExecutionInput) -> tuple[InputFile, ...]:
+    """The files of a call, as the sandbox takes them; of two at one place the later one wins, as in google-adk's own.
+
+    Raises:
+        ValueError: The content of one is neither bytes nor text.
+    """
+    folder = working_folder(code_input)
+    placed: dict[str, InputFile] = {}
+    for file in code_input.input_files or ():
+        path = getattr(file, "path", None)
+        place = str(folder / (path if path is not None else file.name))
+        placed[place] = InputFile(place, file_content(file))
+    return tuple(placed.values())
+
+
+def file_content(file: google.File) -> bytes:
+    """What is in a file.
+
+    Bytes are meant as they are. Text is base64 when it is exactly that, as google-adk passes it, else UTF-8.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    content: object = file.content  # a dataclass checks nothing
+    if isinstance(content, bytes):
+        return content
+    if not isinstance(content, str):
+        kind = type(content).__name__
+        raise ValueError(f"The content of input file {file.name!r} must be bytes or text, not {kind}.")  # noqa: TRY004
+    try:
+        raw = content.encode()
+        decoded = base64.b64decode(raw, validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        return content.encode("utf-8", "surrogatepass")
+    return decoded if base64.b64encode(decoded) == raw else raw
+
+
+# From an ExecutionResult to google-adk's ``CodeExecutionResult``.
+#
+# google-adk takes any text in ``stderr`` for a failure, and shows the model nothing but ``stderr`` then. So it is
+# filled exactly when the run failed, and never empty then.
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class CodeExecutionResult(google.CodeExecutionResult):
+    """google-adk's ``CodeExecutionResult`` with everything the sandbox knows.
+
+    Attributes:
+        execution: The whole result: status, isolation report, what a successful run wrote to stderr, skipped files.
+            None when the code never reached a sandbox.
+    """
+
+    execution: ExecutionResult | None = field(default=None, repr=False)
+
+
+def code_result(
+    result: ExecutionResult, policy: SandboxPolicy, *, wrapper: SkillWrapper | None, max_chars: int | None
+) -> CodeExecutionResult:
+    """What google-adk gets.
+
+    Args:
+        result: What happened; its spill files are read here.
+        policy: The limits that held, for the sentences.
+        wrapper: Set when the code is google-adk's own wrapper of a skill script.
+        max_chars: Most characters of each stream; None keeps what the sandbox kept.
+    """
+    files = [File(name=file.path, content=file.content, mime_type=file.mime_type) for file in result.files]
+    for path, reason in result.skipped_files:
+        logger.warning("Output file %r of a code execution was not taken: %s.", path, reason)
+    taken = {file.name for file in files}
+    stdout = _Stream("stdout", result.stdout, result.stdout_total, result.stdout_truncated, result.stdout_spill)
+    stderr = _Stream("stderr", result.stderr, result.stderr_total, result.stderr_truncated, result.stderr_spill)
+    if wrapper is not None:
+        out_text, err_text = _wrapper_text(stdout, result, wrapper, max_chars), stderr.shown(max_chars)
+    else:
+        out_text = stdout.shown(max_chars, result.stdout_cut_at, artifact=stdout.save(files, taken, policy, max_chars))
+        err_text = stderr.shown(max_chars, result.stderr_cut_at, artifact=stderr.save(files, taken, policy, max_chars))
+    code = exit_code(result)
+    if code == 0:
+        if err_text and wrapper is None:
+            err_text = ""  # kept in .execution; it was a warning, not a failure
+        elif err_text and not out_text:
+            # A skill script that worked: google-adk knows "warning" only next to some stdout (rows E6, 8).
+            out_text, err_text = f"[stderr]\n{err_text}", ""
+    else:
+        truncated = stdout.shortened(max_chars) or stderr.shortened(max_chars)
+        err_text = "\n".join(filter(None, [err_text.rstrip(), *failure_lines(result, policy, err_text)]))
+        if truncated:
+            err_text += "\noutput truncated"
+    return CodeExecutionResult(
+        stdout=out_text, stderr=err_text, output_files=list(files), exit_code=code, execution=result
+    )
+
+
+def exit_code(result: ExecutionResult) -> int:
+    """0 exactly on success; -1 after a timeout (S0-57), minus the signal when one ended the run."""
+    if result.status is Status.OK:
+        return 0
+    if result.timed_out:
+        return -1
+    if result.exit_code:
+        return result.exit_code
+    return -(result.signal or signal.SIGKILL)
+
+
+def failure_lines(result: ExecutionResult, policy: SandboxPolicy, said: str = "") -> list[str]:
+    """Why a run failed, one line each: the limit that ended it, else its signal, else its exit code when it said
+    nothing itself.
+    """
+    lines = {
+        Status.TIMEOUT: [f"timed out after {policy.wall_seconds or 0:g} s"],
+        Status.OUT_OF_MEMORY: ["killed: out of memory"],
+        Status.OUTPUT_LIMIT: ["killed: too much output"],
+        Status.DISK_LIMIT: ["killed: the workspace is full"],
+        Status.CANCELLED: ["cancelled"],
+        Status.SANDBOX_ERROR: ["the sandbox failed; this is not the code's fault"],
+    }.get(result.status, [])
+    if result.status is Status.ERROR:
+        if result.signal == signal.SIGXCPU:
+            lines = ["killed: out of CPU time"]
+        elif result.signal == signal.SIGXFSZ:
+            lines = ["killed: a file became too large"]
+        elif result.signal is not None:
+            lines = [f"killed by signal {result.signal}"]
+        elif not said.strip():
+            lines = [f"Exit code {result.exit_code}"]
+    return [*lines, *result.notes] if result.status not in {Status.OK, Status.ERROR} else lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    name: str
+    kept: bytes
+    total: int
+    truncated: bool
+    spill: Path | None
+
+    @property
+    def text(self) -> str:
+        return self.kept.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+    def shortened(self, max_chars: int | None) -> bool:
+        return self.truncated or (max_chars is not None and len(self.text) > max_chars)
+
+    def shown(self, max_chars: int | None, cut_at: int | None = None, *, artifact: str | None = None) -> str:
+        text = self.text
+        missing = self.total - len(self.kept) if self.truncated else 0
+        place = None if cut_at is None else len(self.kept[:cut_at].decode("utf-8", "replace"))
+        limit = len(text) if max_chars is None else max_chars
+        return cut(text, limit, missing_bytes=missing, cut_at=place, artifact=artifact)
+
+    def save(self, files: list[File], taken: set[str], policy: SandboxPolicy, max_chars: int | None) -> str | None:
+        """Add the whole text as an output file when the model gets only a part; its name, or None when it cannot."""
+        if not self.shortened(max_chars):
+            return None
+        if not self.truncated:
+            content = self.kept
+        elif self.spill is not None and self.spill.stat().st_size <= policy.max_file_bytes:
+            content = self.spill.read_bytes()
+        else:
+            return None
+        if len(content) > policy.max_file_bytes:
+            return None
+        name = next(name for name in _names(self.name) if name not in taken)
+        taken.add(name)
+        files.append(File(name=name, content=content, mime_type="text/plain"))
+        return name
+
+
+def _wrapper_text(stdout: _Stream, result: ExecutionResult, wrapper: SkillWrapper, max_chars: int | None) -> str:
+    """The wrapper's output, cut without tearing the data it prints for google-adk."""
+    if wrapper.shell and wrapper.marker is None:
+        return stdout.text  # one line of JSON, short by construction (python_program.keep_shell_output)
+    text = stdout.text
+    start = text.rfind(wrapper.marker) if wrapper.marker is not None else -1
+    if start < 0:
+        return stdout.shown(max_chars, result.stdout_cut_at)
+    end = text.find("\n", start)
+    end = len(text) if end < 0 else end
+    before, line, after = text[:start], text[start:end], text[end:]
+    if wrapper.shell or max_chars is None:
+        return text
+    visible = cut(before + after.lstrip("\n"), max_chars)
+    return f"{visible}\n{line}\n" if visible and not visible.endswith("\n") else f"{visible}{line}\n"
+
+
+def _names(stream: str) -> Iterable[str]:
+    yield f"{stream}.txt"
+    number = 2
+    while True:
+        yield f"{stream}-{number}.txt"
+        number += 1
+
+
+# Recognise the program google-adk's own SkillToolset, or ours, makes out of a skill's script.
+#
+# google-adk hands an executor one Python program that unpacks the skill, runs the script and prints what it left, all
+# as text (``_SkillScriptCodeExecutor`` of google-adk 2.13). No public interface tells that such a program is a skill
+# script, of which kind, and where its printed data begins, so this is the one place that looks. What is not
+# recognised runs as any other code.
+
+_START = "\n_files = {"
+_START_WITHIN = 600
+# The program holds the repr of the skill's files and of the model's arguments, in which line ends are escaped. So what
+# is looked for has one: neither a script nor an argument can forge it.
+_BODY = "\n    os.chdir(td)\n    try:\n"
+_END = "\n_materialize_and_run()\n"
+_SHELL = ("      try:\n        _r = subprocess.run(\n", "      try:\n        _run = subprocess.run(\n")
+_MARKER = re.compile(r"\n +print\('(?:\\n' \+ ')?(__ADK_SKILL_GENERATED_FILES__:[0-9a-f]+:)'")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillWrapper:
+    """What is to be known of such a program.
+
+    Attributes:
+        shell: It runs a shell script, and prints its output as one line of JSON.
+        marker: What the line starts with that holds the script's files; None when they are not wanted.
+    """
+
+    shell: bool
+    marker: str | None
+
+
+def recognise(code: str) -> SkillWrapper | None:
+    """What kind of skill script ``code`` wraps; None when it is something else."""
+    if _START not in code[:_START_WITHIN] or not code.endswith(_END):
+        return None
+    body = code.rfind(_BODY)
+    if body < 0:
+        return None
+    body += len(_BODY)
+    marker = _MARKER.search(code, body)
+    # A blank line stands between google-adk's templates.
+    return SkillWrapper(
+        code[body : body + len(_SHELL[-1]) + 8].lstrip("\n").startswith(_SHELL), marker[1] if marker else None
+    )
+
+
+# Whose turn a run belongs to, for executors of others that keep something in the agent's session.
+
+_invocation: ContextVar[Any] = ContextVar("adk_skills_invocation", default=None)
+
+
+@contextmanager
+def on_behalf_of(invocation_context: object) -> Iterator[None]:
+    """Runs inside the block know the invocation, also those that go on in another thread or loop."""
+    before = _invocation.set(invocation_context)
+    try:
+        yield
+    finally:
+        _invocation.reset(before)
+
+
+def current_invocation() -> Any:
+    """google-adk's ``InvocationContext`` of the turn; None outside of one."""
+    return _invocation.get()

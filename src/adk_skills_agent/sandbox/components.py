@@ -1,0 +1,64 @@
+"""Parts for a caller that builds a sandbox of another shape, such as a benchmark's task in layers of files.
+
+What runs in it is still contained as the scripts of skills are; the layers, users and limits are the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Iterator
+
+from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.sandbox.local.cgroup import Group, NoControlGroups, group_pool
+from adk_skills_agent.sandbox.local.namespaces import bubblewrap
+from adk_skills_agent.sandbox.process import seccomp
+
+
+def require_bubblewrap(without: str) -> str:
+    """The path of bubblewrap.
+
+    Args:
+        without: What does not work without it, as the beginning of a sentence.
+
+    Raises:
+        SandboxUnavailable: It is missing or too old.
+    """
+    found = bubblewrap.features()
+    missing = bubblewrap.missing()
+    if missing is not None or found is None:
+        raise SandboxUnavailable(f"{without}: {missing}.", (missing or "",))
+    return found.path
+
+
+def container_filter() -> bytes:
+    """A system call filter for what runs in namespaces of its own; allows the sockets that a container has, too.
+
+    Netlink is among them: groupadd and useradd, which packages call, stop when they are refused an audit socket.
+    """
+    sockets = (seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK)
+    return seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=sockets)
+
+
+def control_groups_problem() -> str | None:
+    """Why memory and processes cannot be limited by a control group here; None when they can."""
+    try:
+        group_pool()
+    except NoControlGroups as error:
+        return str(error)
+    return None
+
+
+@contextlib.contextmanager
+def control_group() -> Iterator[Group | None]:
+    """A control group to put processes into, given back at the end; None where there are no control groups."""
+    try:
+        pool = group_pool()
+    except NoControlGroups:
+        yield None
+        return
+    group = pool.take()
+    try:
+        yield group
+    finally:
+        pool.give_back(group)

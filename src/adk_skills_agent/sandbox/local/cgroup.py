@@ -1,0 +1,797 @@
+"""The control group of one run: made before it, limited when it is ready, read and removed after it; not used again."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import itertools
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
+from adk_skills_agent.sandbox.process.supervise import EndReport
+from adk_skills_agent.sandbox.process.tree import children_of
+from adk_skills_agent.sandbox.threads import OnePerProcess
+
+_ROUNDS = 50
+_MYSELF = b"0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Files of one version.
+
+    Attributes:
+        used: Bytes in use now.
+        most: The limit of memory.
+        swap: The limit of swap, and whether it is of memory and swap together.
+        peak: Most memory used at a time.
+        ended: Has a line ``oom_kill``.
+        cpu: Processor time, the key of its line in there (empty when it is all there is), and units in a second.
+    """
+
+    used: str
+    most: str
+    swap: tuple[str, bool]
+    peak: str
+    ended: str
+    cpu: tuple[str, str, float]
+
+
+_VERSIONS = {
+    1: _Names(
+        "memory.usage_in_bytes",
+        "memory.limit_in_bytes",
+        ("memory.memsw.limit_in_bytes", True),
+        "memory.max_usage_in_bytes",
+        "memory.oom_control",
+        ("cpuacct.usage", "", 1e9),
+    ),
+    2: _Names(
+        "memory.current",
+        "memory.max",
+        ("memory.swap.max", False),
+        "memory.peak",
+        "memory.events",
+        ("cpu.stat", "usage_usec", 1e6),
+    ),
+}
+
+
+class Group:
+    """A group in each tree of a hierarchy, all of the same name: one of version 2, or one a controller of version 1.
+
+    Version 1 takes 6 to 7 ms to move a process, because the kernel waits for all processors; a thread that moves itself
+    costs a fortieth of that. So there, what starts a sandbox goes into the group for the moment of the start.
+
+    Args:
+        hierarchy: In whose folders it is made.
+        name: Of its own folders; nobody else uses it.
+
+    Raises:
+        OSError: It cannot be made; then nothing is left of it.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, name: str) -> None:
+        self.name = name
+        self.memory = f"{hierarchy.memory}/{name}"
+        self.pids = f"{hierarchy.pids}/{name}"
+        self.cpu = None if hierarchy.cpu is None else f"{hierarchy.cpu}/{name}"
+        self._version = hierarchy.version
+        self._names = _VERSIONS[hierarchy.version]
+        self._parents = hierarchy.folders
+        self._folders = tuple(f"{parent}/{name}" for parent in self._parents)
+        with contextlib.ExitStack() as undo:
+            for folder in self._folders:
+                os.mkdir(folder, 0o755)  # noqa: PTH102
+                undo.callback(os.rmdir, folder)
+            if self._version == 2:
+                put(f"{self.memory}/memory.oom.group", "1")  # a run ends as a whole
+            undo.pop_all()
+
+    @contextlib.contextmanager
+    def membership(self) -> Iterator[None]:
+        """While it is held, processes started by this thread are in the group, where that is faster than a move.
+
+        Raises:
+            OSError: This thread could not be moved, or not back.
+        """
+        with contextlib.ExitStack() as opened:
+            descriptors = []
+            for path in itertools.chain.from_iterable(self.task_files()):
+                descriptors.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+                opened.callback(os.close, descriptors[-1])
+            with contextlib.ExitStack() as moved:
+                for way_in, way_out in zip(descriptors[::2], descriptors[1::2], strict=True):
+                    moved.callback(os.write, way_out, _MYSELF)
+                    os.write(way_in, _MYSELF)
+                yield
+
+    def task_files(self) -> tuple[tuple[str, str], ...]:
+        """Files a thread writes "0" to in order to be in the group, and outside again; none for version 2."""
+        if self._version == 2:
+            return ()
+        pairs = zip(self._parents, self._folders, strict=True)
+        return tuple((f"{folder}/tasks", f"{parent}/tasks") for parent, folder in pairs)
+
+    def take_in(self, first: int) -> None:
+        """Move a process and all below it into the group; nothing is done for those that started there.
+
+        A new child is in its parent's group, so what is moved early brings the rest along; all are looked at
+        again until none is outside.
+
+        Raises:
+            SandboxError: It is not possible, or they fork faster than they can be moved.
+        """
+        try:
+            if self._contains(first):
+                return
+            for _ in range(_ROUNDS):
+                outside = set(_tree(first)).difference(processes(self.memory))
+                if not outside:
+                    return
+                for pid in outside:
+                    for folder in self._folders:
+                        _move_process(pid, folder)
+        except OSError as error:
+            raise SandboxError(f"The sandbox could not be put into its control group: {error.strerror}.") from error
+        raise SandboxError("The sandbox could not be put into its control group: its processes never stay the same.")
+
+    def _contains(self, pid: int) -> bool:
+        """Whether a process is in all of its folders, and with it, because nothing ever leaves, all below it."""
+        where = f"/{self.name}\n"
+        return get(f"/proc/{pid}/cgroup").count(where) >= len(self._parents)
+
+    def tasks(self) -> int:
+        """Processes and threads in it."""
+        return number(f"{self.pids}/pids.current")
+
+    def limit(self, memory_bytes: int | None, pids: int | None) -> None:
+        """Bound memory (without swap) and the number of processes and threads; None leaves one unbounded.
+
+        Raises:
+            OSError: The kernel refused it.
+        """
+        if pids is not None:
+            put(f"{self.pids}/pids.max", str(pids))
+        if memory_bytes is None:
+            return
+        put(f"{self.memory}/{self._names.most}", str(memory_bytes))
+        swap, together = self._names.swap
+        try:
+            put(f"{self.memory}/{swap}", str(memory_bytes) if together else "0")
+        except FileNotFoundError:  # a kernel without swap, or without that count
+            if together:
+                put(f"{self.memory}/memory.swappiness", "0")
+
+    def used_memory(self) -> int:
+        """Bytes in use now."""
+        return number(f"{self.memory}/{self._names.used}")
+
+    def cpu_seconds(self) -> float | None:
+        """Processor time used until now; None where nothing counts it."""
+        if self.cpu is None:
+            return None
+        name, key, units = self._names.cpu
+        path = f"{self.cpu}/{name}"
+        return (value(path, key) if key else number(path)) / units
+
+    def peak_bytes(self) -> int | None:
+        """Most memory used at a time, files in memory and the kernel's share included; None before Linux 5.19 on v2."""
+        try:
+            return number(f"{self.memory}/{self._names.peak}")
+        except FileNotFoundError:
+            return None
+
+    def ended(self) -> int:
+        """How many processes the kernel ended for lack of memory."""
+        return value(f"{self.memory}/{self._names.ended}", "oom_kill")
+
+    def end_all(self) -> int:
+        """Kill what is left in it without waiting; how many there were."""
+        left = processes(self.memory)
+        if left and self._version == 2:
+            with contextlib.suppress(FileNotFoundError):  # before Linux 5.14
+                put(f"{self.memory}/cgroup.kill", "1")
+                return len(left)
+        for pid in left:
+            _kill(pid, self.memory)
+        return len(left)
+
+    def remove(self) -> bool:
+        """Remove it; False while something in it is still on its way out."""
+        return all([remove_folder(folder) for folder in self._folders])  # noqa: C419  # each is tried
+
+
+def remove_folder(folder: str) -> bool:
+    """Remove a group's folder; False while something in it is still on its way out."""
+    try:
+        os.rmdir(folder)  # noqa: PTH106
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def end_members(folder: str) -> None:
+    """Kill the processes in a group's folder."""
+    with contextlib.suppress(OSError):
+        for pid in processes(folder):
+            _kill(pid, folder)
+
+
+def _kill(pid: int, folder: str) -> None:
+    """Kill a process if it is still in this group: its number may be another's by now."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if pid in processes(folder):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except OSError:  # it ended, or the group did
+        pass
+    finally:
+        os.close(pidfd)
+
+
+def _move_process(pid: int, folder: str) -> None:
+    try:
+        put(f"{folder}/cgroup.procs", str(pid))
+    except ProcessLookupError:  # it ended
+        pass
+
+
+def _tree(first: int) -> Iterator[int]:
+    """A process and all below it."""
+    yield first
+    try:
+        threads = os.listdir(f"/proc/{first}/task")  # noqa: PTH208
+    except OSError:
+        return
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            for child in get(f"/proc/{first}/task/{thread}/children").split():
+                yield from _tree(int(child))
+
+
+# The control group of a run with namespaces: the kernel bounds memory and processes of the run as a whole.
+
+_FIRST_TO_END = "1000"  # the highest oom_score_adj
+
+
+class RunGroup:
+    """A control group for one sandbox, taken from the pool; the sandbox is started in it, then limited.
+
+    Args:
+        memory_bytes: What the command and all it starts may use together; None for no limit.
+        pids: Processes and threads of them; None for no limit.
+
+    Raises:
+        SandboxError: There is no group to be had.
+    """
+
+    def __init__(self, memory_bytes: int | None, pids: int | None) -> None:
+        self._memory_bytes = memory_bytes
+        self._pids = pids
+        self._cpu_before = 0.0
+        try:
+            self.group: Group = group_pool().take()
+        except (NoControlGroups, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SandboxError(f"No control group could be made for the run: {reason}.") from error
+
+    def confine(self, first: int) -> None:
+        """Put the limits on, before anything of a command is there.
+
+        What is there then, the sandbox's own processes and their memory, does not count against the policy.
+
+        Args:
+            first: Process 1 of the sandbox.
+
+        Raises:
+            SandboxError: It could not be moved into the group.
+            OSError: The kernel refused a limit.
+        """
+        group, memory, pids = self.group, self._memory_bytes, self._pids
+        group.take_in(first)
+        group.limit(
+            None if memory is None else memory + group.used_memory(),
+            None if pids is None else pids + group.tasks() - len(children_of(first)),
+        )
+        # When memory runs out the kernel ends one process, and a run is to end as a whole: if it is process 1, all
+        # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
+        with contextlib.suppress(OSError):  # an agent without the right to
+            put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
+        self._cpu_before = group.cpu_seconds() or 0.0
+
+    def beyond(self) -> tuple[Status, str] | None:
+        """Whether memory ran out and the kernel ended one process: the run is to end as a whole."""
+        try:
+            return (Status.OUT_OF_MEMORY, self._out_of_memory(self.group.peak_bytes())) if self.group.ended() else None
+        except OSError:  # the run is over, and its group is gone
+            return None
+
+    def account(self, report: EndReport) -> None:
+        """Put what the kernel counted for the run as a whole into the report.
+
+        Raises:
+            OSError: The group cannot be read.
+        """
+        cpu, peak = self.group.cpu_seconds(), self.group.peak_bytes()
+        if cpu is not None:
+            report.cpu_seconds = max(0.0, cpu - self._cpu_before)
+        if peak is not None:
+            report.max_rss = peak
+        if self.group.ended():
+            report.cause = Status.OUT_OF_MEMORY
+            report.notes.append(self._out_of_memory(peak))
+            if report.status is None:
+                report.status = int(signal.SIGKILL)
+
+    def give_back(self) -> None:
+        """Have it removed; nothing is in it any more, or will be in a moment."""
+        group_pool().give_back(self.group)
+
+    def _out_of_memory(self, peak: int | None) -> str:
+        most = self._memory_bytes
+        if most is None or (peak is not None and peak < most):
+            return "Stopped by the kernel: the memory of the machine, or of what the agent itself may use, ran out."
+        return (
+            f"Stopped by the kernel: its processes together needed more memory than memory_bytes, {most >> 20} MiB, "
+            "files in memory included."
+        )
+
+
+# Where this process may make control groups: below its own group, so that the limits of that one hold as well.
+#
+# Version 1 (and "hybrid" systems, where version 2 has no controllers) has a tree of groups for each controller.
+# Version 2 has one tree, and a group that hands its controllers on must not have processes itself.
+
+AGENT_GROUP = "adk-skills-agent"
+"""Version 2: where an agent that was alone in its group goes, so that the group can hand its controllers on."""
+
+_FIX = "start the agent with systemd-run --user --scope -p Delegate=yes, followed by its command"
+
+_NEEDED = ("memory", "pids")
+_PROC = "/proc"
+_MOST_ANCESTORS = 100
+
+
+class NoControlGroups(Exception):
+    """None can be made here; the message is the reason as a clause.
+
+    Args:
+        reason: The clause.
+        fix: The command that would change it, when there is one.
+    """
+
+    def __init__(self, reason: str, fix: str | None = None) -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """Folders of this process's own groups, in which groups for runs can be made.
+
+    Attributes:
+        version: 1 or 2.
+        memory: Of the memory controller.
+        pids: Of the pids controller.
+        cpu: Of what counts processor time; None where nothing does.
+    """
+
+    version: int
+    memory: str
+    pids: str
+    cpu: str | None
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """All of them, each once; controllers of version 1 may be mounted together."""
+        return tuple(dict.fromkeys(folder for folder in (self.memory, self.pids, self.cpu) if folder is not None))
+
+
+def find_hierarchy() -> Hierarchy:
+    """Where groups can be made. On version 2 this may hand controllers on, and move the agent into a group below.
+
+    Raises:
+        NoControlGroups: Nowhere, with the reason as a clause.
+    """
+    try:
+        own = own_groups(get(f"{_PROC}/self/cgroup"), get(f"{_PROC}/self/mountinfo"))
+    except OSError as error:
+        raise NoControlGroups(f"this system shows no control groups ({error.strerror})") from error
+    if all(name in own for name in _NEEDED):
+        return _version_1(own)
+    if "" in own:
+        return _version_2(own[""])
+    raise NoControlGroups("the agent's memory and pids groups are not mounted where it could see them")
+
+
+def own_groups(groups: str, mounts: str) -> dict[str, str]:
+    """The folder of this process's group by controller; that of version 2 has an empty name.
+
+    Args:
+        groups: Content of ``/proc/self/cgroup``.
+        mounts: Content of ``/proc/self/mountinfo``.
+    """
+    paths: dict[str, str] = {}
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    found: dict[str, str] = {}
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(), after.split(" ", 2)
+        if kind not in {"cgroup", "cgroup2"}:
+            continue
+        root, point = (_plain(field) for field in fields[3:5])
+        for name in [""] if kind == "cgroup2" else options.split(","):
+            folder = _below(paths.get(name), root, point)
+            if folder is not None:
+                found.setdefault(name, folder)
+    return found
+
+
+def _plain(field: str) -> str:
+    """Without the octal escapes of mountinfo."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def _below(path: str | None, root: str, point: str) -> str | None:
+    """Where a group is found when ``root`` of its tree is mounted at ``point``; None when it is outside of that."""
+    if path is None or "/.." in path or "/.." in root:
+        return None
+    inside = os.path.relpath(path, root)
+    if inside.startswith(".."):
+        return None
+    return os.path.normpath(f"{point}/{inside}")
+
+
+def _version_1(own: Mapping[str, str]) -> Hierarchy:
+    found = Hierarchy(1, own["memory"], own["pids"], own.get("cpuacct"))
+    for folder in found.folders:
+        _check_writable(folder, "tasks")
+    return found
+
+
+def _version_2(own: str) -> Hierarchy:
+    # An agent that stepped aside, or a child of it, finds the groups where it came from.
+    folder = os.path.dirname(own) if os.path.basename(own) == AGENT_GROUP else own  # noqa: PTH119, PTH120
+    _check_writable(folder, "cgroup.procs")
+    _check_writable(folder, "cgroup.subtree_control")
+    available = get(f"{folder}/cgroup.controllers").split()
+    lacking = [name for name in _NEEDED if name not in available]
+    if lacking:
+        raise NoControlGroups(
+            f"the agent's group has no {' and no '.join(lacking)} controller; it needs a group of its own", _FIX
+        )
+    given = get(f"{folder}/cgroup.subtree_control").split()
+    if not set(_NEEDED).issubset(given):
+        _hand_on(folder)
+    return Hierarchy(2, folder, folder, folder)
+
+
+def _check_writable(folder: str, name: str) -> None:
+    """Tried out, because a mode says nothing about a read-only mount or a namespace."""
+    try:
+        os.close(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CLOEXEC))
+    except OSError as error:
+        # Without the folder: the reason may reach a model.
+        reason = f"control groups are not writable here: {name}: {error.strerror}"
+        raise NoControlGroups(reason, _FIX if name == "cgroup.procs" and _has_systemd() else None) from error
+
+
+def _has_systemd() -> bool:
+    return os.path.isdir("/run/systemd/system")  # noqa: PTH112
+
+
+def _hand_on(folder: str) -> None:
+    text = " ".join(f"+{name}" for name in _NEEDED)  # every group counts processor time, without a controller
+    try:
+        put(f"{folder}/cgroup.subtree_control", text)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise NoControlGroups(f"the agent's group cannot hand its controllers on ({error.strerror})") from error
+    else:
+        return
+    moved = _step_aside(folder)
+    try:
+        put(f"{folder}/cgroup.subtree_control", text)
+    except OSError as error:
+        for pid in moved:
+            _move_all(pid, folder)
+        raise NoControlGroups(f"the agent's group cannot hand its controllers on ({error.strerror})") from error
+
+
+def _step_aside(folder: str) -> list[int]:
+    """Move the agent and its children into a group below; only when nobody else is in its group.
+
+    Raises:
+        NoControlGroups: Somebody is, or it may not.
+    """
+    present = processes(folder)
+    if strangers := [pid for pid in present if not _descends(pid, os.getpid())]:
+        raise NoControlGroups(
+            f"the agent's group has {len(strangers)} other processes, so its controllers cannot be handed on; it needs "
+            "a group of its own",
+            _FIX,
+        )
+    leaf = f"{folder}/{AGENT_GROUP}"
+    try:
+        os.makedirs(leaf, exist_ok=True)  # noqa: PTH103
+    except OSError as error:
+        raise NoControlGroups(f"no group can be made below the agent's ({error.strerror})") from error
+    return [pid for pid in present if _move_all(pid, leaf)]
+
+
+def _move_all(pid: int, folder: str) -> bool:
+    try:
+        put(f"{folder}/cgroup.procs", str(pid))
+    except OSError:  # it ended meanwhile; if not, handing on fails and says so
+        return False
+    return True
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    for _ in range(_MOST_ANCESTORS):
+        if pid in {0, 1, ancestor}:
+            break
+        try:
+            stat = get(f"{_PROC}/{pid}/stat")
+        except OSError:
+            return True  # it ended, and is in nobody's way
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return pid == ancestor
+
+
+# Read and write the one-line files control groups are made of.
+
+_MOST_BYTES = 1 << 16
+
+
+def put(path: str, text: str) -> None:
+    """Write a setting, in one piece as the kernel demands.
+
+    Raises:
+        OSError: The kernel refused it, or the file is not there or read-only.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def get(path: str) -> str:
+    """The content of a file.
+
+    Raises:
+        OSError: It is not there.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        said = b""
+        while data := os.read(descriptor, _MOST_BYTES):
+            said += data
+    finally:
+        os.close(descriptor)
+    return said.decode("ascii", "replace")
+
+
+def number(path: str) -> int:
+    """A file that holds one number.
+
+    Raises:
+        OSError: It is not there.
+        ValueError: It holds something else.
+    """
+    return int(get(path))
+
+
+def value(path: str, key: str) -> int:
+    """The number after a key in a file of ``key number`` lines; 0 when there is no such line.
+
+    Raises:
+        OSError: It is not there.
+    """
+    for line in get(path).splitlines():
+        name, _, rest = line.partition(" ")
+        if name == key:
+            return int(rest)
+    return 0
+
+
+def processes(folder: str) -> list[int]:
+    """The processes of a group, those of groups below it not included.
+
+    Raises:
+        OSError: The group is not there.
+    """
+    return [int(line) for line in get(f"{folder}/cgroup.procs").split()]
+
+
+# The groups of this agent: some made ahead, each used for one run and removed after it by a thread of their own.
+#
+# A group's name tells whose it is, so that the groups of an agent that was killed are found and removed by the next
+# one: see :mod:`.removal`.
+
+PREFIX = "adk-skills"
+AHEAD = 4
+"""Groups kept ready, from the second run on: an agent that runs one script makes one group."""
+
+_FIRST_PAUSE_SECONDS = 0.005
+_LAST_PAUSE_SECONDS = 1.0
+_EXIT_SECONDS = 2.0
+
+
+class GroupPool:
+    """Makes and removes groups in one hierarchy.
+
+    Args:
+        hierarchy: Where.
+
+    Raises:
+        SandboxError: The system does not say which process this is and when it started.
+    """
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self._hierarchy = hierarchy
+        self._owner = _owner()
+        self._numbers = itertools.count(1)
+        self._changed = threading.Condition()
+        self._ready: list[Group] = []
+        self._used: list[Group] = []
+        self._taken = 0
+        self._closed = threading.Event()
+        self._keeper: threading.Thread | None = None
+        remove_stale(hierarchy)
+
+    @property
+    def version(self) -> int:
+        """Of the control groups: 1 or 2."""
+        return self._hierarchy.version
+
+    def take(self) -> Group:
+        """A group nobody used before. Blocking for a moment when none is ready.
+
+        Raises:
+            OSError: None can be made.
+        """
+        with self._changed:
+            self._taken += 1
+            if self._taken > 1 and self._keeper is None and not self._closed.is_set():
+                self._keeper = threading.Thread(target=self._keep, name="adk-skills-cgroups", daemon=True)
+                self._keeper.start()
+            found = self._ready.pop() if self._ready else None
+            if len(self._ready) < AHEAD // 2:  # else it is told when one comes back: the run needs the processor now
+                self._changed.notify()
+        return found or self._make()
+
+    def give_back(self, group: Group) -> None:
+        """Have a group removed as soon as nothing is in it any more; never blocks for long."""
+        with self._changed:
+            kept = self._keeper is not None and not self._closed.is_set()
+            if kept:
+                self._used.append(group)
+                self._changed.notify()
+        if not kept:
+            _remove_all([group])
+
+    def close(self) -> None:
+        """Remove every group but those of runs that are still going on: they are removed with their run."""
+        with self._changed:
+            self._closed.set()
+            groups = [*self._ready, *self._used]
+            self._ready, self._used = [], []
+            self._changed.notify()
+            keeper = self._keeper
+        _remove_all(groups)
+        if keeper is not None and keeper is not threading.current_thread():
+            keeper.join(_EXIT_SECONDS)  # it may have one in its hands, and is not waited for at the end of the agent
+
+    def _make(self) -> Group:
+        return Group(self._hierarchy, f"{PREFIX}.{self._owner}.{next(self._numbers)}")
+
+    def _keep(self) -> None:
+        """The thread's work: remove what was used, make what is lacking; slower and slower while that fails."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed.is_set() or self._used or len(self._ready) < AHEAD)
+                if self._closed.is_set():
+                    return
+                used, self._used = self._used, []
+            busy = [group for group in used if not _removed(group)]
+            made = []
+            if len(self._ready) < AHEAD:
+                with contextlib.suppress(OSError):  # a run that needs one will say so
+                    made.append(self._make())
+            with self._changed:
+                closed = self._closed.is_set()
+                if not closed:
+                    self._used += busy
+                    self._ready += made
+            if closed:
+                _remove_all([*busy, *made])
+                return
+            if busy or (not made and len(self._ready) < AHEAD):
+                time.sleep(pause)
+                pause = min(pause * 2, _LAST_PAUSE_SECONDS)
+            else:
+                pause = _FIRST_PAUSE_SECONDS
+
+
+def remove_stale(hierarchy: Hierarchy) -> None:
+    """End and remove what agents left behind that were killed."""
+    for parent in hierarchy.folders:
+        try:
+            names = os.listdir(parent)  # noqa: PTH208
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith(f"{PREFIX}.") and _is_stale(name):
+                end_members(f"{parent}/{name}")
+                _remove_folder_soon(f"{parent}/{name}")
+
+
+def _owner() -> str:
+    owner = owner_name()
+    if owner is None:
+        raise SandboxError(
+            "Control groups cannot be used: /proc does not say which process this is and when it started."
+        )
+    return owner.replace("-", ".")
+
+
+def _is_stale(name: str) -> bool:
+    parts = name.split(".")
+    return len(parts) == 5 and all(part.isdigit() for part in parts[2:]) and is_gone(*parts[1:4])
+
+
+def _removed(group: Group) -> bool:
+    try:
+        return group.remove()
+    except OSError:
+        return False
+
+
+def _remove_all(groups: Iterable[Group]) -> None:
+    deadline = time.monotonic() + _EXIT_SECONDS
+    pause = _FIRST_PAUSE_SECONDS / 10
+    left = list(groups)
+    while (left := [group for group in left if not _removed(group)]) and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause *= 2
+
+
+def _remove_folder_soon(folder: str) -> None:
+    deadline = time.monotonic() + _EXIT_SECONDS
+    with contextlib.suppress(OSError):
+        while not remove_folder(folder) and time.monotonic() < deadline:
+            time.sleep(_FIRST_PAUSE_SECONDS)
+
+
+group_pool = OnePerProcess(lambda: GroupPool(find_hierarchy()))
+"""This process's groups; the first call raises what :class:`GroupPool` does, or ``NoControlGroups`` with the reason."""
+
+
+def _close() -> None:
+    if (pool := group_pool.made) is not None:
+        pool.close()
+
+
+atexit.register(_close)

@@ -1,0 +1,225 @@
+"""What the init programs share: system calls, limits, a user without rights, and the beginning and end of a command.
+
+It is not imported: the host compiles its text together with :mod:`.landlock` or :mod:`.program` and hands the code to
+an interpreter through a descriptor. So it imports only what is built in or a small extension module; ``os``,
+``signal`` and ``ctypes`` would cost several milliseconds a run.
+"""
+
+import _signal  # type: ignore[import-not-found]
+import posix
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from adk_skills_agent.sandbox.supervisor.script_end import exit_code_of, exit_of_c, take_apart
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 4, 8, 24
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAP_AMBIENT = 36, 38, 22, 47
+_SECCOMP_MODE_FILTER, _PR_CAP_AMBIENT_RAISE = 2, 2
+_CAP_DAC_READ_SEARCH, _LAST_CAPABILITY = 2, 63
+_CAPABILITY_HEADER = (0x20080522).to_bytes(4, sys.byteorder) + bytes(4)
+_EPERM, _EINVAL = 1, 22
+_NOT_STARTED = 127
+_FILE_INPUT = 257  # a whole file, as the parser numbers it
+
+
+class _Library:
+    """The C library, as far as it is needed. ``ctypes`` itself would cost four milliseconds; this costs one."""
+
+    def __init__(self) -> None:
+        import _ctypes
+
+        class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
+            _type_ = "l"
+
+        class Char(_ctypes._SimpleCData):  # type: ignore[type-arg]
+            _type_ = "c"
+
+        class Function(_ctypes.CFuncPtr):
+            _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+            _restype_ = Long
+
+        self._errno = _ctypes.get_errno
+        self._address = _ctypes.addressof
+        self._long = Long
+        self._char: Any = Char
+        handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+        names = ("syscall", "prctl", "capset", "setrlimit", "getrusage", "mount", "umount2", "unshare")
+        self._functions = {name: Function(_ctypes.dlsym(handle, name)) for name in names}
+
+    def call(self, name: str, *arguments: "int | bytes | None", step: str = "") -> int:
+        """Call a function; whole numbers are passed as long.
+
+        Raises:
+            OSError: It gave -1; ``strerror`` is the step.
+        """
+        passed = [self._long(value) if isinstance(value, int) else value for value in arguments]
+        # What the C library's functions give is an int, and only its low half is defined.
+        result = self._functions[name](*passed)
+        if result & 0xFFFFFFFF == 0xFFFFFFFF:
+            raise OSError(self._errno(), step or name)
+        return int(result)
+
+    def prctl(self, option: int, value: int = 0, more: int = 0, step: str = "") -> None:
+        self.call("prctl", option, value, more, 0, 0, step=step or f"prctl({option})")
+
+    def install_filter(self, program: bytes) -> None:
+        buffer = (self._char * len(program))()
+        buffer.raw = program
+        length = (len(program) // 8).to_bytes(2, sys.byteorder)
+        pointer = self._address(buffer).to_bytes(8, sys.byteorder)
+        packed = (self._char * 16)()
+        packed.raw = length + bytes(6) + pointer
+        self.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._address(packed), "install the system call filter")
+
+
+# ---- rights and limits
+
+
+def _give_up_root(library: _Library, uid: int, *, search: bool) -> None:
+    for capability in range(_LAST_CAPABILITY + 1):
+        try:
+            if not (search and capability == _CAP_DAC_READ_SEARCH):
+                library.prctl(_PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno in {_EINVAL, _EPERM}:
+                break  # the last one the kernel has; or nothing to drop with, and no_new_privs makes it irrelevant
+            raise
+    if search:
+        library.prctl(_PR_SET_KEEPCAPS, 1)
+    try:
+        posix.setgroups([])
+        posix.setresgid(uid, uid, uid)
+        posix.setresuid(uid, uid, uid)
+    except OSError as error:
+        raise OSError(error.errno, "give up root") from None
+    kept = (1 << _CAP_DAC_READ_SEARCH) if search else 0
+    one = kept.to_bytes(4, sys.byteorder)
+    library.call("capset", _CAPABILITY_HEADER, one * 3 + bytes(12), step="drop capabilities")
+    if search:  # ambient, so that what the script starts can still read the interpreter
+        library.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH, "keep the search capability")
+
+
+def _limit(library: _Library, limits: "list[tuple[int, int, int]]") -> None:
+    for which, soft, hard in limits:
+        pair = soft.to_bytes(8, sys.byteorder) + hard.to_bytes(8, sys.byteorder)
+        library.call("setrlimit", which, pair, step="set its limits")
+
+
+def _one_word(text: "str | None") -> str:
+    return (text or "?").replace(" ", "_")
+
+
+# ---- the command
+
+
+def _exec(job: dict) -> None:  # type: ignore[type-arg]
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; other programs must not
+        _signal.signal(number, _signal.SIG_DFL)
+    posix.execve(job["argv"][0], job["argv"], job["env"])
+
+
+def _script(job: dict) -> tuple:  # type: ignore[type-arg]
+    """What ``python script`` does before the first line: a fresh ``__main__``, its folder on the path, its argv."""
+    import _frozen_importlib_external as external
+    import os
+
+    known: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # name by name takes ten times as long
+    for name in known:
+        posix.unsetenv(name)
+    known.clear()
+    known.update(job["env"])
+    for name, value in known.items():
+        posix.putenv(name, value)
+    command = [os.fsdecode(part) for part in job["argv"]]
+    arguments = command[job["script"] :]
+    path = arguments[0]
+    if path[:1] != "/":  # a script that changes its folder still finds itself
+        path = f"{posix.getcwd()}/{path}"
+    sys.orig_argv[:] = command
+    sys.argv[:] = arguments
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+    main_module = type(sys)("__main__")
+    main_module.__loader__ = external.SourceFileLoader("__main__", path)
+    names = main_module.__dict__
+    names.update(__file__=path, __cached__=None, __builtins__=sys.modules["builtins"], __annotations__={})
+    sys.modules["__main__"] = main_module
+    try:
+        with open(path, "rb") as stream:
+            source = stream.read()
+    except OSError as error:
+        problem = f"can't open file {os.path.abspath(path)!r}: [Errno {error.errno}] {error.strerror}"  # noqa: PTH100
+        sys.stderr.write(f"{sys.executable}: {problem}\n")
+        raise SystemExit(2) from None
+    try:
+        return _compiled(source, os.fsencode(path)), names
+    except BaseException as error:  # noqa: BLE001  # shown as the interpreter shows what it cannot compile
+        error.__traceback__ = None
+        sys.excepthook(type(error), error, None)
+        raise SystemExit(1) from None
+
+
+def _compiled(source: bytes, path: bytes) -> "Any":
+    """Compiled as by the interpreter: ``compile()`` first makes the types of ``ast``, longer than most scripts take."""
+    if not _compilers:
+        _compilers.append(_interpreters_own())
+    compiler = _compilers[0]
+    if compiler is None or b"\0" in source:
+        return compile(source, path, "exec", dont_inherit=True)
+    return compiler(source, path, _FILE_INPUT, None, -1)
+
+
+def _interpreters_own() -> "Any":
+    """The interpreter's function; None where it hides it."""
+    import _ctypes
+
+    result = type("Code", (_ctypes._SimpleCData,), {"_type_": "O"})
+    flags = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
+    function = type("Compile", (_ctypes.CFuncPtr,), {"_flags_": flags, "_restype_": result})
+    try:
+        return function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "Py_CompileStringExFlags"))  # type: ignore[arg-type]
+    except OSError:
+        return None
+
+
+_compilers: "list[Any]" = []  # made once, before there is a script where its process waits for one
+
+
+class _QuickEnd:
+    """Ends the interpreter after a script without taking apart what was there before it, which takes milliseconds.
+
+    What a script can notice is as always: its threads are waited for, its exit functions run, its streams are flushed,
+    its modules and objects are destroyed, libraries' exit functions run. Registered before all of the script's exit
+    functions it is called after them.
+    """
+
+    def __init__(self) -> None:
+        import atexit
+        import gc
+
+        self._exit = exit_of_c()
+        self._before = frozenset(sys.modules)
+        atexit.register(self)
+        gc.freeze()
+        self._code: int | None = None
+
+    def ended(self, error: "BaseException | None") -> None:
+        """The script's last line is done."""
+        # Held, or they would be taken apart piece by piece, which takes longer than all of this; but nothing of the
+        # script's, which must go.
+        self._kept = names = sys._getframe(1).f_globals
+        for name in ("_code", "_script"):
+            names.pop(name, None)
+        self._code = exit_code_of(error)
+        ordinary = error is not None and not isinstance(error, (SystemExit, KeyboardInterrupt))
+        if ordinary and sys.excepthook is sys.__excepthook__:
+            self._code = 1
+
+    def __call__(self) -> None:
+        """Do what ``Py_FinalizeEx`` does, for what is the script's; return to leave all of it to that."""
+        if self._code is None or self._exit is None:
+            return
+        if take_apart(self._before):
+            self._exit(self._code)

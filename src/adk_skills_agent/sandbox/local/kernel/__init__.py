@@ -1,0 +1,1 @@
+"""The kernel's own confinement: Landlock rules and system call filters, as data."""

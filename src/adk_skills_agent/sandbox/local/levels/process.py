@@ -1,0 +1,101 @@
+"""The process level: a child process with a clean environment, limits and a sure end, but the host's files and network.
+
+It is for trusted skills and for machines where nothing stronger works, and only ever by explicit choice.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.local.levels.base import Enforcement, cpu_enforced, cpu_sentences
+from adk_skills_agent.sandbox.local.run import LocalRun
+from adk_skills_agent.sandbox.process import command, watchdog
+
+
+class ProcessLevel:
+    """See :class:`~adk_skills_agent.sandbox.local.levels.base.Level`."""
+
+    level = IsolationLevel.PROCESS
+
+    def problem(self) -> str | None:
+        """Nothing: it works wherever there are processes."""
+        return None
+
+    def remedy(self) -> str | None:
+        """Nothing is missing."""
+        return None
+
+    def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:  # noqa: ARG002
+        """Nothing: what it cannot do is in its report."""
+        return None
+
+    def new_run(self, request: ExecutionRequest, policy: SandboxPolicy) -> LocalRun:
+        """A run of its own; nothing happens before its ``start()``."""
+        return LocalRun(request, policy)
+
+    def report(self, policy: SandboxPolicy) -> Enforcement:
+        """Who enforces what, and what is not enforced."""
+        return process_report(policy)
+
+
+# What the process level enforces here, said honestly.
+
+
+def process_report(policy: SandboxPolicy) -> Enforcement:
+    """Who enforces what for a run under ``policy`` at the process level."""
+    watched = watchdog.works_here()
+    memory = "+".join(["rlimit"] * command.enforces_memory() + ["watchdog"] * watched) or "none"
+    enforced = {
+        "files": "none",
+        "network": "none",
+        "processes": "session+group-kill",
+        "memory": memory,
+        "pids": "rlimit" if command.enforces_pids() else "watchdog" if watched else "none",
+        "disk": "rlimit+watchdog" if watched else "rlimit",
+        "cpu": cpu_enforced(policy),
+        "syscalls": "none",
+    }
+    return Enforcement(MappingProxyType(enforced), tuple(_degraded(policy, watched)))
+
+
+def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
+    sentences = ["files: the script can read and write whatever the agent's user can, the skill's folder included."]
+    if policy.network.mode != "host":
+        sentences.append(f"network: {policy.network.mode!r} cannot be enforced; the script has the host's network.")
+    sentences.append(
+        "processes: the script can signal the agent's processes; one that leaves its session is looked for and killed, "
+        "best effort."
+        if watched
+        else "processes: a process that leaves its session is not found and survives."
+    )
+    if policy.memory_bytes is not None:
+        if not watched:
+            sentences.append("memory: memory_bytes holds for no process here.")
+        else:
+            sentences.append(
+                "memory: memory_bytes holds at once for each process; all together are checked ten times a second."
+            )
+    if policy.pids is not None and not command.enforces_pids():
+        sentences.append(
+            f"pids: not limited for root; a run with more than {watchdog.PIDS_FACTOR} x pids processes is stopped."
+            if watched
+            else "pids: the number of processes is not limited."
+        )
+    elif policy.pids is not None:
+        sentences.append(
+            "pids: the kernel counts all processes of the agent's user together; a run's limit leaves room for the "
+            "runs there are when it begins, so it is larger then, and runs that begin later can use it up."
+        )
+    if policy.workspace_bytes is not None or policy.workspace_inodes is not None:
+        sentences.append(
+            "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second, "
+            "other folders are not."
+            if watched
+            else "disk: only file_bytes holds; the size of the workspace is not limited."
+        )
+    if policy.shm_bytes is not None:
+        sentences.append("disk: there is no private /dev/shm, so shm_bytes does not hold.")
+    if policy.run_as is not None:
+        sentences.append(f"run_as: the script runs as the agent's user, not as {policy.run_as}.")
+    return [*sentences, *cpu_sentences(policy)]

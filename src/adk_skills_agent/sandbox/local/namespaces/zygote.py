@@ -1,0 +1,376 @@
+"""The host's side of :mod:`.zygote_program`: a process that makes sandboxes by forking, which is four times faster.
+
+It is started in the background once a process has run several scripts, and ends with it. Where it cannot be, or when
+it fails, bubblewrap makes the sandboxes, and it is not tried again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import marshal
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import time
+from itertools import chain
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import WORK_DIR
+from adk_skills_agent.sandbox.local.init.control import (
+    BASE,
+    MOVED,
+    THEN_THE_SCRIPT,
+    USUAL_FLAGS,
+    InitControl,
+    code_of,
+    is_usual,
+    shown_at,
+)
+from adk_skills_agent.sandbox.local.namespaces.description import (
+    BARE_FLAGS,
+    SandboxSpec,
+    file_system,
+    filter_of,
+    identities,
+    python_folders_of,
+)
+from adk_skills_agent.sandbox.local.namespaces.sandbox import READY_SECONDS, StartedSandbox, map_users
+from adk_skills_agent.sandbox.local.run import TMP_DIR
+from adk_skills_agent.sandbox.process.command import encode, search_path
+from adk_skills_agent.sandbox.process.seccomp import NUMBERS
+from adk_skills_agent.sandbox.process.spawn import Child, Launch, memory_file, own_peak, spawner
+from adk_skills_agent.sandbox.threads import OnePerProcess
+
+_PROGRAMS = ("program.py", "../namespaces/zygote_root.py", "../namespaces/zygote_program.py")
+_ANSWER_BYTES = 4096
+_STAGE = """\
+import marshal, posix, sys
+_data = int(sys.argv[1])
+_zygote, _spec = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
+_names = {"__name__": "adk_skills_init"}
+exec(_zygote, _names)
+"""
+_FIRST_STAGE = f'{_STAGE}_names["begin"](_spec)\n'
+_SECOND_STAGE = f"""\
+{_STAGE}posix.close(_data)
+_code, _script, _ended = _names["serve"](_spec)
+{THEN_THE_SCRIPT}"""
+
+_logger = logging.getLogger("adk_skills_agent.sandbox")
+
+
+class Zygote:
+    """A running one, for one user id.
+
+    Args:
+        uid: As whom sandboxes run when the agent is root; None for the agent's own user.
+
+    Raises:
+        SandboxError: It cannot be started here; the sentence says why.
+        OSError: No descriptor or memory is left.
+    """
+
+    def __init__(self, uid: int | None) -> None:
+        self._lock = threading.Lock()
+        self._uid = uid
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection = ours
+        ours.settimeout(READY_SECONDS)
+        program = second = None
+        try:
+            second = memory_file(_second_program())
+            program = memory_file(_first_program(uid is not None, second))
+            line = (sys.executable, "-I", "-S", "-c", _FIRST_STAGE, str(program))
+            self._child = spawner().spawn(
+                Launch(
+                    tuple(encode(part) for part in line),
+                    {},
+                    b"/",
+                    theirs.fileno(),
+                    (program, second),
+                    0o022,
+                )
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            for descriptor in (program, second):
+                if descriptor is not None:
+                    os.close(descriptor)
+        try:
+            said = self._hear()
+            if said == b"map" and uid is not None:
+                map_users(self._child.pid, uid)
+                ours.send(b"mapped")
+                said = self._hear()
+            if said != b"ready":
+                raise SandboxError(f"it said {said.decode('ascii', 'replace')!r}")
+        except BaseException:
+            self.end()
+            raise
+
+    def _hear(self) -> bytes:
+        try:
+            return self._connection.recv(_ANSWER_BYTES)
+        except OSError as error:
+            raise SandboxError(f"it does not answer: {error.strerror or error}") from error
+
+    def start(self, spec: SandboxSpec, task_files: tuple[tuple[str, str], ...]) -> StartedSandbox:
+        """Make a sandbox. Blocking, a few milliseconds.
+
+        Args:
+            spec: What it is made from; see ``ZygoteLife.can_make``.
+            task_files: See ``Group.task_files``.
+
+        Raises:
+            SandboxError: It could not be made.
+            OSError: No descriptor or memory is left.
+        """
+        with contextlib.ExitStack() as given, contextlib.ExitStack() as undo:
+            ours, theirs = socket.socketpair()
+            init = InitControl(ours)
+            undo.callback(init.close)
+            given.callback(theirs.close)
+            (out_read, out_write), (err_read, err_write) = _pipe(undo, given), _pipe(undo, given)
+            passed = [theirs.fileno(), out_write, err_write, memory_file(_told(spec))]
+            given.callback(os.close, passed[-1])
+            for task_file in chain.from_iterable(zip(*task_files, strict=True)):
+                passed.append(os.open(task_file, os.O_WRONLY | os.O_CLOEXEC))
+                given.callback(os.close, passed[-1])
+            pid = self._ask(passed)
+            undo.callback(_end, pid)
+            first = os.pidfd_open(pid)
+            undo.callback(os.close, first)
+            outer = os.dup(first)
+            undo.callback(os.close, outer)
+            given.close()
+            os.set_blocking(out_read, False)
+            os.set_blocking(err_read, False)
+            if not init.wait_until_ready(READY_SECONDS):
+                raise SandboxError("The sandbox could not be set up: it ended before it was ready.")
+            child = Child(pid, None, out_read, err_read, time.monotonic(), own_peak())
+            started = StartedSandbox.ready("zygote", child, outer, pid, first, init, spec.uid)
+            undo.pop_all()
+        return started
+
+    def _ask(self, passed: list[int]) -> int:
+        with self._lock:
+            try:
+                socket.send_fds(self._connection, [b"sandbox"], passed)
+                said = self._connection.recv(_ANSWER_BYTES)
+            except OSError as error:
+                raise SandboxError(f"it does not answer: {error.strerror or error}") from error
+        match said.split():
+            case [b"started", pid]:
+                return int(pid)
+            case _:
+                raise SandboxError(f"it said {said.decode('ascii', 'replace')!r}")
+
+    def end(self) -> None:
+        """End it; sandboxes it has made go on."""
+        _end(self._child.pid)
+        with self._lock:  # whoever waits for an answer has heard of the end by now
+            self._connection.close()
+        for descriptor in (self._child.stdout, self._child.stderr, self._child.pidfd):
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def let_go(self) -> None:
+        """In a forked child: close what is there of the parent's."""
+        self._connection.close()
+        for descriptor in (self._child.stdout, self._child.stderr, self._child.pidfd):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _told(spec: SandboxSpec) -> bytes:
+    """What :mod:`.zygote_program` is told of one sandbox."""
+    steps = [
+        (kind, *(encode(part) if isinstance(part, str) else part for part in parts))
+        for kind, *parts in file_system(spec)
+    ]
+    shown = [encode(source) for source, _ in spec.shown]
+    return marshal.dumps(
+        {
+            "steps": steps,
+            "uid": spec.uid,
+            "filter": filter_of(spec),
+            "identities": dict(zip(shown, identities(spec.shown), strict=True)),
+            "python": spec.python,
+            "utf8": "utf8" in spec.flags,
+            "preload": list(spec.preload),
+        }
+    )
+
+
+def _pipe(undo: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    undo.callback(os.close, read)
+    given.callback(os.close, write)
+    return read, write
+
+
+def _end(pid: int) -> None:
+    """End a child nobody has waited for, so that its number is its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def _first_program(mapped: bool, second: int) -> bytes:
+    moved = [(path, shown_at(path)) for path in python_folders_of(None) if shown_at(path) != path]
+    path = ":".join(shown_at(folder) for folder in search_path(None).split(":"))  # a script may see it in /proc
+    environment = {"PATH": path, "HOME": str(WORK_DIR), "TMPDIR": str(TMP_DIR), **BASE}
+    return marshal.dumps(
+        (
+            code_of(*_PROGRAMS),
+            {
+                "mapped_by_host": mapped,
+                "moved": [(encode(path), encode(where)) for path, where in moved],
+                "moved_to": encode(MOVED),
+                "program": second,
+                "line": [shown_at(sys.executable), *USUAL_FLAGS, "-c", _SECOND_STAGE],
+                "env": environment,
+            },
+        )
+    )
+
+
+def _second_program() -> bytes:
+    numbers = NUMBERS[platform.machine()]
+    return marshal.dumps((code_of(*_PROGRAMS), {name: numbers[name] for name in ("clone", "pivot_root")}))
+
+
+# When this process has a zygote: from its third sandbox on, until it ends or all sandboxes are closed.
+#
+# One command, or a look at what works here, is over before a zygote would be of use. It is started by a thread of its
+# own while runs go on with bubblewrap.
+
+_FIRST_OF_USE = 3
+_MOST_FAILURES = 3
+
+
+class ZygoteLife:
+    """The zygote of one process, for the user id it was first needed with."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._needed = 0
+        self._uid: int | None = None
+        self._inherited: tuple[int, ...] = ()
+        self._starting = False
+        self._zygote: Zygote | None = None
+        self._failures = 0
+
+    def can_make(self, spec: SandboxSpec) -> bool:
+        """Whether a zygote could make such a sandbox."""
+        usual = spec.flags == BARE_FLAGS or is_usual(spec.python, spec.flags)
+        return spec.maker == "auto" and spec.network != "host" and usual
+
+    def succeeded(self) -> None:
+        """A zygote has made one."""
+        self._failures = 0
+
+    def wait(self, seconds: float) -> bool:
+        """Whether one is ready, after at most so many seconds when it is being started."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._starting, seconds)
+            return self._zygote is not None
+
+    def end(self) -> None:
+        """End it; it is started again when it is needed."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._starting, 1.0)
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.end()
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's."""
+        if self._zygote is not None:
+            self._zygote.let_go()
+
+    def ready(self, uid: int | None) -> Zygote | None:
+        """The one to use now; each question counts as a need of one."""
+        with self._changed:
+            self._needed += 1
+            if self._needed < _FIRST_OF_USE or self._failures >= _MOST_FAILURES:
+                return None
+            inherited = _inherited()
+            if self._zygote is not None and self._inherited == inherited:
+                return self._zygote if self._uid == uid else None
+            if not self._starting:
+                outdated, self._zygote = self._zygote, None
+                if outdated is not None:
+                    outdated.end()
+                self._starting, self._uid, self._inherited = True, uid, inherited
+                try:
+                    threading.Thread(target=self._make, args=(uid,), name="adk-skills-zygote", daemon=True).start()
+                except RuntimeError:  # no more threads, or the interpreter is ending
+                    self._starting = False
+            return None
+
+    def _make(self, uid: int | None) -> None:
+        made: Zygote | None = None
+        try:
+            if not _interpreter_can_move():
+                raise SandboxError(f"the interpreter is both below {MOVED} and elsewhere")
+            made = Zygote(uid)
+        except (SandboxError, OSError) as error:
+            if self._failures == 0:
+                _tell(error)
+        finally:
+            with self._changed:
+                self._failures += made is None
+                self._zygote, self._starting = made, False
+                self._changed.notify_all()
+
+    def failed(self, zygote: Zygote, error: Exception) -> None:
+        """A zygote could not make what bubblewrap then could: end it."""
+        with self._changed:
+            if self._zygote is not zygote:
+                return  # somebody else's failure already
+            self._zygote = None
+            self._failures += 1
+            first = self._failures == 1
+        zygote.end()
+        if first:
+            _tell(error)
+
+
+def _inherited() -> tuple[int, ...]:
+    """What a process has from the one that starts it, and cannot be given later."""
+    import resource
+
+    limits = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+    return os.geteuid(), os.getegid(), *(resource.getrlimit(which)[1] for which in sorted(limits))
+
+
+def _interpreter_can_move() -> bool:
+    folders = python_folders_of(None)
+    moved = [path for path in folders if shown_at(path) != path]
+    return not moved or not any(path.startswith(f"{MOVED}/") for path in folders)
+
+
+def _tell(error: Exception) -> None:
+    _logger.warning("Sandboxes are made by bubblewrap, which is slower: %s", getattr(error, "message", error))
+
+
+zygote_life = OnePerProcess(ZygoteLife, ZygoteLife.forget)
+
+
+def end_zygote() -> None:
+    """End this process's zygote, if there is one."""
+    if (life := zygote_life.made) is not None:
+        life.end()
+
+
+atexit.register(end_zygote)

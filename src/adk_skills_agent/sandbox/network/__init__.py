@@ -1,0 +1,1 @@
+"""The network of a run: allow-lists, the checking proxy, network namespaces."""

@@ -1,0 +1,236 @@
+"""Which host names a run may connect to: the one spelling of a name, and the patterns of an allow-list (row 58).
+
+A name is normalised once and compared in that form only. What could be read in two ways is refused instead of guessed:
+addresses in any notation, control bytes, spaces, anything that is not plain ASCII.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from adk_skills_agent.errors import ConfigError
+
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_MAX_NAME = 253  # RFC 1035, as text
+_MAX_LABEL = 63
+
+
+class HostNameError(ValueError):
+    """A text that is no host name; the message completes the sentence "the host ..."."""
+
+
+def normalise_host(text: str) -> str:
+    """A host name in the one form that is compared, resolved and logged: lower case, no trailing dot.
+
+    Raises:
+        HostNameError: It is an IP address in some notation, or no name at all.
+    """
+    if not text.isascii():
+        raise HostNameError("is not ASCII; write it in its xn-- form")
+    if text.startswith("["):
+        raise HostNameError("is an IP address, not a name")
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if not name or len(name) > _MAX_NAME or any(len(label) > _MAX_LABEL for label in labels):
+        raise HostNameError("is empty or too long for a name")
+    if not all(_LABEL.fullmatch(label) for label in labels):
+        raise HostNameError("is no host name")
+    # Whatever ends in a number is taken for an IPv4 address by some resolver: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
+    if _NUMBER.fullmatch(labels[-1]):
+        raise HostNameError("is an IP address, not a name")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHosts:
+    """The names of an allow-list. An empty one allows nothing.
+
+    Attributes:
+        names: Exact names.
+        suffixes: ``.example.org`` for each ``*.example.org``: its sub-domains at any depth, not the domain itself.
+    """
+
+    names: frozenset[str] = frozenset()
+    suffixes: tuple[str, ...] = ()
+
+    def allows(self, name: str) -> bool:
+        """Whether a name, as :func:`normalise_host` gave it, is in the list."""
+        return name in self.names or name.endswith(self.suffixes)
+
+
+def parse_hosts(patterns: Iterable[str]) -> AllowedHosts:
+    """The allow-list of a policy: exact names and ``*.example.org``.
+
+    Raises:
+        ConfigError: A pattern that is neither; the sentence says what to write instead.
+    """
+    names: set[str] = set()
+    suffixes: dict[str, None] = {}
+    for pattern in patterns:
+        wildcard = pattern.startswith("*.")
+        if "*" in (pattern[2:] if wildcard else pattern):
+            raise ConfigError(
+                f"network: the host {pattern!r} has a * where none can be; '*.example.org' allows the sub-domains of "
+                "example.org, and network 'host' allows everything."
+            )
+        try:
+            name = normalise_host(pattern[2:] if wildcard else pattern)
+        except HostNameError as error:
+            raise ConfigError(f"network: the host {pattern!r} {error}.") from None
+        if not wildcard:
+            names.add(name)
+        elif "." not in name:
+            raise ConfigError(f"network: the host {pattern!r} is a whole top-level domain; name the domains you trust.")
+        else:
+            suffixes[f".{name}"] = None
+    return AllowedHosts(frozenset(names), tuple(suffixes))
+
+
+# Which addresses the proxy may connect to: public ones, never this machine or a network around it (row 58).
+#
+# An allow-list names hosts; whoever runs a name's DNS chooses its address. So the address is checked as well, and the
+# connection goes to the checked address.
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+AddressNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_V4_REFUSED: tuple[tuple[ipaddress.IPv4Network, str], ...] = tuple(
+    (ipaddress.IPv4Network(network), what)
+    for network, what in (
+        ("0.0.0.0/8", "this machine"),
+        ("10.0.0.0/8", "a private network"),
+        ("100.64.0.0/10", "a carrier's private network"),
+        ("127.0.0.0/8", "loopback"),
+        ("168.63.129.16/32", "a cloud platform's own service"),  # Azure's, a public address only in form
+        ("169.254.0.0/16", "link-local"),  # with 169.254.169.254, the metadata of most clouds
+        ("172.16.0.0/12", "a private network"),
+        ("192.0.0.0/24", "reserved"),  # with 192.0.0.192, Oracle's metadata
+        ("192.0.2.0/24", "reserved"),
+        ("192.88.99.0/24", "reserved"),
+        ("192.168.0.0/16", "a private network"),
+        ("198.18.0.0/15", "reserved"),
+        ("198.51.100.0/24", "reserved"),
+        ("203.0.113.0/24", "reserved"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+    )
+)
+_V6_REFUSED: tuple[tuple[ipaddress.IPv6Network, str], ...] = tuple(
+    (ipaddress.IPv6Network(network), what)
+    for network, what in (
+        ("::1/128", "loopback"),
+        ("::/128", "this machine"),
+        ("fc00::/7", "a private network"),  # with fd00:ec2::254 and fd20:ce::254, metadata of AWS and Google
+        ("fe80::/10", "link-local"),
+        ("fec0::/10", "a private network"),
+        ("ff00::/8", "multicast"),
+        ("2001::/23", "reserved"),  # with Teredo, which carries an IPv4 address of anybody's choice
+        ("2001:db8::/32", "reserved"),
+        ("3fff::/20", "reserved"),
+    )
+)
+_V6_PUBLIC = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
+_ISATAP_MARKS = (0x00005EFE, 0x02005EFE)
+
+
+def parse_networks(texts: Sequence[str]) -> tuple[AddressNetwork, ...]:
+    """Addresses and networks in the usual notation.
+
+    Raises:
+        ValueError: One of them is neither.
+    """
+    return tuple(ipaddress.ip_network(text) for text in texts)
+
+
+def refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str | None:
+    """Why the proxy may not connect to an address, in words like "loopback"; None when it may.
+
+    Args:
+        text: A numeric address, as a resolver gave it.
+        allowed: Networks that are allowed whatever they are; for tests.
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return "no address"
+    if any(address in network for network in allowed):
+        return None
+    if isinstance(address, ipaddress.IPv4Address):
+        reason = _refuse_v4(address)
+    elif address.scope_id is not None:
+        reason = "link-local"
+    else:
+        reason = _refuse_v6(address)
+    if reason is None and is_own(address):
+        return "this machine"
+    return reason
+
+
+def is_own(address: Address) -> bool:
+    """Whether an address is one of this machine's: only those can be bound.
+
+    Raises:
+        OSError: No descriptor is left to find out with.
+    """
+    if not _can_bind(address):
+        return False
+    documentation: Address = ipaddress.ip_address("192.0.2.1" if address.version == 4 else "2001:db8::1")
+    if not _can_bind(documentation):
+        return True
+    # net.ipv4.ip_nonlocal_bind is on (load balancers): everything can be bound. Ask the routing table instead.
+    with _probe(address) as probe:
+        try:
+            probe.connect((str(address), 9))
+        except OSError:
+            return False  # no route there at all
+        return ipaddress.ip_address(probe.getsockname()[0]) == address
+
+
+def _refuse_v4(address: ipaddress.IPv4Address) -> str | None:
+    return next((what for network, what in _V4_REFUSED if address in network), None)
+
+
+def _refuse_v6(address: ipaddress.IPv6Address) -> str | None:
+    if address in _MAPPED or address in _NAT64:
+        return _refuse_v4(_low_bits(int(address)))
+    for network, what in _V6_REFUSED:
+        if address in network:
+            return what
+    if address not in _V6_PUBLIC:
+        return "reserved"
+    if address in _SIX_TO_FOUR:
+        return _refuse_v4(_low_bits(int(address) >> 80))
+    if (int(address) >> 32) & 0xFFFFFFFF in _ISATAP_MARKS:
+        return _refuse_v4(_low_bits(int(address)))
+    return None
+
+
+def _low_bits(number: int) -> ipaddress.IPv4Address:
+    return ipaddress.IPv4Address(number & 0xFFFFFFFF)
+
+
+def _probe(address: Address) -> socket.socket:
+    return socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
+
+
+def _can_bind(address: Address) -> bool:
+    try:
+        probe = _probe(address)
+    except OSError:
+        if address.version == 6 and not socket.has_ipv6:
+            return False
+        raise
+    with probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,439 @@
+"""The checking proxy of a run: the only way out of its network namespace, served by the agent's event loop.
+
+For every connection: read one bounded head, parse it once, compare the host with the allow-list, resolve the name
+once, refuse addresses of this machine and the networks around it, and connect to the address that was checked. What
+cannot be decided is refused, and every decision is logged and kept for the operator. It cannot see what travels inside
+TLS: an allowed host that answers for others (a CDN) reaches those as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+
+from adk_skills_agent.sandbox.contract import NetworkDecision
+from adk_skills_agent.sandbox.network.hosts import AddressNetwork, AllowedHosts, refusal
+from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
+from adk_skills_agent.sandbox.network.resolver import Resolver
+
+logger = logging.getLogger(__name__)
+
+_END_OF_HEAD = b"\r\n\r\n"
+_MAX_ADDRESSES = 4  # tried in turn when the first does not answer
+_LOOKUPS = 2  # at a time, so that one run does not hold all resolver threads
+_NO_DESCRIPTOR_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyLimits:
+    """Bounds of one run's proxy. Times in seconds.
+
+    Attributes:
+        head_bytes: Largest head of a request.
+        head_seconds: How long a client may take to send it.
+        resolve_seconds: How long a lookup may take.
+        connect_seconds: How long connecting to one address may take.
+        idle_seconds: A connection on which nothing moves for so long is closed.
+        linger_seconds: How long a refused client may take to read the answer.
+        connections: Open at the same time; more wait in the listener's queue.
+        connections_per_second: Taken from the queue, so that a script cannot keep the agent's event loop busy.
+        decisions: Kept and logged; more are only counted.
+    """
+
+    head_bytes: int = 16 << 10
+    head_seconds: float = 10.0
+    resolve_seconds: float = 10.0
+    connect_seconds: float = 10.0
+    idle_seconds: float = 60.0
+    linger_seconds: float = 1.0
+    connections: int = 32
+    connections_per_second: int = 200
+    decisions: int = 1000
+
+
+class Proxy:
+    """One run's proxy; it belongs to one event loop, and every method but the constructor is called there.
+
+    ``label`` says in the log whose proxy it is; ``redact`` takes secrets out of a name before it is logged or kept.
+    ``allow_addresses``, networks allowed although they are private, are for tests.
+    """
+
+    def __init__(
+        self,
+        hosts: AllowedHosts,
+        ports: Sequence[int],
+        *,
+        resolve: Resolver,
+        allow_addresses: Sequence[AddressNetwork] = (),
+        limits: ProxyLimits | None = None,
+        label: str = "",
+        redact: Callable[[str], str] | None = None,
+    ) -> None:
+        self.decisions: list[NetworkDecision] = []
+        self.undisclosed = 0
+        self.traffic = Traffic()
+        self.connections = 0
+        self.failures = 0
+        self._hosts = hosts
+        self._ports = frozenset(ports)
+        self._resolve = resolve
+        self._allow_addresses = tuple(allow_addresses)
+        self._limits = limits or ProxyLimits()
+        self._who = f"{label}: " if label else ""
+        self._redact = redact
+        self._lookups = asyncio.Semaphore(_LOOKUPS)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: socket.socket | None = None
+        self._clients: dict[asyncio.Task[None], list[socket.socket]] = {}
+        self._pause: asyncio.TimerHandle | None = None
+
+    def start(self, listener: socket.socket) -> None:
+        """Serve a listening socket, which is the proxy's from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        listener.setblocking(False)
+        self._listen()
+
+    def abort(self) -> None:
+        """Stop listening and end every connection at once. Safe to call twice, and after the loop was closed."""
+        listener, self._listener = self._listener, None
+        if listener is None or self._loop is None:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._loop.is_closed():
+            for sockets in self._clients.values():
+                _close(sockets)
+        else:
+            self._loop.remove_reader(listener.fileno())
+            for task in self._clients:
+                task.cancel()
+        listener.close()
+
+    async def stop(self) -> None:
+        """The same, and wait until all of it is gone."""
+        self.abort()
+        while self._clients:
+            await asyncio.wait(tuple(self._clients))
+
+    # Taking connections
+
+    def _listen(self) -> None:
+        self._pause = None
+        room = len(self._clients) < self._limits.connections
+        if room and self._listener is not None and self._loop is not None:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _rest(self, seconds: float | None = None) -> None:
+        """Take no connections for a while, or until one ends."""
+        assert self._loop is not None  # noqa: S101  # only called while serving
+        assert self._listener is not None  # noqa: S101
+        self._loop.remove_reader(self._listener.fileno())
+        if seconds is not None:
+            self._pause = self._loop.call_later(seconds, self._listen)
+
+    def _accept(self) -> None:
+        assert self._loop is not None  # noqa: S101  # only called while serving
+        assert self._listener is not None  # noqa: S101
+        try:
+            client, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # the agent has no descriptor left; the connection stays in the queue
+            logger.warning("%sproxy: a connection has to wait: %s", self._who, error.strerror)
+            self._rest(_NO_DESCRIPTOR_SECONDS)
+            return
+        client.setblocking(False)
+        self.connections += 1
+        sockets = [client]
+        task = self._loop.create_task(self._serve(sockets))
+        self._clients[task] = sockets
+        task.add_done_callback(self._gone)
+        full = len(self._clients) >= self._limits.connections
+        self._rest(None if full else 1.0 / self._limits.connections_per_second)
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        _close(self._clients.pop(task))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failures += 1
+            logger.error("%sproxy: a connection was dropped by an error of the proxy", self._who, exc_info=error)
+        if self._pause is None:
+            self._listen()
+
+    # One connection
+
+    async def _serve(self, sockets: list[socket.socket]) -> None:
+        client = sockets[0]
+        try:
+            await self._converse(client, sockets)
+        except Refused as refused:
+            host, port = refused.host, refused.port
+            self._decide(NetworkDecision(host, port, False, str(refused), refused.address))
+            where = f"{host}:{port}: " if host and port is not None else ""
+            with suppress(OSError):
+                await self._answer(client, refused.status, f"{where}{refused}")
+        except OSError as error:  # a side broke off, or nothing moved for too long: there is nobody to tell
+            logger.debug("%sproxy: a connection ended early: %s", self._who, error or type(error).__name__)
+
+    async def _converse(self, client: socket.socket, sockets: list[socket.socket]) -> None:
+        head, early = await self._head(client)
+        request = parse_request(head)
+        host, port = request.host, request.port
+        if not self._hosts.allows(host):
+            raise Refused("the host is not in the allow-list", status=403, host=host, port=port)
+        if port not in self._ports:
+            allowed = ", ".join(map(str, sorted(self._ports))) or "none"
+            raise Refused(f"the port is not in the allow-list ({allowed})", status=403, host=host, port=port)
+        upstream = await self._connect(request, await self._addresses(host, port), sockets)
+        if isinstance(upstream, int):
+            await self._answer(client, upstream, f"{host}:{port} did not accept a connection")
+            return
+        tunnel = Tunnel(client, upstream, self.traffic, self._limits.idle_seconds)
+        if request.head is None:
+            async with asyncio.timeout(self._limits.idle_seconds):
+                established = b"HTTP/1.1 200 Connection established\r\n\r\n"
+                await asyncio.get_running_loop().sock_sendall(client, established)
+            await tunnel.carry(early)
+        else:
+            await tunnel.exchange(request.head, early, request.body_bytes)
+
+    async def _head(self, client: socket.socket) -> tuple[bytes, bytes]:
+        """The head of the request, and what came after it."""
+        loop = asyncio.get_running_loop()
+        limit = self._limits.head_bytes
+        data = b""
+        try:
+            async with asyncio.timeout(self._limits.head_seconds):
+                while (end := data.find(_END_OF_HEAD)) < 0 and len(data) <= limit:
+                    part = await loop.sock_recv(client, 4096)
+                    if not part:
+                        if data:
+                            raise Refused("the request is incomplete")
+                        raise ConnectionAbortedError("the client closed without a request")
+                    data += part
+                    if end < 0 and data.count(b"\n") != data.count(b"\r\n") and _END_OF_HEAD not in data:
+                        raise Refused("a line does not end in CR LF")
+        except TimeoutError:
+            raise Refused("the request took too long to arrive", status=408) from None
+        if end < 0 or end > limit:
+            raise Refused(f"the head of the request is larger than {limit} bytes", status=431)
+        return data[:end], data[end + len(_END_OF_HEAD) :]
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        """The addresses of the host that may be connected to, at least one."""
+        try:
+            async with asyncio.timeout(self._limits.resolve_seconds), self._lookups:
+                found = await self._resolve(host, port)
+        except TimeoutError:
+            raise Refused("the name was not resolved in time", status=504, host=host, port=port) from None
+        except OSError as error:
+            logger.debug("%sproxy: %s: %s", self._who, self._shown(host), error)
+            raise Refused("the name does not resolve", status=502, host=host, port=port) from None
+        fit = []
+        worst: tuple[str, str] | None = None
+        for address in found[:_MAX_ADDRESSES]:
+            try:
+                reason = refusal(address, allowed=self._allow_addresses)
+            except OSError as error:
+                reason = f"the address could not be checked: {error.strerror}"
+                raise Refused(reason, status=503, host=host, port=port) from None
+            if reason is None:
+                fit.append(address)
+            else:
+                worst = worst or (address, reason)
+        if not fit:
+            if worst is None:
+                raise Refused("the name does not resolve", status=502, host=host, port=port)
+            # The script learns what kind of address it is, not which: that is the operator's network.
+            address, kind = worst
+            reason = f"the name leads to an address that is refused ({kind})"
+            raise Refused(reason, status=403, host=host, port=port, address=address)
+        return fit
+
+    async def _connect(
+        self, request: ProxyRequest, addresses: list[str], sockets: list[socket.socket]
+    ) -> socket.socket | int:
+        """Connect to one of the checked addresses, without a second lookup; an HTTP status when none answers."""
+        loop = asyncio.get_running_loop()
+        status = 502
+        for address in addresses:
+            self._decide(NetworkDecision(request.host, request.port, True, "allowed", address))
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            try:
+                upstream = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+                sockets.append(upstream)
+                upstream.setblocking(False)
+                async with asyncio.timeout(self._limits.connect_seconds):
+                    await loop.sock_connect(upstream, (address, request.port))
+            except OSError as error:
+                status = 504 if isinstance(error, TimeoutError) else 502
+                logger.log(
+                    logging.DEBUG if self.undisclosed else logging.INFO,
+                    "%sproxy: %s:%d at %s did not answer: %s",
+                    self._who,
+                    self._shown(request.host),
+                    request.port,
+                    address,
+                    error.strerror or type(error).__name__,
+                )
+                _close(sockets[1:])
+                del sockets[1:]
+            else:
+                return upstream
+        return status
+
+    async def _answer(self, client: socket.socket, status: int, sentence: str) -> None:
+        """Tell the client why, and let it read that before the connection is closed."""
+        body = f"Sandbox network policy: {sentence}.\n".encode()
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._limits.linger_seconds):
+            await loop.sock_sendall(client, head.encode("ascii") + body)
+            client.shutdown(socket.SHUT_WR)
+            # Closing with unread bytes would reset the connection and could take the answer with it.
+            while await loop.sock_recv(client, BUFFER_BYTES):
+                pass
+
+    # Decisions
+
+    def _decide(self, decision: NetworkDecision) -> None:
+        if len(self.decisions) >= self._limits.decisions:
+            if not self.undisclosed:
+                logger.warning("%sproxy: further decisions are only counted", self._who)
+            self.undisclosed += 1
+            return
+        decision = replace(decision, host=self._shown(decision.host))
+        self.decisions.append(decision)
+        logger.log(
+            logging.INFO if decision.allowed else logging.WARNING,
+            "%sproxy: %s %s:%s%s: %s",
+            self._who,
+            "allowed" if decision.allowed else "refused",
+            decision.host or "?",
+            decision.port or "?",
+            f" ({decision.address})" if decision.address else "",
+            decision.reason,
+        )
+
+    def _shown(self, host: str) -> str:
+        return host if self._redact is None else self._redact(host)
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
+
+
+# Carries bytes between two connected sockets, in the event loop, with one bounded buffer per direction.
+
+BUFFER_BYTES = 64 << 10
+_RESCHEDULE_SECONDS = 1.0  # moving the idle deadline for every chunk would cost more than the chunk
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes carried for a run: ``sent`` to the hosts, ``received`` from them."""
+
+    sent: int = 0
+    received: int = 0
+
+
+class _Over(Exception):  # no error: the exchange is complete
+    """The host has sent everything."""
+
+
+class Tunnel:
+    """One connection through the proxy; its sockets stay the caller's to close.
+
+    Raises ``TimeoutError`` when nothing moved for ``idle_seconds``, ``OSError`` when a side broke off.
+    """
+
+    def __init__(self, client: socket.socket, upstream: socket.socket, traffic: Traffic, idle_seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._client = client
+        self._upstream = upstream
+        self._traffic = traffic
+        self._idle_seconds = idle_seconds
+        self._deadline = asyncio.timeout(idle_seconds)
+        self._moved = self._loop.time()
+
+    async def carry(self, early: bytes) -> None:
+        """Carry both directions until both have ended."""
+        await self._both(self._send(early), self._receive())
+
+    async def exchange(self, head: bytes, early: bytes, body_bytes: int) -> None:
+        """Send one request and carry its answer until the host closes.
+
+        A second request on the same connection is never read as one: it ends the exchange, and the client has to open
+        a new connection, which is checked.
+        """
+        try:
+            await self._both(self._send_one(head, early, body_bytes), self._receive_one())
+        except _Over:
+            return
+
+    async def _both(self, *directions: Coroutine[None, None, None]) -> None:
+        tasks = [self._loop.create_task(direction) for direction in directions]
+        try:
+            async with self._deadline:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+
+    async def _send(self, early: bytes) -> None:
+        data = early or await self._loop.sock_recv(self._client, BUFFER_BYTES)
+        while data:
+            await self._pass_on(data)
+            data = await self._loop.sock_recv(self._client, BUFFER_BYTES)
+        self._upstream.shutdown(socket.SHUT_WR)
+
+    async def _send_one(self, head: bytes, early: bytes, body_bytes: int) -> None:
+        await self._pass_on(head)
+        left = body_bytes
+        data = early
+        while left > 0:
+            data = data or await self._loop.sock_recv(self._client, min(left, BUFFER_BYTES))
+            if not data:
+                raise ConnectionAbortedError("the client closed before its request was complete")
+            part, data = data[:left], data[left:]
+            left -= len(part)
+            await self._pass_on(part)
+        if data or await self._loop.sock_recv(self._client, 1):
+            raise ConnectionAbortedError("the client sent more than one request")
+        self._upstream.shutdown(socket.SHUT_WR)  # the client has closed, as the host would see it without a proxy
+
+    async def _pass_on(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self._upstream, data)
+        self._traffic.sent += len(data)
+        self._touch()
+
+    async def _receive(self) -> None:
+        while data := await self._loop.sock_recv(self._upstream, BUFFER_BYTES):
+            self._touch()
+            await self._loop.sock_sendall(self._client, data)
+            self._traffic.received += len(data)
+            self._touch()
+        self._client.shutdown(socket.SHUT_WR)
+
+    async def _receive_one(self) -> None:
+        await self._receive()
+        raise _Over
+
+    def _touch(self) -> None:
+        now = self._loop.time()
+        if now - self._moved >= _RESCHEDULE_SECONDS and not self._deadline.expired():
+            self._moved = now
+            self._deadline.reschedule(now + self._idle_seconds)

@@ -1,0 +1,444 @@
+"""One thread per agent looks at all its runs ten times a second, and ends those that must not go on.
+
+That is a run whose loop is blocked beyond its deadline, or was closed without cancelling it, and one beyond a limit
+that no rlimit covers at its level: memory and number of processes of the whole run, and its disk space. Limits need
+``/proc``. The thread never uses more than a tenth of a processor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from adk_skills_agent.sandbox import threads as workers
+from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.files.walk import disk_usage
+from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
+from adk_skills_agent.sandbox.process.tree import PROC, ProcessInfo, RunMarks, all_processes
+from adk_skills_agent.sandbox.streaming import ResourceSample
+from adk_skills_agent.sandbox.threads import OnePerProcess
+
+# What a run holds and no walk and no process shows: files in memory without a name (memfd), which a script can fill
+# without mapping them (row 7), and files it deleted and still has open (row 11).
+
+HIDDEN_MEMORY = (
+    "memory: shared memory that no process has mapped or open is counted only while the agent has no other run, and "
+    "only far above the limit; a control group counts all of it."
+)
+"""What a watchdog cannot do about memory; for the reports of runs without a control group."""
+
+_BLOCK = 512
+
+
+def shared_memory() -> int:
+    """Bytes in files in memory and shared mappings on the whole machine: cheap to read, and a reason to look closer."""
+    try:
+        with open(f"{PROC}/meminfo", "rb") as stream:
+            for line in stream:
+                if line.startswith(b"Shmem:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0
+    return 0
+
+
+def memory_in_files(pids: Iterable[int]) -> int:
+    """Bytes in nameless files these processes hold open, each file once."""
+    return _bytes_open(pids, lambda where: where.startswith("/memfd:"))
+
+
+def deleted_files(pids: Iterable[int], folder: str) -> int:
+    """Bytes in files without a name any more that were below a host folder and that these processes hold open."""
+    return _bytes_open(pids, lambda where: where.startswith(f"{folder}/") and where.endswith(" (deleted)"))
+
+
+def may_hide_memory(pids: Iterable[int]) -> bool:
+    """Whether these processes have what can hold shared memory that nothing shows.
+
+    Sockets carry descriptors on their way from one process to another, and the pages of a shared mapping stay when the
+    process gives them back.
+    """
+    for pid in pids:
+        if any(where.startswith("socket:") for _, where in _open_files(pid)):
+            return True
+        try:
+            with open(f"{PROC}/{pid}/maps", "rb") as stream:
+                if any(b"s" in line.split(None, 2)[1] and b" (deleted)" in line for line in stream):
+                    return True
+        except (OSError, IndexError):  # it ended
+            continue
+    return False
+
+
+def _bytes_open(pids: Iterable[int], counts: Callable[[str], bool]) -> int:
+    """Bytes of those nameless files these processes hold open, each file once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        for path, where in _open_files(pid):
+            if not counts(where):
+                continue
+            try:
+                info = os.stat(path)  # noqa: PTH116
+            except OSError:  # closed in the meantime
+                continue
+            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
+                sizes[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK
+    return sum(sizes.values())
+
+
+def _open_files(pid: int) -> Iterator[tuple[str, str]]:
+    """The path of each open descriptor below ``/proc``, and where it leads."""
+    try:
+        names = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
+    except OSError:  # it ended
+        return
+    for name in names:
+        path = f"{PROC}/{pid}/fd/{name}"
+        try:
+            where = os.readlink(path)  # noqa: PTH115
+        except OSError:  # closed in the meantime
+            continue
+        yield path, where
+
+
+def private_memory(pids: Iterable[int]) -> int:
+    """Resident bytes of these processes that are in no file and not shared."""
+    pages = 0
+    for pid in pids:
+        try:
+            with open(f"{PROC}/{pid}/statm", "rb") as stream:
+                fields = stream.read().split()
+        except OSError:
+            continue
+        if len(fields) > 2:
+            pages += int(fields[1]) - int(fields[2])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+INTERVAL_SECONDS = 0.1
+LATE_SECONDS = 1.0
+"""How long after the deadline and its grace a run is ended from here: the loop may be merely busy."""
+
+PIDS_FACTOR = 4
+"""At how many times ``pids`` a run is stopped. A script that goes a little over the number of processes would only be
+refused another one elsewhere, so stopping it is kept for what can only be a fork bomb."""
+_DISK_INTERVAL_SECONDS = 0.25
+_SHARE = 10  # of the time, at most one in so many is spent looking
+_LOOK_SECONDS = 0.2
+_MANY_ENTRIES = 200_000
+_UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
+
+_logger = logging.getLogger("adk_skills_agent.sandbox")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimit:
+    """How much one place of a run may hold.
+
+    Attributes:
+        usage: Gives bytes and entries now, counting no further than so many entries and seconds; may raise OSError.
+        most_bytes: None for no limit.
+        most_entries: None for no limit.
+        folder: The host folder that is walked, whose deleted files are on the same disk; None for a file system of its
+            own, which counts these itself.
+    """
+
+    usage: Callable[[int, float], tuple[int, int]]
+    most_bytes: int | None
+    most_entries: int | None
+    folder: str | None = None
+
+
+def folder_limit(folder: str, most_bytes: int | None, most_entries: int | None) -> DiskLimit:
+    """The limit of a host folder, which is walked to measure it."""
+    return DiskLimit(functools.partial(disk_usage, folder), most_bytes, most_entries, folder)
+
+
+@dataclass(slots=True, eq=False)
+class Limits:
+    """What one run may use, and what is told when it uses more.
+
+    Attributes:
+        marks: The run.
+        memory_bytes: Of all its processes together; None for no limit.
+        pids: See :data:`PIDS_FACTOR`; None for no limit.
+        disk: Each limited place, the workspace first.
+        breach: Called in the watchdog's thread, at most once, with the status and a sentence.
+        beyond: Tells of a limit that only the level sees, with the status and a sentence; None while it holds.
+        on_look: Called in the watchdog's thread with what each look has found; None for nobody.
+        peak_rss: Largest sum of resident memory seen, in bytes; 0 before the first look.
+    """
+
+    marks: RunMarks
+    memory_bytes: int | None
+    pids: int | None
+    disk: tuple[DiskLimit, ...]
+    breach: Callable[[Status, str], None]
+    beyond: Callable[[], tuple[Status, str] | None]
+    on_look: Callable[[ResourceSample], None] | None = None
+    peak_rss: int = 0
+    _cpu_ticks: int = 0
+    _workspace_bytes: int | None = None
+    _next_disk: float = field(default=0.0)
+    _over: bool = field(default=False)
+    _shared_before: int = field(default_factory=shared_memory)
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """One run under watch, from before its start.
+
+    Attributes:
+        loop_closed: Whether the event loop that looks after the run is closed.
+        abandon: Ends the run and cleans up without a loop; called at most once, in a worker thread.
+        kill: Ends the run although its loop does not, and tells whether it was still going on; called at most once,
+            must not block. Set before ``deadline``.
+        deadline: When the loop should have ended the run at the latest, by ``time.monotonic()``; None for never.
+        limits: Looked at when the run is older than :data:`INTERVAL_SECONDS`; None for nothing to look at.
+        is_overdue: The watchdog has killed the run, because its deadline had passed.
+    """
+
+    loop_closed: Callable[[], bool]
+    abandon: Callable[[], None]
+    kill: Callable[[], bool] = lambda: False
+    deadline: float | None = None
+    limits: Limits | None = None
+    is_overdue: bool = False
+
+
+class Watchdog:
+    """The thread; it sleeps while there are no runs."""
+
+    def __init__(self) -> None:
+        self._runs: set[Watched] = set()
+        self._owners: dict[tuple[int, int], str] = {}
+        self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
+        threading.Thread(target=self._work, name="adk-skills-watchdog", daemon=True).start()
+
+    def add(self, run: Watched) -> None:
+        """Begin to watch."""
+        with self._changed:
+            self._runs.add(run)
+            self._changed.notify()
+
+    def remove(self, run: Watched) -> None:
+        """Stop watching. Neither ``kill`` nor ``abandon`` is called any more."""
+        with self._changed:
+            self._runs.discard(run)
+
+    def _work(self) -> None:
+        took = 0.0
+        while True:
+            with self._changed:
+                if not self._runs:
+                    self._owners.clear()
+                self._changed.wait_for(lambda: self._runs)
+            time.sleep(max(INTERVAL_SECONDS, took * _SHARE))
+            began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
+            self._end_those_without_a_loop()
+            with self._changed:
+                limits = [run.limits for run in self._runs if run.limits is not None]
+            young = time.monotonic() - INTERVAL_SECONDS
+            self._look([limit for limit in limits if limit.marks.started <= young])
+            took = time.thread_time() - began
+
+    def _end_those_without_a_loop(self) -> None:
+        """End runs whose event loop was closed without cancelling them, or is blocked beyond their deadline."""
+        now = time.monotonic()
+        with self._changed:
+            for run in tuple(self._runs):
+                if run.loop_closed():
+                    self._runs.discard(run)
+                    workers.later(functools.partial(_abandon, run))
+                elif run.deadline is not None and not run.is_overdue and now > run.deadline + LATE_SECONDS:
+                    run.deadline = None
+                    run.is_overdue = _kill(run)
+
+    def _look(self, runs: list[Limits]) -> None:
+        members: dict[str, list[ProcessInfo]] | None = None
+        for run in runs:
+            if run._over:
+                continue
+            # Whatever goes wrong, a run whose limits nobody watches must not go on, and the others stay watched.
+            try:
+                if members is None:
+                    members = self._members(runs)
+                own = members[run.marks.run_id]
+                problem = run.beyond() or _processes_problem(run, own, alone=len(runs) == 1) or _disk_problem(run, own)
+                if problem is None and run.on_look is not None:
+                    run.on_look(_sample(run, own))
+            except Exception:
+                _logger.exception("The limits of a run could not be looked at, so it is stopped.")
+                problem = _UNWATCHED
+            if problem is not None:
+                run._over = True
+                run.breach(*problem)
+
+    def _members(self, runs: list[Limits]) -> dict[str, list[ProcessInfo]]:
+        """The live processes of every run, its command included, in one pass over the system."""
+        commands = {run.marks.pid: run.marks.run_id for run in runs}
+        # Not by the ids of sessions: one that has just ended may have passed its id on to the command of another run.
+        members: dict[str, list[ProcessInfo]] = {run.marks.run_id: [] for run in runs}
+        owners: dict[tuple[int, int], str] = {}
+        owner_of: dict[int, str] = {}
+        for info in sorted(all_processes(), key=lambda process: process.start):
+            if not info.alive or info.pid == os.getpid():
+                continue
+            # A command that leads no session is bubblewrap.
+            run_id = commands.get(info.session) or commands.get(info.pid) or owner_of.get(info.parent)
+            if run_id is None:
+                key = (info.pid, info.start)
+                run_id = self._owners.get(key)
+                # What has no mark is remembered too: an environment is read once per process.
+                if run_id is None or (run_id and run_id not in members):
+                    run_id = _mark_of(info.pid)
+                owners[key] = run_id
+            if run_id in members:
+                owner_of[info.pid] = run_id
+                members[run_id].append(info)
+        self._owners = owners
+        return members
+
+
+def _kill(run: Watched) -> bool:
+    try:
+        return run.kill()
+    except Exception:
+        _logger.exception("A run could not be ended although its deadline had passed.")
+        return True
+
+
+def _abandon(run: Watched) -> None:
+    try:
+        run.abandon()
+    except Exception:
+        _logger.exception("A run that has no event loop any more could not be ended.")
+
+
+def _sample(run: Limits, members: list[ProcessInfo]) -> ResourceSample:
+    # A process that has ended takes its time along when nobody of the run waited for it.
+    run._cpu_ticks = max(run._cpu_ticks, sum(info.cpu_ticks for info in members))
+    return ResourceSample(
+        seconds=time.monotonic() - run.marks.started,
+        memory_bytes=sum(info.rss_pages for info in members) * _PAGE,
+        cpu_seconds=run._cpu_ticks / _TICKS_PER_SECOND,
+        processes=len(members),
+        workspace_bytes=run._workspace_bytes,
+    )
+
+
+def _processes_problem(run: Limits, members: list[ProcessInfo], *, alone: bool) -> tuple[Status, str] | None:
+    rss = sum(info.rss_pages for info in members) * _PAGE
+    run.peak_rss = max(run.peak_rss, rss)
+    if run.memory_bytes is not None and rss > run.memory_bytes:
+        # Resident memory counts what processes share once for each of them; the exact sum is dearer to get.
+        used = sum(_proportional(info) for info in members)
+        if used > run.memory_bytes:
+            return (
+                Status.OUT_OF_MEMORY,
+                f"Stopped: its {len(members)} processes used {used >> 20} MiB of memory together; memory_bytes is "
+                f"{run.memory_bytes >> 20} MiB.",
+            )
+    if run.memory_bytes is not None and shared_memory() - run._shared_before > run.memory_bytes // 2:
+        pids = [info.pid for info in members]
+        used = private_memory(pids) + memory_in_files(pids)
+        if alone:
+            used = max(used, _hidden_memory(run, pids))
+        if used > run.memory_bytes:
+            return (
+                Status.OUT_OF_MEMORY,
+                f"Stopped: it used {used >> 20} MiB of memory, files in memory included; memory_bytes is "
+                f"{run.memory_bytes >> 20} MiB.",
+            )
+    if run.pids is not None:
+        threads = sum(info.threads for info in members)
+        if threads > run.pids * PIDS_FACTOR:
+            return Status.ERROR, f"Stopped: it had {threads} processes and threads; pids is {run.pids}."
+    return None
+
+
+def _hidden_memory(run: Limits, pids: list[int]) -> int:
+    """Shared memory the machine has more than when the only run there is began, when that can only be the run's.
+
+    Nothing says whose it is: so it takes half as much again as the limit, and the run must hold what can hide memory.
+    """
+    assert run.memory_bytes is not None  # noqa: S101  # checked by the caller
+    grown = shared_memory() - run._shared_before
+    if grown <= run.memory_bytes * 3 // 2 or not run.disk or not may_hide_memory(pids):
+        return 0
+    for limit in run.disk:  # it may be in memory, and has a limit of its own
+        with contextlib.suppress(OSError):
+            grown -= limit.usage(_MANY_ENTRIES, _LOOK_SECONDS)[0]
+    return grown if grown > run.memory_bytes * 3 // 2 else 0
+
+
+def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
+    now = time.monotonic()
+    if now < run._next_disk:
+        return None
+    problem = None
+    for number, limit in enumerate(run.disk):
+        most_bytes, most_entries = limit.most_bytes, limit.most_entries
+        if most_bytes is None and most_entries is None:
+            continue
+        ceiling = _MANY_ENTRIES if most_entries is None else most_entries + 1
+        try:
+            used, entries = limit.usage(ceiling, _LOOK_SECONDS)
+            if limit.folder is not None and most_bytes is not None:
+                used += deleted_files([info.pid for info in members], limit.folder)
+        except OSError:  # removed or renamed by the script; the next look may find it again
+            continue
+        if number == 0:
+            run._workspace_bytes = used
+        if most_bytes is not None and used > most_bytes:
+            problem = f"Stopped: it wrote {used >> 20} MiB to disk; {most_bytes >> 20} MiB are allowed."
+        elif most_entries is not None and entries > most_entries:
+            problem = f"Stopped: it made more than {most_entries:,} files."
+    took = time.monotonic() - now
+    run._next_disk = now + max(_DISK_INTERVAL_SECONDS, took * _SHARE)
+    return None if problem is None else (Status.DISK_LIMIT, problem)
+
+
+def _proportional(info: ProcessInfo) -> int:
+    """Memory of a process with shared pages divided among those that share them, in bytes."""
+    try:
+        with open(f"{PROC}/{info.pid}/smaps_rollup", "rb") as stream:
+            for line in stream:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:  # it ended, or the system does not say
+        return info.rss_pages * _PAGE if os.path.exists(f"{PROC}/{info.pid}/stat") else 0  # noqa: PTH110
+    return info.rss_pages * _PAGE
+
+
+def _mark_of(pid: int) -> str:
+    """The run a process says it belongs to, by its environment; empty for none."""
+    try:
+        with open(f"{PROC}/{pid}/environ", "rb") as stream:
+            environment = stream.read(1 << 20)
+    except OSError:
+        return ""
+    needle = f"{RUN_ID_VARIABLE}=".encode()
+    for variable in environment.split(b"\0"):
+        if variable.startswith(needle):
+            return variable[len(needle) :].decode("ascii", "replace")
+    return ""
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+watchdog = OnePerProcess(Watchdog)
+"""This process's."""
+
+
+def works_here() -> bool:
+    """Whether the system shows what a watchdog needs."""
+    return os.path.exists(f"{PROC}/self/stat")  # noqa: PTH110

@@ -1,0 +1,1 @@
+"""Machines of other services as a sandbox."""

@@ -1,0 +1,488 @@
+"""Other services' machines seen as a :class:`Sandbox`, with the contract's meaning of deadline, output and files.
+
+A service needs to be able to do little: run a command and move files (:class:`RemoteShell`), or run Python code
+(:class:`RemotePython`). The program of :mod:`.program` is sent along with each run and supervises it there, so that
+a deadline, too much output and a signal are the same facts as everywhere. What the service itself enforces is its own
+affair, and is reported as that. The clock of this machine is the authority: when no answer came in time the run is
+over here, and the result says that the remote side may go on (S0-83).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import io
+import json
+import logging
+import os
+import re
+import shlex
+import zipfile
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, runtime_checkable
+
+from adk_skills_agent.errors import SandboxError, SandboxUnavailable
+from adk_skills_agent.sandbox import threads
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    Sandbox,
+    SandboxPolicy,
+    Status,
+)
+from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
+from adk_skills_agent.sandbox.supervisor.command import Layout, run_command
+from adk_skills_agent.sandbox.supervisor.program import program_text
+from adk_skills_agent.sandbox.threads import Semaphore
+
+logger = logging.getLogger(__name__)
+
+MAY_GO_ON = (
+    "The service did not answer in time and is no longer waited for; what was started there may go on until the "
+    "service's own limit ends it."
+)
+"""The warning of a run that was given up here."""
+
+INLINE_BYTES = 256 << 10
+"""A larger answer becomes a file."""
+_CHUNK = 256 << 10  # as a pipe gives it: what is made of it in one go stays small
+_CLEANUP_SECONDS = 10.0
+_CODE_HOME = "/tmp"  # noqa: S108  # of the service's machine
+_SERVICE_SECONDS = 60.0
+"""For the way there and back and for a service that has to start something first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAnswer:
+    """What a service says of one command.
+
+    Attributes:
+        exit_code: Of the command; None when it does not say.
+        stdout: Text.
+        stderr: Text.
+        timed_out: The service ended it.
+    """
+
+    exit_code: int | None
+    stdout: str
+    stderr: str = ""
+    timed_out: bool = False
+
+
+@runtime_checkable
+class RemoteShell(Protocol):
+    """A service that runs commands and keeps files."""
+
+    name: str
+
+    async def open(self) -> str:
+        """Make it ready; the absolute path of a folder that can be written to."""
+
+    async def run(self, command: str, seconds: float | None) -> RemoteAnswer:
+        """Run a shell command, at most so many seconds if the service can."""
+
+    async def read(self, path: str) -> bytes:
+        """A file's content."""
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Write a file; its folder is made if need be."""
+
+    async def close(self) -> None:
+        """Let go of it."""
+
+
+@runtime_checkable
+class RemotePython(Protocol):
+    """A service that runs Python code."""
+
+    name: str
+    most_code_bytes: int | None
+
+    async def run_code(self, code: str, seconds: float | None) -> RemoteAnswer:
+        """Run Python code; what it prints is the answer."""
+
+    async def close(self) -> None:
+        """Let go of it."""
+
+
+class RemoteChannel:
+    """One request with one answer, as a channel: what is sent is gathered, the first look for an answer sends it."""
+
+    def __init__(self, isolation: IsolationReport, ask: Callable[[bytes], Coroutine[None, None, bytes]]) -> None:
+        self.isolation = isolation
+        self._ask = ask
+        self._request = bytearray()
+        self._asked: asyncio.Task[bytes] | None = None
+        self._at = 0
+        self._given_up = False
+
+    async def send(self, data: bytes) -> None:
+        """Bytes for the program there."""
+        self._request += data
+
+    async def receive(self) -> bytes:
+        """Bytes of the program there; none at the end."""
+        if self._asked is None:
+            request, self._request = bytes(self._request), bytearray()
+            self._asked = asyncio.create_task(self._ask(request))
+        answer = await asyncio.shield(self._asked)
+        data = answer[self._at : self._at + _CHUNK]
+        self._at += len(data)
+        return data
+
+    def kill(self) -> None:
+        """Give up; there is no way to reach what runs there."""
+        self._given_up = self._asked is not None and not self._asked.done()
+
+    async def close(self) -> SandboxEnd:
+        """Wait for nothing any more."""
+        if not await self.give_up():
+            logger.warning(MAY_GO_ON)
+        return SandboxEnd(notes=(MAY_GO_ON,)) if self._given_up else SandboxEnd()
+
+    async def give_up(self) -> bool:
+        """Stop waiting for the answer; whether it had come, or was not asked for."""
+        asked = self._asked
+        if asked is None or asked.done():
+            if asked is not None and not asked.cancelled():
+                asked.exception()  # taken: it was raised by receive(), or nobody wants it
+            return True
+        asked.cancel()
+        await asyncio.wait([asked], timeout=_CLEANUP_SECONDS)
+        return False
+
+
+class BatchSandbox(Sandbox):
+    """What a service's machine and a pod have in common: a run is one request with one answer."""
+
+    _place: str
+    """Completes "A trial run"."""
+    _probed: IsolationReport | None = None
+
+    async def probe(self) -> IsolationReport:
+        """Run a command that does nothing there and report what is known; once for each object.
+
+        Raises:
+            SandboxUnavailable: There is no such place.
+            SandboxError: Not even that works.
+        """
+        if self._probed is None:
+            policy = SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value, wall_seconds=10.0)
+            result = await self.run(ExecutionRequest(("sh", "-c", ":"), policy))
+            if result.status is not Status.OK:
+                raise SandboxError(f"A trial run {self._place} did not end well: {result.status.value}.")
+            self._probed = result.isolation
+        return self._probed
+
+
+class RemoteSandbox(BatchSandbox):
+    """Runs commands on another service's machine; see :class:`Sandbox` for the contract.
+
+    Args:
+        service: The machine.
+        most_services_seconds: How long the way there and back may take on top of the run's own time.
+    """
+
+    filters_secrets = True
+
+    def __init__(self, service: RemoteShell | RemotePython, *, most_services_seconds: float = _SERVICE_SECONDS) -> None:
+        self.name = f"remote:{service.name}"
+        self._place = f"on {service.name}"
+        self._service = service
+        self.wants_invocation = isinstance(service, RemotePython)
+        self._patience = most_services_seconds
+        self._opening = Semaphore(1)  # over all event loops
+
+    async def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one command to its end; see :meth:`Sandbox.run`."""
+        policy = check_policy(request.policy)
+        check_level(policy, IsolationLevel.REMOTE, f"{self._service.name} runs what it gets on its own machine")
+        service = self._service
+        base = await self._base()
+        nonce = os.urandom(16).hex()
+        root = f"{base.rstrip('/')}/.adk-skills-{nonce[:12]}"
+        layout = Layout(root=root, batch=True)
+        inline = None if isinstance(service, RemotePython) else INLINE_BYTES
+        job = Job(nonce, root, layout.work, (layout.work, layout.temporary), (root,), inline)
+        seconds = None if policy.wall_seconds is None else policy.wall_seconds + self._patience
+
+        def ask(frames: bytes) -> Coroutine[None, None, bytes]:
+            if isinstance(service, RemotePython):
+                return _ask_python(service, job, frames, seconds)
+            return ask_shell(service, job, frames, seconds)
+
+        async def open_channel(_checked: SandboxPolicy) -> RemoteChannel:
+            return RemoteChannel(report_of(service.name, policy), ask)
+
+        return await run_command(open_channel, request, layout, patience=self._patience)
+
+    async def close(self) -> None:
+        """Let go of the service. Safe to call twice."""
+        await self._service.close()
+
+    async def _base(self) -> str:
+        if isinstance(self._service, RemotePython):
+            return _CODE_HOME
+        async with self._opening:
+            with Trouble(self._service.name, "could not be made ready"):
+                async with asyncio.timeout(self._patience):
+                    return await self._service.open()
+
+
+async def ask_shell(
+    service: RemoteShell, job: Job, request: bytes, seconds: float | None, *, clean_up: bool = True
+) -> bytes:
+    """Send a run to a service and bring its answer back.
+
+    Args:
+        service: The machine.
+        job: Where on it.
+        request: The frames.
+        seconds: The service's own time limit, if it has one.
+        clean_up: Whether the job's folder is removed at the end.
+
+    Raises:
+        SandboxError: The service did not do it, or what it gave is no answer.
+    """
+    packed = await threads.submit(asyncio.get_running_loop(), lambda: bundle(job, request))
+    with Trouble(service.name, "did not run the command"):
+        await service.write(job.bundle, packed)
+        answer = await service.run(f"python3 -I {shlex.quote(job.bundle)}", seconds)
+    found = _found(service.name, job, answer)
+    if isinstance(found, bytes):
+        return found
+    with Trouble(service.name, "did not give the result's file"):
+        data = await service.read(job.answer)
+    if clean_up:
+        with suppress(Exception):
+            async with asyncio.timeout(_CLEANUP_SECONDS):
+                await service.run(f"rm -rf -- {shlex.quote(job.home)}", _CLEANUP_SECONDS)
+    if len(data) != found:
+        raise SandboxError(f"{service.name} gave {len(data):,} bytes of a result of {found:,}.")
+    return data
+
+
+async def _ask_python(service: RemotePython, job: Job, request: bytes, seconds: float | None) -> bytes:
+    code = await threads.submit(asyncio.get_running_loop(), lambda: as_code(job, bundle(job, request)))
+    if service.most_code_bytes is not None and len(code) > service.most_code_bytes:
+        raise SandboxError(
+            f"{service.name} takes programs of at most {service.most_code_bytes:,} bytes; the skill, the inputs and "
+            f"the workspace make one of {len(code):,}. Send less, or use another executor."
+        )
+    with Trouble(service.name, "did not run the code"):
+        answer = await service.run_code(code, seconds)
+    found = _found(service.name, job, answer)
+    if not isinstance(found, bytes):
+        raise SandboxError(f"{service.name} changed the result on the way.")
+    return found
+
+
+def _found(name: str, job: Job, answer: RemoteAnswer) -> bytes | int:
+    try:
+        return told(job.nonce, answer.stdout)
+    except AnswerError as error:
+        raise SandboxError(f"{name} gave no result: {_why(answer) or error}.") from None
+
+
+def check_level(policy: SandboxPolicy, level: IsolationLevel, why: str) -> None:
+    """Refuse a policy that asks for something else than a backend with one level gives (fail closed).
+
+    Raises:
+        SandboxUnavailable: With the reason.
+    """
+    asked = policy.isolation
+    if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
+        reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
+    elif asked not in {"auto", level.value}:
+        reason = f"{level.value}: {why}, and isolation={policy.isolation!r} is required"
+    elif IsolationLevel(policy.min_isolation).strength > level.strength:
+        reason = f"{level.value}: weaker than min_isolation={policy.min_isolation!r}; {why}"
+    else:
+        return
+    raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
+
+
+def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:
+    """What is known of a service: nothing of it can be checked from here, and the report says so."""
+    enforced = {
+        "files": f"remote ({service})",
+        "network": f"remote ({service})",
+        "processes": "supervisor",
+        "memory": "rlimit",
+        "pids": "rlimit",
+        "disk": "none",
+        "cpu": "rlimit",
+        "syscalls": f"remote ({service})",
+    }
+    degraded = [
+        f"files: the agent's machine is out of reach; what else {service} lets a script see is its own affair.",
+        "memory: per process, not for the whole run.",
+        "output: comes when the run has ended, not while it lasts.",
+        f"disk: {service} decides how much may be written; only what comes back is bounded.",
+        "processes: a run that does not answer in time is given up here and may go on there.",
+    ]
+    if policy.network.mode != "host":
+        degraded.append(
+            f"network: {policy.network.mode!r} is not enforced from here; {service} decides what can be reached."
+        )
+    if policy.extra_ro:
+        degraded.append("files: extra_ro names folders of the agent's machine, which are not there.")
+    return IsolationReport(IsolationLevel.REMOTE, enforced, tuple(degraded))
+
+
+class Trouble:
+    """Whatever a service's library raises becomes a :class:`SandboxError` with its reason."""
+
+    def __init__(self, service: str, what: str) -> None:
+        self._sentence = f"{service} {what}"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, Exception) or isinstance(error, (SandboxError, Warning)):
+            return
+        logger.info("%s", self._sentence, exc_info=error)
+        said = str(error).strip().splitlines()[:1]
+        detail = "it did not answer in time" if isinstance(error, TimeoutError) else said[0][:200] if said else ""
+        reason = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
+        raise SandboxError(f"{self._sentence} ({reason}). The agent's log has the details.") from error
+
+
+def _why(answer: RemoteAnswer) -> str:
+    """Why there is no answer, when the command's own end says it."""
+    if answer.timed_out:
+        return "it ended the run at a time limit of its own"
+    text = f"{answer.stderr}\n{answer.stdout}"
+    if answer.exit_code == 127 or "python3: not found" in text or "python3: command not found" in text:
+        return "there is no python3 there; it needs 3.8 or newer"
+    last = [line.strip() for line in text.splitlines() if line.strip()][-1:]
+    return f"exit code {answer.exit_code}: {last[0][:200]}" if last and answer.exit_code else ""
+
+
+# What runs first on another service's machine: one file with the supervisor's program and everything the run needs.
+#
+# A zip file that Python starts (``python3 -I FILE``). It makes the run's folders, lets the program of :mod:`.program`
+# have the frames as its input, and tells the answer on its standard output, behind a number used once. The program's
+# output is a file without a name: nothing that runs there can write to it, and by the time it is told, nothing of the
+# run is left.
+
+_MAIN = Path(__file__).with_name("launcher_program.py")
+
+_INSIDE_PYTHON = """\
+import base64 as _base64, os as _os, shutil as _shutil, subprocess as _subprocess, sys as _sys, tempfile as _tempfile
+_home = _os.path.realpath({home!r})
+_os.makedirs(_home, mode=0o700, exist_ok=True)
+try:
+  with open(_os.path.join(_home, 'bundle'), 'wb') as _file:
+    _file.write(_base64.b64decode({bundle!r}))
+  _run = _subprocess.run(
+    [_sys.executable or 'python3', '-I', _os.path.join(_home, 'bundle')], stdin=_subprocess.DEVNULL,
+    stdout=_subprocess.PIPE, stderr=_subprocess.STDOUT,
+  )
+  print('\\n' + _run.stdout.decode('utf-8', 'replace'))
+finally:
+  _shutil.rmtree(_home, ignore_errors=True)
+"""
+
+
+class AnswerError(ValueError):
+    """What came back is not what the launcher tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run on a remote machine; all paths are the remote machine's.
+
+    Attributes:
+        nonce: Begins the launcher's lines.
+        home: Where the launcher's own files are.
+        work: The workspace; it is the program's working directory.
+        folders: Made when they are missing.
+        remove: Emptied at the end.
+        inline: Most bytes of an answer told on standard output, a larger one becomes a file; None for no bound.
+    """
+
+    nonce: str
+    home: str
+    work: str
+    folders: tuple[str, ...]
+    remove: tuple[str, ...]
+    inline: int | None
+
+    @property
+    def bundle(self) -> str:
+        """Where the launcher itself is put."""
+        return f"{self.home}/bundle-{self.nonce}"
+
+    @property
+    def answer(self) -> str:
+        """Where a large answer is."""
+        return f"{self.home}/answer-{self.nonce}.frames"
+
+
+def bundle(job: Job, request: bytes) -> bytes:
+    """The launcher with everything in it."""
+    packed = io.BytesIO()
+    told = {**asdict(job), "folders": [job.home, *job.folders], "answer": job.answer}
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as parts:
+        parts.writestr("__main__.py", _MAIN.read_text(encoding="utf-8"))
+        parts.writestr("job.json", json.dumps(told))
+        parts.writestr("supervisor.py", program_text())
+        parts.writestr("request", request)
+    return packed.getvalue()
+
+
+def as_code(job: Job, packed: bytes) -> str:
+    """The same as Python code, for a service that runs nothing else; the home is its own and is removed."""
+    return _INSIDE_PYTHON.format(home=job.home, bundle=base64.b64encode(packed).decode("ascii"))
+
+
+def told(nonce: str, stdout: str) -> bytes | int:
+    """What a launcher told: the answer, or the size of the file it is in.
+
+    Args:
+        nonce: Of the job.
+        stdout: All that came back; others may have printed before and after.
+
+    Raises:
+        AnswerError: There is no answer, with what is known of why.
+    """
+    start = re.search(rf"^{nonce} (inline|file|failed) (.*)$", stdout, re.MULTILINE)
+    if start is None:
+        raise AnswerError("it did not start the program that was sent, or its output was cut")
+    kind, rest = start[1], start[2].strip()
+    if kind == "failed":
+        raise AnswerError(f"the program that was sent did not run: {_trouble(rest)}")
+    size = int(rest) if rest.isdecimal() and len(rest) < 16 else -1
+    if kind == "file":
+        return size
+    text, end, _ = stdout[start.end() :].partition(f"\n{nonce} end")
+    if not end:
+        raise AnswerError("its output was cut before the end of the answer")
+    try:
+        answer = b"".join(binascii.a2b_base64(line) for line in text.split())
+    except ValueError:
+        raise AnswerError("its output was changed on the way") from None
+    if len(answer) != size:
+        raise AnswerError("its output was changed on the way")
+    return answer
+
+
+def _trouble(rest: str) -> str:
+    try:
+        status, said = json.loads(rest)
+    except (ValueError, TypeError):
+        return "no reason is known"
+    last = str(said).strip().splitlines()[-1:] or [f"status {status}"]
+    return last[0][:200]

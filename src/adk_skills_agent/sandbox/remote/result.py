@@ -1,0 +1,78 @@
+"""What somebody else's service ran by itself, as a result: for services that run code and no command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from adk_skills_agent.sandbox.contract import ExecutionResult, OutputFile, SandboxPolicy, Status
+from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, readable_name, safe_name
+from adk_skills_agent.sandbox.files.path_mapping import PathMapping
+from adk_skills_agent.sandbox.output import Capture, OutputFilter
+from adk_skills_agent.sandbox.process.supervise import Stream
+from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, report_of
+from adk_skills_agent.sandbox.result import build_result
+
+
+def foreign_result(
+    service: str,
+    policy: SandboxPolicy,
+    stdout: bytes,
+    stderr: bytes,
+    *,
+    exit_code: int | None,
+    files: Iterable[tuple[str, bytes, str | None]],
+    seconds: float,
+    given_up: bool,
+) -> ExecutionResult:
+    """The result of what somebody else's service ran, from all that it tells: texts, perhaps a code, files.
+
+    Args:
+        service: Its name, for the report.
+        policy: The bounds of output and files.
+        stdout: What came back, whole.
+        stderr: The same.
+        exit_code: None when the service does not say: then something on stderr means that it failed.
+        files: Name, content and media type of each.
+        seconds: How long it took.
+        given_up: It did not answer in time; nothing came back.
+    """
+    streams = []
+    for name, data in (("stdout", stdout), ("stderr", stderr)):
+        streams.append(Stream(name, -1, Capture(policy.output_bytes), OutputFilter(PathMapping(()), None), None, 0))
+        streams[-1].feed(data)
+        streams[-1].close()
+    failed = exit_code != 0 if exit_code is not None else bool(stderr)
+    overdue = given_up or (failed and seconds >= (policy.wall_seconds or 0))
+    return build_result(
+        report_of(service, policy),
+        streams,
+        None,
+        exit_code=exit_code if exit_code is not None else int(failed),
+        signal=None,
+        cause=Status.TIMEOUT if overdue else Status.ERROR if failed else Status.OK,
+        notes=(MAY_GO_ON,) if overdue else (),
+        wall_ms=seconds * 1000,
+        collected=_taken(files, policy),
+    )
+
+
+def _taken(given: Iterable[tuple[str, bytes, str | None]], policy: SandboxPolicy) -> Collected:
+    """Output files inside the policy's bounds, under names that are safe to store, and what was left out."""
+    collected = Collected()
+    taken: set[str] = set()
+    room = policy.max_total_file_bytes
+    for told, content, kind in given:
+        name = safe_name(told.lstrip("/")) or ""
+        if not name or ".." in name.split("/"):
+            collected.skipped.append((readable_name(told), "its name cannot be used"))
+        elif len(collected.files) >= policy.max_files:
+            reason = f"more than max_files={policy.max_files} output files"
+            collected.skipped.append((readable_name(name), reason))
+        elif len(content) > min(policy.max_file_bytes, room):
+            reason = f"larger than max_file_bytes={policy.max_file_bytes:,} or than what is left"
+            collected.skipped.append((readable_name(name), reason))
+        else:
+            room -= len(content)
+            media_type = str(kind or "application/octet-stream")
+            collected.files.append(OutputFile(distinct_name(name, taken), content, media_type))
+    return collected

@@ -1,0 +1,219 @@
+"""The host's side of the framed channel: a sandbox that runs the supervisor, and what it says of one execution.
+
+What comes from a sandbox is hostile: nothing is believed that is not the protocol (:mod:`.frames`).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import IsolationReport, SandboxPolicy, Status
+from adk_skills_agent.sandbox.process.supervise import Stream
+from adk_skills_agent.sandbox.supervisor import frames
+
+_FILE_FRAMES = frozenset({"file", "skip", "gone"})
+_MOST_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxEnd:
+    """How a sandbox was when it was closed.
+
+    Attributes:
+        status: The limit that ended the sandbox itself, if one did.
+        notes: Sentences for the result.
+        cpu_ms: Used by everything in it; None when that is not known.
+        max_rss_bytes: Its peak; None when that is not known.
+    """
+
+    status: Status | None = None
+    notes: tuple[str, ...] = ()
+    cpu_ms: float | None = None
+    max_rss_bytes: int | None = None
+
+
+class Channel(Protocol):
+    """A sandbox in which the program of :mod:`.program` runs, and the bytes to and from it."""
+
+    @property
+    def isolation(self) -> IsolationReport:
+        """Who enforces what in it."""
+
+    async def send(self, data: bytes) -> None:
+        """Pass bytes to the program; without effect when it is gone, which ``receive`` will tell."""
+
+    async def receive(self) -> bytes:
+        """The next bytes from the program; none at its end. A cancelled call loses nothing."""
+
+    def kill(self) -> None:
+        """End the sandbox at once, from any thread; never blocks, and may be called twice. ``receive`` then ends."""
+
+    async def close(self) -> SandboxEnd:
+        """End it, wait for that, and leave nothing behind; the same answer when it is called again."""
+
+
+def check_ready(frame: frames.Frame) -> None:
+    """Refuse a program that is not ours, by its first frame.
+
+    Raises:
+        SandboxError: It is another one, or of another version.
+        FrameError: The frame is no good.
+    """
+    if frame["t"] == "failed":
+        raise SandboxError(f"The program in the sandbox refused to work: {frames.text(frame, 'reason')[:_MOST_REASON]}")
+    if frame["t"] != "ready" or frames.number(frame, "proto") != frames.PROTOCOL:
+        raise SandboxError(
+            f"The program in the sandbox speaks protocol {frame.get('proto')!r}, this agent {frames.PROTOCOL}: it "
+            "comes from another version of adk-skills-agent."
+        )
+
+
+class Answer:
+    """What a sandbox says of one execution, frame by frame.
+
+    Attributes:
+        done: The last frame of the execution; None while it runs, and when the sandbox never said how it ended.
+        flood: A sentence when more output came than the policy allows, though the sandbox should have ended it.
+        failure: What the caller's ``on_output`` raised.
+        is_ready: Whether the program in the sandbox has answered at all.
+        broken: Why nothing more can be believed of what the sandbox says.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        policy: SandboxPolicy,
+        streams: Mapping[int, Stream],
+        take_file: Callable[[frames.Frame], None],
+    ) -> None:
+        self.done: frames.Frame | None = None
+        self.flood: str | None = None
+        self.failure: Exception | None = None
+        self.is_ready = False
+        self.broken: str | None = None
+        self._number = number
+        self._policy = policy
+        self._streams = streams
+        self._take_file = take_file
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be waited for."""
+        return self.done is not None or bool(self.broken or self.flood) or self.failure is not None
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence when the sandbox has not looked at all of its files."""
+        cut = None if self.done is None else self.done.get("cut")
+        if not isinstance(cut, int) or isinstance(cut, bool):
+            return []
+        return [
+            f"Only {cut:,} files and folders of the working directory were looked at; what else of it changed was not "
+            "collected."
+        ]
+
+    @property
+    def cause(self) -> Status | None:
+        """Which limit ended the execution, by what the sandbox says; None when none did."""
+        done = self.done or {}
+        if self.flood or done.get("flood"):
+            return Status.OUTPUT_LIMIT
+        for field, status in (
+            ("disk", Status.DISK_LIMIT),
+            ("oom", Status.OUT_OF_MEMORY),
+            ("timed_out", Status.TIMEOUT),
+        ):
+            if done.get(field):
+                return status
+        return None
+
+    @property
+    def end(self) -> tuple[int | None, int | None]:
+        """Exit code and signal, exactly one of which is set; what a sandbox says otherwise is a kill."""
+        done = self.done or {}
+        exit_code, number = done.get("exit"), done.get("signal")
+        if isinstance(exit_code, int) and not isinstance(exit_code, bool) and number is None:
+            return exit_code & 0xFF, None
+        if isinstance(number, int) and 0 < number < signal.NSIG:
+            return None, number
+        return None, int(signal.SIGKILL)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether SIGINT ended the code of a session."""
+        return bool(self.done and self.done.get("interrupted"))
+
+    def number(self, name: str) -> float | None:
+        """A number of the last frame; None when it is missing or something else."""
+        value = self.done.get(name) if self.done is not None else None
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+
+    def limit_notes(self, cause: Status | None) -> list[str]:
+        """A sentence about the limit that ended the execution, where the sandbox has told which."""
+        done, policy = self.done or {}, self._policy
+        if self.flood:
+            return [self.flood]
+        if cause is Status.OUTPUT_LIMIT and done:
+            name = "stderr" if done.get("flood") == 2 else "stdout"
+            return [f"Stopped: it wrote more than {policy.output_flood_bytes or 0:,} bytes to {name}."]
+        if cause is Status.OUT_OF_MEMORY and policy.memory_bytes is not None:
+            return [
+                "Stopped by the kernel: its processes together needed more memory than memory_bytes, "
+                f"{policy.memory_bytes >> 20} MiB."
+            ]
+        if cause is Status.DISK_LIMIT and isinstance(done.get("disk"), str):
+            return [f"Stopped: more than {policy.workspace_inodes or 0:,} files in {done['disk'][:100]}."]
+        return []
+
+    def take(self, frame: frames.Frame) -> bool:
+        """The next frame; whether nothing more is to be waited for.
+
+        Raises:
+            FrameError: It cannot come now, or is no good.
+            SandboxError: The sandbox speaks another version of the protocol.
+        """
+        kind = frame["t"]
+        if kind == "ready":
+            check_ready(frame)
+            self.is_ready = True
+        elif kind == "failed":
+            if frames.text(frame, "of") != "put":  # the reason of that is the reason of a "done", too
+                raise frames.FrameError(frames.text(frame, "reason")[:_MOST_REASON])
+        elif frames.number(frame, "id") != self._number:
+            raise frames.FrameError(f"A frame of kind {kind!r} is about another execution.")
+        elif kind == "out":
+            self._take_output(frame)
+        elif kind in _FILE_FRAMES:
+            self._take_file(frame)
+        elif kind == "done":
+            self.done = frame
+        else:
+            raise frames.FrameError(f"A frame of kind {kind!r} cannot come now.")
+        return self.over
+
+    def close_streams(self) -> None:
+        """There is no more output; what was held back comes out."""
+        for stream in self._streams.values():
+            try:
+                stream.close()
+            except Exception as error:  # noqa: BLE001  # the caller's on_output; raised again when all is cleaned up
+                self.failure = self.failure or error
+
+    def _take_output(self, frame: frames.Frame) -> None:
+        number, data = frames.number(frame, "s"), frames.content(frame)
+        if number not in self._streams:
+            raise frames.FrameError("There are two streams.")
+        stream = self._streams[number]
+        try:
+            stream.feed(data)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.failure = error
+            return
+        most = self._policy.output_flood_bytes
+        # The sandbox ends a flood itself, a piece later; one that does not is ended from here.
+        if most is not None and stream.total > most + frames.MOST_BYTES:
+            self.flood = f"Stopped: it wrote more than {most:,} bytes to {stream.name}."

@@ -1,0 +1,415 @@
+"""One command in a container, a pod or another service's machine: all it needs goes in, a result is made of what comes.
+
+All that the command needs is sent before anything is waited for, so that a sandbox may also be one request with one
+answer. The host's clock is the authority: a sandbox that has not answered some time after its deadline is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TypeVar
+
+from adk_skills_agent.errors import SandboxError, SkillsError
+from adk_skills_agent.sandbox import threads
+from adk_skills_agent.sandbox.contract import (
+    WORK_DIR,
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationReport,
+    ReadOnlyMount,
+    SandboxPolicy,
+    Status,
+)
+from adk_skills_agent.sandbox.files.path_mapping import PathMapping
+from adk_skills_agent.sandbox.output import OutputFilter, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.process.command import build_environment, check_argv, encode, spelling
+from adk_skills_agent.sandbox.process.supervise import Stream
+from adk_skills_agent.sandbox.result import build_result
+from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
+from adk_skills_agent.sandbox.supervisor import frames
+from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd
+from adk_skills_agent.sandbox.supervisor.transfer import RunFolder
+from adk_skills_agent.sandbox.threads import Step, uninterrupted
+
+_BATCH_BYTES = 4 << 20  # sent at a time: enough to keep a worker thread out of the way, little enough to hold
+_EXEC_ID = 1
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_ENVELOPE_SECONDS = 10.0
+"""After the command's own time: how long a sandbox may take to say how it ended before it is ended itself."""
+_BYTES_A_SECOND = 1 << 20
+"""The slowest line that is waited for: what may come back adds to that."""
+
+_Result = TypeVar("_Result")
+
+
+async def run_command(
+    open_channel: Callable[[SandboxPolicy], Awaitable[Channel]],
+    request: ExecutionRequest,
+    layout: Layout,
+    *,
+    patience: float = 0.0,
+) -> ExecutionResult:
+    """Run one command in a sandbox that is opened for it and closed after it.
+
+    Args:
+        open_channel: Gives the sandbox, for the checked policy.
+        request: What to run.
+        layout: The sandbox's places.
+        patience: Seconds on top of the usual after which a sandbox that does not answer is ended; for one whose start
+            is part of its answer.
+
+    Raises:
+        SandboxError: The sandbox failed, or the command could not be started in it.
+        ConfigError: The policy has impossible values.
+        ValueError: The request cannot be expressed.
+        CancelledError: The run was cancelled; the sandbox is closed.
+        Exception: What ``on_output`` raised.
+    """
+    asked = time.monotonic()
+    policy = check_policy(request.policy)
+    with Step("prepare the run", ValueError):
+        secrets = secrets_of_run(request, policy)
+    try:
+        with Step("run the command", ValueError):
+            result = await _run(open_channel, request, policy, layout, secrets, asked, patience)
+    except SkillsError as error:
+        redact_error(error, secrets)
+        raise
+    if isinstance(result, Exception):  # what the caller's on_output raised
+        raise result
+    return result
+
+
+async def _run(
+    open_channel: Callable[[SandboxPolicy], Awaitable[Channel]],
+    request: ExecutionRequest,
+    policy: SandboxPolicy,
+    layout: Layout,
+    secrets: SecretForms | None,
+    asked: float,
+    patience: float,
+) -> ExecutionResult | Exception:
+    run_id = os.urandom(8).hex()
+    command = _command(request, policy, layout, run_id)
+    shown = spelling(request.argv[0], request.argv[0]) if request.argv[0] == sys.executable else request.argv[0]
+    captures = open_captures(request.spill_dir, policy, run_id)
+    files = RunFolder(request, policy, layout)
+    file_frames: list[frames.Frame] = []
+    try:
+        await _work(lambda: files.fill(run_id))
+        view = layout.view(request.mounts)
+        streams = {
+            number: Stream(name, -1, capture, OutputFilter(view, secrets), request.on_output, policy.output_bytes)
+            for number, name, capture in ((1, "stdout", captures[0]), (2, "stderr", captures[1]))
+        }
+        answer = Answer(_EXEC_ID, policy, streams, file_frames.append)
+        channel = await open_channel(policy)
+        overdue = False
+        started = time.monotonic()
+        try:
+            try:
+                async with asyncio.timeout(_longest(policy, patience)):
+                    await _send(channel, _messages(request, policy, files, command, layout))
+                    started = time.monotonic()
+                    await _listen(channel, answer, files, file_frames)
+            except TimeoutError:
+                overdue = True
+                channel.kill()
+            ended = time.monotonic()
+        except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+            channel.kill()
+            raise
+        except BaseException:
+            await uninterrupted(channel.close())
+            raise
+        end = await uninterrupted(channel.close())
+        answer.close_streams()
+
+        def conclude() -> ExecutionResult | Exception:
+            try:
+                if answer.failure is not None:
+                    for capture in captures:
+                        capture.discard()
+                    return answer.failure
+                return _result(
+                    answer,
+                    files,
+                    streams,
+                    channel.isolation,
+                    end,
+                    secrets,
+                    shown,
+                    asked=asked,
+                    sent=started,
+                    ended=ended,
+                    overdue=overdue,
+                )
+            finally:
+                files.discard()
+
+        return await _work(conclude)
+    except BaseException as error:
+        for capture in captures:
+            capture.discard()
+        if isinstance(error, GeneratorExit):
+            files.discard()
+        else:
+            await _work(files.discard)
+        raise
+
+
+async def _listen(channel: Channel, answer: Answer, files: RunFolder, file_frames: list[frames.Frame]) -> None:
+    """Take what comes until nothing more is to be waited for; writing files is a worker's job."""
+
+    def write() -> None:
+        for frame in file_frames:
+            files.take(frame)
+
+    reader = frames.FrameReader()
+    try:
+        while not answer.over and (data := await channel.receive()):
+            try:
+                for frame in reader.feed(data):
+                    if answer.take(frame):
+                        break
+            finally:
+                if file_frames:
+                    await _work(write)
+                    file_frames.clear()
+    except frames.FrameError as error:
+        answer.broken = str(error)
+        answer.done = None
+    if answer.done is not None:
+        files.leave_out(answer.done.get("unlisted"))
+
+
+def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: Layout, run_id: str) -> frames.Frame:
+    """The part of the ``exec`` frame that needs no file."""
+    argv = request.argv
+    check_argv(argv)
+    if not argv[0]:
+        raise ValueError("argv[0] is empty: there is no command.")
+    view = layout.view(request.mounts)
+    environment = build_environment(policy, request.env, workspace=layout.work, tmp=layout.temporary, run_id=run_id)
+    if "PATH" not in policy.env and "PATH" not in request.env and "PATH" not in policy.inherit_env:
+        environment["PATH"] = _PATH  # the host's interpreter is not there
+    for name, value in environment.items():
+        encode(name)
+        encode(value)
+    own = argv[0] in {sys.executable, policy.python}
+    words = [layout.python if own else view.argument(argv[0]), *(view.argument(part) for part in argv[1:])]
+    known = (WORK_DIR, *(mount.target for mount in request.mounts))
+    inside = any(request.cwd.is_relative_to(place) for place in known)
+    if not inside or ".." in request.cwd.parts or "\0" in str(request.cwd):
+        under = ", ".join(sorted(map(str, known)))
+        raise ValueError(f"cwd {str(request.cwd)!r} is not inside the sandbox; use a folder under {under}.")
+    wall = policy.wall_seconds
+    return {
+        "t": "exec",
+        "id": _EXEC_ID,
+        "kind": "argv",
+        "argv": words,
+        "cwd": view.argument(str(request.cwd)),
+        "env": environment,
+        "deadline_ms": None if wall is None else round(wall * 1000),
+        "grace_ms": round(policy.term_grace_seconds * 1000),
+        "flood": policy.output_flood_bytes,
+        "cpu_seconds": _cpu_seconds(policy),
+        "pids": None if layout.alone else policy.pids,  # a limit of the user's, who has other sandboxes
+        "last": layout.alone and not layout.batch,
+    }
+
+
+def _messages(
+    request: ExecutionRequest, policy: SandboxPolicy, files: RunFolder, command: frames.Frame, layout: Layout
+) -> Iterator[bytes]:
+    yield frames.encode(
+        {
+            "t": "hello",
+            "proto": frames.PROTOCOL,
+            "limits": _limits(policy),
+            "alone": layout.alone,
+            "batch": layout.batch,
+        }
+    )
+    yield from files.sent()
+    if request.stdin is not None:
+        yield from frames.parts("stdin", request.stdin)
+    try:
+        yield frames.encode({**command, "files": files.bounds})
+    except frames.FrameError:
+        raise ValueError("The arguments and the environment are too large for one command.") from None
+    if layout.batch:
+        yield frames.encode({"t": "close"})
+
+
+def _limits(policy: SandboxPolicy) -> dict[str, int]:
+    """Resource limits of every process in the sandbox, by the system's names."""
+    wanted = {
+        "CORE": 0,
+        "DATA": policy.memory_bytes,
+        "FSIZE": policy.file_bytes,
+        "NOFILE": policy.open_files,
+    }
+    return {name: most for name, most in wanted.items() if most is not None}
+
+
+def _cpu_seconds(policy: SandboxPolicy) -> int | None:
+    if policy.cpu_seconds is not None or policy.wall_seconds is None:
+        return policy.cpu_seconds
+    return math.floor(policy.wall_seconds) + 1  # must not beat the wall clock to the deadline
+
+
+async def _send(channel: Channel, messages: Iterator[bytes]) -> None:
+    """Send everything, a part at a time; reading files is a worker's job."""
+
+    def batch() -> tuple[bytes, bool]:
+        data = bytearray()
+        for message in messages:
+            data += message
+            if len(data) >= _BATCH_BYTES:
+                return bytes(data), True
+        return bytes(data), False
+
+    more = True
+    while more:
+        data, more = await _work(batch)
+        await channel.send(data)
+
+
+def _longest(policy: SandboxPolicy, patience: float) -> float | None:
+    if policy.wall_seconds is None:
+        return None
+    # What may go in and come out at most; a bound of a bound, so none of it has one when a limit is switched off.
+    volume = sum(most or 0 for most in (policy.workspace_bytes, policy.max_total_file_bytes, policy.output_flood_bytes))
+    own = policy.wall_seconds + policy.term_grace_seconds + policy.drain_seconds
+    return own + _ENVELOPE_SECONDS + volume / _BYTES_A_SECOND + patience
+
+
+async def _work(work: Callable[[], _Result]) -> _Result:
+    """Blocking work in a thread for such work; it is not left half done when the wait for it is cancelled."""
+    return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
+
+
+# Where a sandbox has what the contract calls ``/work``, ``/skill`` and ``/tmp``.
+
+TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # the name in the sandbox's view, not a folder of the host
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places of one sandbox.
+
+    Attributes:
+        root: Folder below which they are, without a slash at its end; empty where they have their own names.
+        python: What is started instead of the agent's own interpreter, which the sandbox has not got.
+        mounted: The sandbox has the mounts at their places already; they are not sent.
+        alone: Nothing but this run is in the sandbox's process table: whatever is left over may be killed.
+        batch: The sandbox is one request with one answer: it gets an end of its input and must then still finish.
+    """
+
+    root: str = ""
+    python: str = "python3"
+    mounted: bool = False
+    alone: bool = False
+    batch: bool = False
+
+    @property
+    def work(self) -> str:
+        """The workspace in the sandbox."""
+        return f"{self.root}{WORK_DIR}"
+
+    @property
+    def temporary(self) -> str:
+        """The folder for temporary files in the sandbox."""
+        return f"{self.root}{TMP_DIR}"
+
+    def place(self, path: PurePosixPath) -> str:
+        """Where the sandbox has a mount."""
+        return f"{self.root}{path}"
+
+    def view(self, mounts: tuple[ReadOnlyMount, ...]) -> PathMapping:
+        """Both directions of the mapping; does nothing where the sandbox has the contract's own names."""
+        if not self.root:
+            return PathMapping(())
+        pairs = [(mount.target, self.place(mount.target)) for mount in mounts]
+        return PathMapping([*pairs, (WORK_DIR, self.work), (TMP_DIR, self.temporary)], root=self.root)
+
+
+# From what a sandbox said and how it ended to the result of the run.
+
+_LOST = (
+    "The sandbox was ended before it had sent back the files of the run: what the script wrote is lost, the session's "
+    "workspace is as it was before."
+)
+
+
+def _result(
+    answer: Answer,
+    files: RunFolder,
+    streams: dict[int, Stream],
+    isolation: IsolationReport,
+    end: SandboxEnd,
+    secrets: SecretForms | None,
+    shown: str,
+    *,
+    asked: float,
+    sent: float,
+    ended: float,
+    overdue: bool,
+) -> ExecutionResult:
+    """Collect the files and put the result together. Blocking.
+
+    Times are ``time.monotonic()``: when the run was asked for, when everything was sent, when the answer was there.
+    ``overdue`` says that there was none in time and the sandbox was ended.
+    """
+    done = answer.done
+    if done is not None and done.get("started") is False:
+        raise SandboxError(
+            f"The command {shown!r} could not be started: {str(done.get('reason') or 'no reason given')[:300]}."
+        )
+    cause = end.status or answer.cause
+    notes = [*files.notes, *answer.notes, *end.notes]
+    if done is None and cause is None:
+        if not overdue:
+            raise SandboxError(" ".join((_why_no_answer(answer), *end.notes)))
+        cause = Status.TIMEOUT
+        notes.append("The sandbox did not answer in time after the deadline and was ended.")
+    notes += answer.limit_notes(cause)
+    if done is None:
+        notes.append(_LOST)
+    exit_code, number = answer.end
+    wall, rss = answer.number("ms"), answer.number("rss")
+    waited = (ended - asked) * 1000
+    return build_result(
+        isolation,
+        tuple(streams.values()),
+        secrets,
+        exit_code=exit_code,
+        signal=number,
+        cause=cause,
+        interrupted=answer.interrupted,
+        collected=files.collect(secrets),
+        notes=notes,
+        wall_ms=wall if wall is not None else (ended - sent) * 1000,
+        setup_ms=waited - wall if wall is not None else (sent - asked) * 1000,
+        cpu_ms=end.cpu_ms if end.cpu_ms is not None else answer.number("cpu_ms"),
+        max_rss_bytes=end.max_rss_bytes if end.max_rss_bytes is not None else None if rss is None else int(rss),
+        processes_killed=int(answer.number("killed") or 0),
+    )
+
+
+def _why_no_answer(answer: Answer) -> str:
+    if answer.broken:
+        return f"The sandbox said what cannot be understood, and was closed: {answer.broken}"
+    if not answer.is_ready:
+        return "The sandbox ended before its program had started. It needs python3 3.8 or newer on its PATH."
+    return "The sandbox ended without saying how the command did: something in it may have ended its supervisor."

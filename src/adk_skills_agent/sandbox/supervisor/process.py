@@ -1,0 +1,577 @@
+"""Processes inside a sandbox: how the supervisor starts and ends commands, protects itself, and sees what they use.
+
+Part of the program in the sandbox (:mod:`.program`); see :mod:`.supervisor`.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import errno
+import io
+import os
+import stat
+import sys
+import time
+from typing import Any, Iterator, Tuple
+
+from adk_skills_agent.sandbox.supervisor.python_program import program_text
+from adk_skills_agent.sandbox.supervisor.script_end import exit_code_of, exit_of_c, take_apart
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
+_INSTRUCTION_BYTES = 8
+_OUT_OF_THE_WAY = 60  # descriptors from here on
+MOST_DESCRIPTORS = 4096
+_NOT_STARTED = 127
+_NO_HOST = 3
+_GREETED_SECONDS = 60
+_LOOK_SECONDS = 0.005
+_PAUSE_SECONDS = 0.001
+_END_SECONDS = 5.0
+_HEAD_BYTES = 256  # what the kernel reads to find a #! line
+
+
+class Started:
+    """A process, its group of the same number, and the reading ends of its output."""
+
+    def __init__(self, pid: int, stdout: int, stderr: int) -> None:
+        self.pid, self.stdout, self.stderr = pid, stdout, stderr
+
+
+def take_channel() -> tuple[int, int]:
+    """Move the channel away from descriptors 0 and 1; what is started has nothing there."""
+    import fcntl
+
+    reading, writing = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for number in (0, 1))
+    null = os.open("/dev/null", os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(null, number)
+    os.close(null)
+    return reading, writing
+
+
+def end_unless_greeted() -> None:
+    """End this process when no host speaks to it for long: an engine that dies may forget what it was just starting."""
+    _signal.signal(_signal.SIGALRM, lambda *_: os._exit(_NO_HOST))
+    _signal.alarm(_GREETED_SECONDS)
+
+
+def stay() -> None:
+    """A host has spoken."""
+    _signal.alarm(0)
+    _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+
+
+def guard() -> bool:
+    """Nobody of the same user may look into this process or attach to it; orphans become its children.
+
+    Returns:
+        Whether the system could do that.
+    """
+    guarded = prctl(_PR_SET_DUMPABLE, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    return guarded
+
+
+def prctl(option: int, value: int, more: Any = 0) -> bool:
+    """One setting of this process; whether it was accepted."""
+    global _library  # noqa: PLW0603
+    try:
+        if _library is None:
+            import ctypes
+
+            _library = ctypes.CDLL(None)
+        return bool(_library.prctl(option, value, more, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+_library: Any = None
+_call_filter: Any = None
+
+
+def filter_calls(program: bytes) -> None:
+    """Put a system call filter on everything started from here on; its surrounding may have its own."""
+    global _call_filter  # noqa: PLW0603
+    import ctypes
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+    _call_filter = ctypes.byref(Program(len(program) // _INSTRUCTION_BYTES, program)) if program else None
+
+
+def start_command(
+    argv: list[Any],
+    environment: dict[str, str],
+    cwd: str,
+    stdin: bytearray | None,
+    channel: list[int],
+    limits: dict[str, int | None],
+    here: bool = False,
+) -> Started:
+    """Start one command in a session of its own, under resource limits by name; None is no limit.
+
+    Args:
+        argv: The command.
+        environment: All of its environment.
+        cwd: Its working directory.
+        stdin: Its standard input; None for nothing.
+        channel: Descriptors it must not have.
+        limits: See above.
+        here: The fork itself is to be the command; see :func:`is_own`.
+
+    Raises:
+        OSError: It cannot be started.
+        Child: In the fork, with ``here``.
+    """
+    out, err, told = os.pipe(), os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _prepare(argv, environment, cwd, stdin, channel, (out[1], err[1], told[1]), limits, here)
+        raise Child
+    for _, write in (out, err, told):
+        os.close(write)
+    said = os.read(told[0], 64)
+    os.close(told[0])
+    if said:
+        os.close(out[0])
+        os.close(err[0])
+        os.waitpid(pid, 0)
+        number = int(said)
+        raise OSError(number, _why_not(argv[0], cwd, number))
+    return Started(pid, out[0], err[0])
+
+
+def _prepare(
+    argv: list[Any],
+    environment: dict[str, str],
+    cwd: str,
+    stdin: bytearray | None,
+    channel: list[int],
+    ends: tuple[int, int, int],
+    limits: dict[str, int | None],
+    here: bool,
+) -> None:
+    """Give the fork what is the command's, and let it be that; returns only when it is Python code to be run here."""
+    out, err, told = ends
+    try:
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.dup2(_readable(stdin), 0)
+        os.set_inheritable(0, True)
+        leave_supervisor(channel)
+        os.chdir(cwd)
+        limit({name: most for name, most in limits.items() if most is not None})
+        if here:
+            _pose_as_interpreter(argv, environment)
+            os.closerange(3, MOST_DESCRIPTORS)
+            return
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; other programs must not
+            _signal.signal(number, _signal.SIG_DFL)
+        os.execvpe(argv[0], argv, environment)  # noqa: S606  # a command of the request, without a shell
+    except OSError as error:
+        os.write(told, str(error.errno).encode())
+        os._exit(_NOT_STARTED)
+    except BaseException:  # noqa: BLE001  # no memory: nothing of the supervisor may go on in its fork
+        os._exit(_NOT_STARTED)
+
+
+def _why_not(command: str, cwd: str, number: int) -> str:
+    """What keeps a file from being started; its first line may say more than the system does."""
+    told = os.strerror(number)
+    if not os.path.isdir(cwd):
+        return "there is no such folder to start it in"
+    if "/" not in command or number not in {errno.ENOENT, errno.ENOEXEC}:
+        return told
+    try:
+        with open(os.path.join(cwd, command), "rb") as file:
+            line, end, _ = file.read(_HEAD_BYTES).partition(b"\n")
+    except OSError:
+        return told
+    if not line.startswith(b"#!"):
+        return told if b"\0" in line else "it is a text file without a #! line"
+    # As the kernel reads it: a carriage return is a part of the name.
+    name = line[2:].replace(b"\t", b" ").strip(b" ").split(b" ", 1)[0].decode("utf-8", "replace")
+    if not name:
+        return "its #! line names no interpreter"
+    hint = " (the file has Windows line ends)" if end and line.endswith(b"\r") else ""
+    return f"its #! line names {name.strip()!r}, which does not exist{hint}"
+
+
+def _readable(data: bytearray | None) -> int:
+    if data is None:
+        return os.open("/dev/null", os.O_RDONLY)
+    descriptor = os.memfd_create("stdin")
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def leave_supervisor(channel: list[int]) -> None:
+    """From here on this process is not the supervisor any more."""
+    for descriptor in channel:
+        os.close(descriptor)
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    os.setsid()
+    os.umask(0o077)
+    prctl(_PR_SET_DUMPABLE, 1)  # first: until then its files in /proc are root's
+    try:  # when memory runs out the kernel takes this process, and not its supervisor
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
+    prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+    if _call_filter is not None:
+        prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _call_filter)
+
+
+def ending(status: int) -> tuple[int | None, int | None]:
+    """Exit code or signal of what ``waitpid`` gave; the other one is None."""
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal a process and its group; no effect when there is none."""
+    try:
+        os.killpg(pid, number)
+    except OSError:
+        pass
+
+
+def kill_all() -> None:
+    """Everything in the sandbox but this process; only where a sandbox has a process table of its own."""
+    try:
+        os.kill(-1, _signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def end_everything() -> list[tuple[int, int]]:
+    """Kill all others in a sandbox of its own and wait until they have ended: nobody in it writes any more.
+
+    Returns:
+        Process id and status of each child of this process among them.
+    """
+    reaped = []  # type: list[tuple[int, int]]
+    until = time.monotonic() + _END_SECONDS  # what is still there then hangs in the kernel, and runs no more code
+    while time.monotonic() < until:
+        kill_all()
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid:
+            reaped.append((pid, status))
+        else:
+            time.sleep(_PAUSE_SECONDS)
+    return reaped
+
+
+def end_orphans(spared: int | None, gone_within: float) -> int:
+    """End what commands left running and this process has inherited, where other processes have to be left alone.
+
+    Args:
+        spared: The kernel's process id, if there is one.
+        gone_within: Seconds; what ends in them by itself is not counted.
+
+    Returns:
+        How many had to be killed.
+    """
+    until = time.monotonic() + gone_within
+    while (found := _children(spared)) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    killed = set()  # type: set[int]
+    until = time.monotonic() + _END_SECONDS
+    while found and time.monotonic() < until:
+        killed.update(found)
+        for pid in found:
+            try:
+                os.kill(pid, _signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except OSError:
+                pass
+        found = _children(spared)  # theirs are ours now
+    return len(killed)
+
+
+def others(gone_within: float = 0.0) -> int:
+    """Processes in the sandbox besides this one and process 1 that have not ended.
+
+    Args:
+        gone_within: Seconds; what ends in them is not counted.
+    """
+    until = time.monotonic() + gone_within
+    while True:
+        found = sum(state not in "ZX" for pid, state, _ in _processes() if pid not in {1, os.getpid()})
+        if not found or time.monotonic() >= until:
+            return found
+        time.sleep(_LOOK_SECONDS)
+
+
+def _children(spared: int | None) -> list[int]:
+    """Children of this process; those that have ended are reaped."""
+    found, own = [], os.getpid()
+    for pid, state, parent in _processes():
+        if parent != own or pid == spared:
+            continue
+        if state not in "ZX":
+            found.append(pid)
+            continue
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except OSError:
+            pass
+    return found
+
+
+def _processes() -> Iterator[Tuple[int, str, int]]:
+    """Process id, state and parent of every process there is."""
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return
+    for name in names:
+        try:
+            with open("/proc/" + name + "/stat", "rb") as file:
+                state, parent = file.read().rpartition(b") ")[2].split()[:2]
+        except (OSError, ValueError):
+            continue  # ended meanwhile
+        yield int(name), state.decode(), int(parent)
+
+
+def limit(limits: dict[str, int]) -> None:
+    """Resource limits by name (``NOFILE``), of everything started from here on; never above the hard one."""
+    import resource
+
+    for name, most in limits.items():
+        which = getattr(resource, "RLIMIT_" + name)
+        hard = resource.getrlimit(which)[1]
+        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        # First SIGXCPU, a second later SIGKILL.
+        resource.setrlimit(which, (value, value if name != "CPU" or value == hard else value + 1))
+
+
+# Commands for which no interpreter has to be started, because the supervisor is one: a fork of it runs them.
+#
+# Python code without a session is a command like any other, ``python -I -c`` with :mod:`.python_program`; to start that
+# takes longer in a container than all the rest of a run. The supervisor runs with the same switches and holds that
+# program, too. Its fork has neither the channel nor anything of another run, and is what the command would have been in
+# everything but its command line in ``/proc`` and modules that are imported already.
+
+# What an interpreter or its C library reads when it starts; PYTHON* it ignores with -I.
+_READ_AT_START = ("LANG", "LC_", "LD_", "GLIBC_", "MALLOC_", "TZ")
+_ENVIRONMENT = slice(47, 49)  # its begin and end in /proc/PID/stat, after the name in brackets
+_OTHER_SWITCHES = (
+    "debug",
+    "inspect",
+    "optimize",
+    "dont_write_bytecode",
+    "no_site",
+    "verbose",
+    "bytes_warning",
+    "dev_mode",
+    "utf8_mode",
+)
+
+
+class Child(BaseException):
+    """Raised in the fork: from here on its process is the command's, and :func:`.python_program.main` is to run."""
+
+
+def is_own(argv: list[str], environment: dict[str, str]) -> bool:
+    """Whether a command is the program for Python code, under the very interpreter that runs here.
+
+    Args:
+        argv: The command.
+        environment: All of its environment.
+    """
+    if argv[1:3] != ["-I", "-c"] or argv[3:4] != [program_text()] or not _has_only_our_switches():
+        return False
+    for name in {*environment, *os.environ}:
+        if name.startswith(_READ_AT_START) and environment.get(name) != os.environ.get(name):
+            return False
+    return _found(argv[0], environment.get("PATH", os.defpath)) == sys.executable
+
+
+def _pose_as_interpreter(argv: list[str], environment: dict[str, str]) -> None:
+    """Make this process, which has the command's descriptors, look like a new interpreter to the code it will run."""
+    os.environ.clear()
+    os.environ.update(environment)
+    _replace_first_environment(environment)
+    sys.argv[:] = ["-c", *argv[4:]]
+    if hasattr(sys, "orig_argv"):  # since Python 3.10
+        sys.orig_argv[:] = argv
+    # As the interpreter makes them at its start; the ones made then are for descriptors that are no more.
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        old = getattr(sys, name)
+        buffer = io.open(number, mode + "b", closefd=False)  # noqa: SIM115, UP020
+        buffer.raw.name = f"<{name}>"  # type: ignore[attr-defined]
+        made = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", line_buffering=old.line_buffering)
+        made.mode = mode  # type: ignore[misc]
+        setattr(sys, name, made)
+        setattr(sys, f"__{name}__", made)
+
+
+def _replace_first_environment(environment: dict[str, str]) -> None:
+    """What ``/proc/self/environ`` shows: what this process started with is not for the code."""
+    try:
+        import ctypes
+
+        with open("/proc/self/stat", "rb") as file:
+            begin, end = (int(field) for field in file.read().rpartition(b")")[2].split()[_ENVIRONMENT])
+    except (ImportError, OSError, ValueError):
+        return
+    shown = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+    if 0 < begin < end:  # where the kernel tells; nothing is shown of one that needs more room
+        ctypes.memmove(begin, (shown if len(shown) <= end - begin else b"").ljust(end - begin, b"\0"), end - begin)
+
+
+def _has_only_our_switches() -> bool:
+    flags = sys.flags
+    others = [name for name in _OTHER_SWITCHES if getattr(flags, name, 0)]
+    return bool(flags.isolated) and not (others or sys.warnoptions or sys._xoptions)
+
+
+def _found(command: str, path: str) -> str | None:
+    """What ``execvpe`` would start."""
+    if "/" in command:
+        return command
+    for folder in path.split(os.pathsep):
+        place = os.path.join(folder, command)
+        try:
+            if stat.S_ISREG(os.stat(place).st_mode) and os.access(place, os.X_OK):
+                return place
+        except OSError:
+            continue
+    return None
+
+
+class QuickEnd:
+    """Made before the code runs; then its exit functions come before this one, which ends the process."""
+
+    def __init__(self) -> None:
+        import atexit
+        import gc
+
+        self._exit = exit_of_c()
+        self._before = frozenset(sys.modules)
+        self._code: int | None = None
+        frame = sys._getframe()
+        while frame.f_back is not None:
+            frame = frame.f_back
+        self._kept = frame.f_globals  # all of the supervisor, which would be taken apart when its last frame ends
+        atexit.register(self)
+        gc.freeze()
+
+    def ended(self, error: BaseException | None) -> None:
+        """The code's last line is done; what is not said here is left to the interpreter."""
+        self._code = exit_code_of(error)
+
+    def __call__(self) -> None:
+        """Do what ``Py_FinalizeEx`` does; return to leave it to that."""
+        if self._code is not None and self._exit is not None and take_apart(self._before):
+            self._exit(self._code)
+
+
+INTERVAL_SECONDS = 0.1
+_OOM_KILLS = (
+    ("/sys/fs/cgroup/memory.events", b"oom_kill ", 1),
+    ("/sys/fs/cgroup/memory/memory.oom_control", b"oom_kill ", 1),
+)
+_CPU_MICROSECONDS = (
+    ("/sys/fs/cgroup/cpuacct/cpuacct.usage", b"", 1000),
+    ("/sys/fs/cgroup/cpu.stat", b"usage_usec ", 1),
+)
+
+
+class Watch:
+    """What can be seen from inside of limits that nobody outside tells about: memory that ran out, full file systems.
+
+    Attributes:
+        inodes: Most files and folders of each of these file systems; a tmpfs does not limit them everywhere.
+    """
+
+    def __init__(self) -> None:
+        self.inodes: dict[str, int] = {}
+        self._oom_before = 0
+        self._cpu_before: int | None = None
+        self._reaped_before = 0.0
+        self._next = 0.0
+
+    def begin(self, *, of_command: bool) -> None:
+        """An execution begins; what code of a session uses is counted by its own process."""
+        self._oom_before = _counted(_OOM_KILLS) or 0
+        if of_command:
+            self._cpu_before = _counted(_CPU_MICROSECONDS)
+            self._reaped_before = _reaped()[0]
+        self._next = time.monotonic() + INTERVAL_SECONDS
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel ended a process of this sandbox since then because its memory ran out."""
+        return (_counted(_OOM_KILLS) or 0) > self._oom_before
+
+    def cpu_ms(self) -> float | None:
+        """What everything in the sandbox has used since then, where it has a group of its own that tells."""
+        now = _counted(_CPU_MICROSECONDS)
+        return None if now is None or self._cpu_before is None else (now - self._cpu_before) / 1000
+
+    def reaped(self) -> dict[str, float]:
+        """What the processes that ended since then have used, where no group of its own tells: time and peak."""
+        seconds, most = _reaped()
+        return {"cpu_ms": round((seconds - self._reaped_before) * 1000, 3), "rss": most}
+
+    def is_due(self) -> bool:
+        """Whether it is time to look at the limits again; once in each interval."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + INTERVAL_SECONDS
+        return True
+
+    def overfull(self) -> str | None:
+        """A file system with too many files."""
+        for path, most in self.inodes.items():
+            try:
+                found = os.statvfs(path)
+            except OSError:
+                continue
+            if found.f_files - found.f_ffree > most:
+                return path
+        return None
+
+
+def _counted(places: tuple[tuple[str, bytes, int], ...]) -> int | None:
+    """A number the sandbox's group counts; None where nothing counts.
+
+    Args:
+        places: Where it may be: path, what its line begins with, and by what to divide.
+    """
+    for path, name, unit in places:
+        try:
+            with open(path, "rb") as file:
+                for line in file:
+                    if line.startswith(name):
+                        return int(line[len(name) :]) // unit
+        except (OSError, ValueError):
+            pass
+    return None
+
+
+def _reaped() -> tuple[float, int]:
+    """Seconds of processor time of all children that have ended, and the largest peak of one in bytes."""
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss << 10

@@ -1,0 +1,47 @@
+"""The text of the program that serves a sandbox: the modules it consists of, as one argument of Python.
+
+``python -I -c TEXT`` needs no file and no package in the sandbox. The names of its modules are taken out of
+``sys.modules`` again before any code of a session runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+_PACKAGE = "adk_skills_agent.sandbox.supervisor"
+_PARTS = ("frames", "python_program", "files", "script_end", "process", "kernel", "supervisor")
+
+_START = """\
+import sys
+from types import ModuleType
+_made = []
+def _module(name, source=None):
+    module = sys.modules[name] = ModuleType(name)
+    _made.append(name)
+    parent, _, own = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], own, module)
+    if source is not None:
+        module.__source__ = source
+        exec(compile(source, "<" + name + ">", "exec", dont_inherit=True), module.__dict__)
+    return module
+"""
+_END = f"""\
+_main = sys.modules["{_PACKAGE}.supervisor"].main
+for _name in _made:
+    del sys.modules[_name]
+_main()
+"""
+
+
+@functools.lru_cache(maxsize=1)
+def program_text() -> str:
+    """The program: frames come in on descriptor 0 and go out on descriptor 1."""
+    here = Path(__file__).parent
+    parents = [_PACKAGE[:at] for at in (*(at for at, char in enumerate(_PACKAGE) if char == "."), None)]
+    modules = [f"_module({name!r})" for name in parents]
+    for name in _PARTS:
+        source = (here / f"{name}.py").read_text(encoding="utf-8")
+        modules.append(f"_module({f'{_PACKAGE}.{name}'!r}, {source!r})")
+    return "\n".join([_START, *modules, _END])

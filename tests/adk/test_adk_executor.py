@@ -1,0 +1,210 @@
+"""Scripts in an executor of others: google-adk's program and answers, and more (S0-43 to S0-71, rows E1 to E9)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.code_executors import UnsafeLocalCodeExecutor as GoogleExecutor
+from google.adk.code_executors.code_execution_utils import CodeExecutionResult, File
+from script_skill import FILES, Recording, result_of, run
+from tool_calls import agent_with, many_calls
+
+from adk_skills_agent.adk.skill_toolset import SkillToolset
+
+
+@pytest.fixture
+def tools(make_skill: Callable[..., Path]) -> Path:
+    return make_skill("tools", files=FILES).parent
+
+
+@pytest.mark.parametrize(
+    ("path", "args", "stdout"),
+    [
+        ("hello.py", {"verbose": True, "count": 3}, "hello --verbose True --count 3\n"),
+        ("scripts/hello.py", ["a b", "$(id)"], "hello a b $(id)\n"),
+        ("sibling.py", None, "from the sibling\n"),
+        ("where.py", None, "['SKILL.md', 'assets', 'references', 'scripts', 'templates']\n"),
+    ],
+)
+async def test_googles_own_executor_runs_python_scripts(
+    tools: Path, rehearse: Any, ask: Any, path: str, args: Any, stdout: str
+) -> None:
+    """S0-37 to S0-47, S0-49; the files outside of the three folders are there too (S0-43)."""
+    toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20))
+    more = {} if args is None else {"args": args}
+    result = await result_of(ask, rehearse(run(path, **more)), toolset)
+    assert (result["status"], result["stdout"], result["file_path"]) == ("success", stdout, path)
+
+
+@pytest.mark.behaviour(
+    "better", "What a shell script printed before its timeout", google="lost, with a traceback", ours="kept"
+)
+async def test_googles_own_executor_runs_shell_scripts_and_tells_both_streams(
+    tools: Path, rehearse: Any, ask: Any
+) -> None:
+    """S0-53 to S0-57, S0-62, S0-64, S0-65, S0-118."""
+    toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20), script_timeout=1)
+    calls = [("run_skill_script", {"skill_name": "tools", "file_path": path}) for path in ("hello.sh", "slow.sh")]
+    answered = await ask(agent_with(rehearse(many_calls(*calls)), toolset), "go")
+    good, late = (result for _, result in answered.results)
+    assert (good["status"], good["stdout"], good["stderr"]) == ("warning", "hello \n", "careful\n")
+    assert good["return_code"] == 0
+    assert (late["status"], late["stdout"], late["timed_out"]) == ("error", "started\n", True)  # row 1b: lost there
+    assert (late["stderr"], late["return_code"], late["reason"]) == ("Timed out after 1s", -1, "timeout")
+
+
+async def test_a_foreign_script_that_fails_keeps_its_output(tools: Path, rehearse: Any, ask: Any) -> None:
+    """S0-58, S0-69."""
+    toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20))
+    result = await result_of(ask, rehearse(run("fail.py")), toolset)
+    assert (result["status"], result["stdout"], result["return_code"]) == ("error", "before\n", 3)
+
+
+@pytest.mark.behaviour(
+    "same", "Scripts but `.py`, `.sh`, `.bash` in an executor of others", ours="`UNSUPPORTED_SCRIPT_TYPE`"
+)
+@pytest.mark.parametrize("path", ["tool.rb", "noext"])
+async def test_other_kinds_of_scripts_are_refused_by_a_foreign_executor(
+    tools: Path, rehearse: Any, ask: Any, path: str
+) -> None:
+    """S0-7, S0-8, S0-31."""
+    executor = Recording()
+    toolset = SkillToolset.from_dirs([tools], code_executor=executor)
+    result = await result_of(ask, rehearse(run(path)), toolset)
+    assert result["error_code"] == "UNSUPPORTED_SCRIPT_TYPE"
+    assert executor.inputs == []
+
+
+async def test_a_foreign_executor_gets_one_program_and_a_stable_id(tools: Path, rehearse: Any, ask: Any) -> None:
+    """S0-44, S0-45, S0-67, S0-71."""
+    executor = Recording()
+    toolset = SkillToolset.from_dirs([tools], code_executor=executor, script_timeout=7)
+    call = ("run_skill_script", {"skill_name": "tools", "file_path": "hello.py"})
+    answered = await ask(agent_with(rehearse(many_calls(call, call)), toolset), "go")
+    first, second = executor.inputs
+    assert first.execution_id == second.execution_id == f"skill:tools:session:{answered.session_id}:agent:assistant"
+    assert first.timeout_seconds == 7
+    assert not first.input_files
+    for text in ("'assets/empty.txt': ''", "'assets/logo.bin': b'\\x00\\x01\\x02'", "'templates/letter.txt': 'Dear'"):
+        assert text in first.code
+
+
+@pytest.mark.behaviour("same", "`save_output_artifacts`", ours="`saved_artifacts` and `skipped_artifacts`")
+async def test_files_of_a_foreign_executor_become_artifacts_when_the_owner_wants_them(
+    tools: Path, rehearse: Any, ask: Any
+) -> None:
+    """S0-66; google-adk's names for what was saved and skipped, and its bounds."""
+    for wanted in (True, False):
+        toolset = SkillToolset.from_dirs(
+            [tools], code_executor=GoogleExecutor(timeout_seconds=20), save_output_artifacts=wanted
+        )
+        answered = await ask(agent_with(rehearse(run("write.py")), toolset), "go")
+        result = answered.results[0][1]
+        assert result["stdout"] == ""
+        assert result.get("saved_artifacts") == (["out/report.csv"] if wanted else None)
+        assert result.get("skipped_artifacts") == (["big.bin"] if wanted else None)
+        assert await answered.artifact("out/report.csv") == (b"a,b" if wanted else None)
+
+
+async def test_output_files_that_an_executor_returns_itself_become_artifacts(
+    tools: Path, rehearse: Any, ask: Any
+) -> None:
+    def left(_: Any) -> CodeExecutionResult:
+        files = [File("a.txt", b"1", "text/plain"), File("../b.txt", b"2"), File("user:c.txt", b"3")]
+        return CodeExecutionResult(stdout="ok", output_files=files)
+
+    toolset = SkillToolset.from_dirs([tools], code_executor=Recording(does=left), save_output_artifacts=True)
+    result = await result_of(ask, rehearse(run("hello.py")), toolset)
+    assert result["saved_artifacts"] == ["a.txt"]
+    assert result["skipped_artifacts"] == ["../b.txt", "user:c.txt"]
+
+
+async def test_a_flood_from_a_foreign_executor_is_cut_and_kept_as_an_artifact(
+    tools: Path, rehearse: Any, ask: Any
+) -> None:
+    """Row E4: there all of it goes to the model."""
+    toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20))
+    answered = await ask(agent_with(rehearse(run("flood.py")), toolset), "go")
+    result = answered.results[0][1]
+    assert len(result["stdout"]) < 21_000
+    assert result["saved_artifacts"] == ["tools.flood.stdout.txt"]
+    assert await answered.artifact("tools.flood.stdout.txt") == b"x" * 100_000 + b"\n"
+
+
+async def test_what_an_executor_raises_is_an_answer_and_a_line_for_the_owner(
+    tools: Path, rehearse: Any, ask: Any, caplog: Any
+) -> None:
+    """S0-20, S0-34."""
+
+    def boom(_: Any) -> CodeExecutionResult:
+        raise RuntimeError("x" * 1000)
+
+    toolset = SkillToolset.from_dirs([tools], code_executor=Recording(does=boom))
+    result = await result_of(ask, rehearse(run("hello.py")), toolset)
+    assert result["error_code"] == "EXECUTION_ERROR"
+    assert result["error"].startswith("Failed to execute script 'hello.py':")
+    assert len(result["error"]) == 200
+    assert any(record.exc_info for record in caplog.records if record.name.endswith(".adk_executor"))
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, "success"), (None, "success"), (3, "error")])
+async def test_an_exit_inside_an_executor_never_ends_the_agent(
+    tools: Path, rehearse: Any, ask: Any, code: int | None, status: str
+) -> None:
+    """S0-68 to S0-70."""
+
+    def leave(_: Any) -> CodeExecutionResult:
+        raise SystemExit(code)
+
+    toolset = SkillToolset.from_dirs([tools], code_executor=Recording(does=leave))
+    result = await result_of(ask, rehearse(run("hello.py")), toolset)
+    assert result["status"] == status
+    assert ("exited with code 3" in result.get("error", "")) is (code == 3)
+
+
+async def test_a_foreign_executor_that_never_ends_is_not_waited_for(
+    tools: Path, rehearse: Any, ask: Any, monkeypatch: Any
+) -> None:
+    """Row E1: there a Python script outlives ``script_timeout`` for ever."""
+    monkeypatch.setattr("adk_skills_agent.adk.running.adk_executor._GRACE_SECONDS", 0.1)
+
+    def hang(_: Any) -> CodeExecutionResult:
+        time.sleep(5)
+        return CodeExecutionResult()
+
+    toolset = SkillToolset.from_dirs([tools], code_executor=Recording(does=hang), script_timeout=0.2)
+    result = await result_of(ask, rehearse(run("slow.py")), toolset)
+    assert (result["status"], result["reason"], result["return_code"]) == ("error", "timeout", -1)
+
+
+async def test_an_interrupt_goes_through(tools: Path) -> None:
+    """S0-70: KeyboardInterrupt and CancelledError are nobody's answer."""
+    from adk_skills_agent.executors.threads import in_thread
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await in_thread(interrupt, 5)
+    hanging = asyncio.create_task(in_thread(lambda: time.sleep(2), 10))
+    await asyncio.sleep(0.05)
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+
+
+async def test_a_large_skill_is_warned_of(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, caplog: Any
+) -> None:
+    """S0-48."""
+    folder = make_skill("tools", files={"scripts/hello.py": "print(1)", "assets/big.txt": "x" * (17 << 20)}).parent
+    toolset = SkillToolset.from_dirs([folder], code_executor=Recording())
+    with caplog.at_level(logging.WARNING):
+        await result_of(ask, rehearse(run("hello.py")), toolset)
+    assert "exceeding the recommended limit" in caplog.text

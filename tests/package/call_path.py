@@ -1,0 +1,75 @@
+"""A program: which files of the package one ``run_skill_script`` call passes, as a JSON list on standard output.
+
+A rehearsed model calls the tool several times through a real Runner; the last call counts, when sandboxes wait and
+nothing is found out for the first time. Its argument is a folder of skills with ``tools/scripts/hello.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import adk_skills_agent
+
+CALLS = 6
+ROOT = f"{Path(adk_skills_agent.__file__).parent}/"
+CALL = "  - call: {name: run_skill_script, args: {skill_name: tools, file_path: hello.py}, undeclared: true}\n"
+
+seen: set[str] = set()
+inside = threading.Event()
+
+
+def look(frame: FrameType, event: str, _: object) -> None:
+    name = frame.f_code.co_filename
+    if event == "call" and inside.is_set() and name.startswith(ROOT):
+        seen.add(name.removeprefix(ROOT))
+
+
+# Before anything starts a thread: only those that start later are looked at.
+threading.setprofile(look)
+sys.setprofile(look)
+
+
+async def main(skills: Path) -> None:
+    from google.adk.agents import LlmAgent
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types
+
+    from adk_skills_agent import SkillToolset
+    from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
+    from adk_skills_agent.testing import GeminiServer, parse_conversation
+
+    class Watched(RunSkillScriptTool):
+        async def run_async(self, **named: Any) -> Any:
+            seen.clear()
+            inside.set()
+            try:
+                return await super().run_async(**named)
+            finally:
+                inside.clear()
+
+    toolset = SkillToolset.from_dirs([skills])
+    for tool in await toolset.get_tools():
+        if type(tool) is RunSkillScriptTool:
+            tool.__class__ = Watched
+    with GeminiServer([parse_conversation(f"turns:\n{CALL * CALLS}  - text: done\n")]) as server:
+        agent = LlmAgent(name="assistant", model=server.model(), tools=[toolset])
+        runner = InMemoryRunner(agent, app_name="app")
+        session = await runner.session_service.create_session(app_name="app", user_id="user")
+        question = types.Content(role="user", parts=[types.Part(text="go")])
+        answers = []
+        async for event in runner.run_async(user_id="user", session_id=session.id, new_message=question):
+            answers += [call.response for call in event.get_function_responses()]
+        await toolset.close()
+    if [answer["stdout"] for answer in answers] != ["hello\n"] * CALLS:
+        sys.exit(f"The calls did not do what they should: {answers}")
+    print(json.dumps(sorted(seen)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
