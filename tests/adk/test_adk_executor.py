@@ -26,7 +26,7 @@ def tools(make_skill: Callable[..., Path]) -> Path:
 @pytest.mark.parametrize(
     ("path", "args", "stdout"),
     [
-        ("hello.py", {"verbose": True, "count": 3}, "hello --verbose True --count 3\n"),
+        ("hello.py", {"verbose": True, "count": 3}, "hello --verbose --count 3\n"),
         ("scripts/hello.py", ["a b", "$(id)"], "hello a b $(id)\n"),
         ("sibling.py", None, "from the sibling\n"),
         ("where.py", None, "['SKILL.md', 'assets', 'references', 'scripts', 'templates']\n"),
@@ -165,7 +165,7 @@ async def test_an_exit_inside_an_executor_never_ends_the_agent(
     toolset = SkillToolset.from_dirs([tools], code_executor=Recording(does=leave))
     result = await result_of(ask, rehearse(run("hello.py")), toolset)
     assert result["status"] == status
-    assert ("exited with code 3" in result.get("error", "")) is (code == 3)
+    assert ("exited with status 3" in result.get("error", "")) is (code == 3)
 
 
 async def test_a_foreign_executor_that_never_ends_is_not_waited_for(

@@ -178,18 +178,18 @@ async def test_our_executors_run_the_script_itself(
         assert (second["status"], second["stderr"]) == ("warning", "careful\n")
 
 
-async def test_stderr_alone_is_a_warning_on_our_backends_and_an_error_as_in_google_adk_where_its_executor_was(
+async def test_stderr_alone_is_a_warning_whatever_runs_the_script(
     tools: Path, rehearse: Any, ask: Any, recwarn: Any
 ) -> None:
-    """ARCHITECTURE; S0-118 for the executor that has google-adk's name."""
-    for settings, status in (
-        ({"policy": "trusted"}, "warning"),
-        ({"code_executor": LocalSandboxCodeExecutor()}, "warning"),
-        ({"code_executor": UnsafeLocalCodeExecutor()}, "error"),
-        ({"code_executor": GoogleExecutor()}, "error"),
+    """S0-61, S0-62: the exit code decides; ARCHITECTURE wins over S0-118."""
+    for settings in (
+        {"policy": "trusted"},
+        {"code_executor": LocalSandboxCodeExecutor()},
+        {"code_executor": UnsafeLocalCodeExecutor()},
+        {"code_executor": GoogleExecutor()},
     ):
         toolset = SkillToolset.from_dirs([tools], **settings)  # type: ignore[arg-type]
-        assert (await result_of(ask, rehearse(run("warn.sh")), toolset))["status"] == status
+        assert (await result_of(ask, rehearse(run("warn.sh")), toolset))["status"] == "warning"
 
 
 @pytest.mark.parametrize("foreign", [False, True])

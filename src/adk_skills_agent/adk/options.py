@@ -118,6 +118,7 @@ class SkillLimits:
         cache_turns: For how many turns skills fetched from a registry are kept (S2-13).
         list_skills: Most skills in one answer of ``list_skills``; more are paged.
         search_results: Most skills in one answer of ``search_skills``.
+        error_chars: Longest cause that the ``error`` of a script quotes, in characters (S0-21); None for all of it.
     """
 
     skill_tokens: int | None = 5_000
@@ -128,11 +129,12 @@ class SkillLimits:
     cache_turns: int = 16
     list_skills: int = 200
     search_results: int = 10
+    error_chars: int | None = 200
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if value is None and each.name in {"skill_tokens", "active_tokens"}:
+            if value is None and each.name in {"skill_tokens", "active_tokens", "error_chars"}:
                 continue
             least = 0 if each.name in {"manifest_files", "misses", "identical_failures"} else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LAST_TEXTS = 64
-FOREIGN_TIMEOUT_SECONDS = 300.0
-"""google-adk's default for the executors of others; our sandbox has the policy's ``wall_seconds``."""
+DEFAULT_SCRIPT_TIMEOUT = 300.0
+"""google-adk's default. The object itself says that nobody gave a time: a time of somebody's own then comes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +69,7 @@ class SkillRuntime:
         environment: google-adk's other way, or None.
         skills_folder: Where skills are put in the environment, or None for its default.
         script_timeout: In seconds, when the owner gave one.
+        google_arguments: Whether arguments are spelled as google-adk does it.
         save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
         require_activation: Whether reading and running need an active skill.
         file_list: Whether an activation says which files there are.
@@ -95,6 +96,7 @@ class SkillRuntime:
     environment: BaseEnvironment | None = None
     skills_folder: Path | None = None
     script_timeout: float | None = None
+    google_arguments: bool = False
     save_output_artifacts: bool = False
     require_activation: bool = False
     file_list: bool = True
@@ -117,7 +119,7 @@ class SkillRuntime:
     @property
     def adk_executor_timeout(self) -> float:
         """Seconds for a script in an executor or environment of others."""
-        return FOREIGN_TIMEOUT_SECONDS if self.script_timeout is None else self.script_timeout
+        return DEFAULT_SCRIPT_TIMEOUT if self.script_timeout is None else self.script_timeout
 
     @property
     def empty(self) -> bool:

@@ -16,7 +16,7 @@ from adk_skills_agent.adk.events.events import SkillDiscovered, origin_of
 from adk_skills_agent.adk.guard import RetryGuard
 from adk_skills_agent.adk.options import SkillDiscoveryMode, SkillLimits, discovery_of, lifecycle_of, limits_of
 from adk_skills_agent.adk.permissions.rules import Permissions, permissions_of
-from adk_skills_agent.adk.runtime import SkillRuntime, events_for
+from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
 from adk_skills_agent.adk.skills.google_objects import as_object, stand_in_for_theirs
 from adk_skills_agent.adk.skills.source import SkillSource
@@ -54,7 +54,8 @@ class SkillToolset(RuntimeToolset):
         code_executor: Runs the scripts; None takes the agent's own.
         environment: Runs the scripts instead.
         skills_folder: Absolute folder in the environment where skills are put.
-        script_timeout: Seconds for a script; None is 300 for executors of others and the policy's for our sandbox.
+        script_timeout: Seconds for a script. Left at 300 as in google-adk, a policy or an executor that is given here
+            with a time of its own keeps that one; None always takes theirs (30 s is the policy's default).
         save_output_artifacts: Whether files that a script leaves in an executor of others become artifacts.
         additional_tools: Functions, tools, toolsets and nodes that skills ask for with ``adk_additional_tools``.
         tool_name_prefix: As for every google-adk toolset.
@@ -76,6 +77,9 @@ class SkillToolset(RuntimeToolset):
         script_tool_name: ``execute_skill_script`` gives the tool its old name (S0-2).
         budget_tokens: Most tokens of the catalogue in a request; None takes 2 % of the model's context.
         model: The agent's model, for that default.
+        argument_style: How an object of arguments becomes a command line: ``"unix"`` (``{"all": True, "top": 3}`` is
+            ``--all --top 3``, false and null are left out, a list repeats its option) or ``"google-adk"``, which
+            writes ``--all True --top 3`` (S0-40, S0-41).
         file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
 
     Raises:
@@ -91,7 +95,7 @@ class SkillToolset(RuntimeToolset):
         code_executor: BaseCodeExecutor | None = None,
         environment: BaseEnvironment | None = None,
         skills_folder: Path | str | None = None,
-        script_timeout: float | None = None,
+        script_timeout: float | None = DEFAULT_SCRIPT_TIMEOUT,
         save_output_artifacts: bool = False,
         additional_tools: Sequence[Any] | None = None,
         tool_name_prefix: str | None = None,
@@ -112,6 +116,7 @@ class SkillToolset(RuntimeToolset):
         budget_tokens: int | None = None,
         model: str | None = None,
         file_list: bool = True,
+        argument_style: str = "unix",
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         self.discovery_mode = discovery_of(discovery_mode)
@@ -147,14 +152,20 @@ class SkillToolset(RuntimeToolset):
             events=events,
             additional=AdditionalTools(additional_tools),
             limits=limits,
-            settings=RunSettings(policy_of(policy), Interpreters(interpreters)),
+            settings=RunSettings(
+                policy_of(policy)
+                if policy is not None or script_timeout is None
+                else dataclasses.replace(policy_of(None), wall_seconds=script_timeout),
+                Interpreters(interpreters),
+            ),
             grants=granted,
             sandbox=sandbox_of(sandbox) if own_sandbox or sandbox is not None else None,
             prefers_sandbox=policy is not None or sandbox is not None,
             code_executor=code_executor,
             environment=environment,
             skills_folder=Path(skills_folder) if skills_folder is not None else None,
-            script_timeout=script_timeout,
+            script_timeout=None if script_timeout is DEFAULT_SCRIPT_TIMEOUT else script_timeout,
+            google_arguments=_is_google_style(argument_style),
             save_output_artifacts=save_output_artifacts,
             require_activation=require_activation,
             file_list=file_list,
@@ -192,40 +203,12 @@ class SkillToolset(RuntimeToolset):
         return cls(registry, **settings)
 
     @classmethod
-    def from_catalog(
-        cls,
-        catalog: CatalogReader,
-        *,
-        registry: google.adk.skills.SkillRegistry | None = None,
-        code_executor: BaseCodeExecutor | None = None,
-        environment: BaseEnvironment | None = None,
-        skills_folder: Path | str | None = None,
-        script_timeout: float | None = None,
-        save_output_artifacts: bool = False,
-        additional_tools: Sequence[Any] | None = None,
-        tool_name_prefix: str | None = None,
-        tool_filter: ToolPredicate | list[str] | None = None,
-        discovery_mode: Any = SkillDiscoveryMode.LAZY,
-        lifecycle_config: Any = None,
-        sandbox: Sandbox | str | None = None,
-        policy: SandboxPolicy | str | None = None,
-        interpreters: Mapping[str, Sequence[str]] | None = None,
-        env: Mapping[str, EnvValue] | None = None,
-        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
-        permissions: Permissions | Mapping[str, object] | str | Path | None = None,
-        on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
-        audit_log: Path | str | AuditLog | None = None,
-        limits: SkillLimits | None = None,
-        require_activation: bool = False,
-        script_tool_name: str = "run_skill_script",
-        budget_tokens: int | None = None,
-        model: str | None = None,
-        file_list: bool = True,
-    ) -> SkillToolset:
+    def from_catalog(cls, catalog: CatalogReader, **settings: Any) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
-        ``catalog`` is a :class:`~adk_skills_agent.SkillsRegistry`, or a view of one; agents may share it. The other
-        arguments are the constructor's.
+        Args:
+            catalog: A :class:`~adk_skills_agent.SkillsRegistry`, or a view of one; agents may share it.
+            settings: As the constructor.
 
         Raises:
             ValueError: As the constructor.
@@ -236,34 +219,7 @@ class SkillToolset(RuntimeToolset):
                 f"from_catalog takes a SkillsRegistry or a view of one, not {type(catalog).__name__}; "
                 "SkillToolset(skills) takes google-adk's objects, SkillToolset.from_dirs(folders) folders."
             )
-        return cls(
-            catalog,
-            registry=registry,
-            code_executor=code_executor,
-            environment=environment,
-            skills_folder=skills_folder,
-            script_timeout=script_timeout,
-            save_output_artifacts=save_output_artifacts,
-            additional_tools=additional_tools,
-            tool_name_prefix=tool_name_prefix,
-            tool_filter=tool_filter,
-            discovery_mode=discovery_mode,
-            lifecycle_config=lifecycle_config,
-            sandbox=sandbox,
-            policy=policy,
-            interpreters=interpreters,
-            env=env,
-            grants=grants,
-            permissions=permissions,
-            on_event=on_event,
-            audit_log=audit_log,
-            limits=limits,
-            require_activation=require_activation,
-            script_tool_name=script_tool_name,
-            budget_tokens=budget_tokens,
-            model=model,
-            file_list=file_list,
-        )
+        return cls(catalog, **settings)
 
     @property
     def skills(self) -> list[google.adk.skills.Skill]:
@@ -352,6 +308,12 @@ def _core_tools(runtime: SkillRuntime) -> list[ToolsetTool]:
         RunSkillScriptTool(runtime),
         SearchSkillsTool(runtime),
     ]
+
+
+def _is_google_style(style: str) -> bool:
+    if style not in ("unix", "google-adk"):
+        raise ConfigError(f"argument_style must be 'unix' or 'google-adk', not {style!r}.")
+    return style == "google-adk"
 
 
 def _check(

@@ -276,8 +276,9 @@ _START_WITHIN = 600
 # is looked for has one: neither a script nor an argument can forge it.
 _BODY = "\n    os.chdir(td)\n    try:\n"
 _END = "\n_materialize_and_run()\n"
-_SHELL = ("      try:\n        _r = subprocess.run(\n", "      try:\n        _run = subprocess.run(\n")
+_SHELL = "      try:\n        _r = subprocess.run(\n"
 _MARKER = re.compile(r"\n +print\('(?:\\n' \+ ')?(__ADK_SKILL_GENERATED_FILES__:[0-9a-f]+:)'")
+_OURS = "# A script of a skill, run by adk-skills-agent; its report follows "
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +294,15 @@ class SkillWrapper:
     marker: str | None
 
 
+def program_header(marker: str) -> str:
+    """The first line of our own program around a script, by which :func:`recognise` knows it."""
+    return f"{_OURS}{marker}\n"
+
+
 def recognise(code: str) -> SkillWrapper | None:
     """What kind of skill script ``code`` wraps; None when it is something else."""
+    if code.startswith(_OURS):
+        return SkillWrapper(shell=False, marker=code[len(_OURS) : code.index("\n")])
     if _START not in code[:_START_WITHIN] or not code.endswith(_END):
         return None
     body = code.rfind(_BODY)
@@ -304,7 +312,7 @@ def recognise(code: str) -> SkillWrapper | None:
     marker = _MARKER.search(code, body)
     # A blank line stands between google-adk's templates.
     return SkillWrapper(
-        code[body : body + len(_SHELL[-1]) + 8].lstrip("\n").startswith(_SHELL), marker[1] if marker else None
+        code[body : body + len(_SHELL) + 8].lstrip("\n").startswith(_SHELL), marker[1] if marker else None
     )
 
 

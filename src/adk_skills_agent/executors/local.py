@@ -12,7 +12,18 @@ from pydantic import Field, PrivateAttr
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.executors.code_values import CodeExecutionResult, call_timeout
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
-from adk_skills_agent.sandbox import InProcessPython, IsolationLevel, SandboxPolicy, check_policy, warn_insecure_once
+from adk_skills_agent.sandbox import (
+    CONCERNS,
+    ExecutionResult,
+    InProcessPython,
+    InProcessResult,
+    IsolationLevel,
+    IsolationReport,
+    SandboxPolicy,
+    Status,
+    check_policy,
+    warn_insecure_once,
+)
 from adk_skills_agent.scripts.outcome import cut
 
 
@@ -54,6 +65,12 @@ class LocalSandboxCodeExecutor(SandboxedCodeExecutor):
 
 # google-adk's ``UnsafeLocalCodeExecutor`` under the same name, with limits: for code you have read (S0-97, S1-7).
 
+STILL_RUNS = "The code could not be stopped: it goes on in a thread of the agent."
+_IN_THIS_PROCESS = IsolationReport(
+    IsolationLevel.PROCESS,
+    dict.fromkeys(CONCERNS, "none"),
+    ("everything: the code runs in the agent's own process, and nothing but the wall clock is watched.",),
+)
 _NOT_IN_PROCESS = ("allowed_env_vars", "env", "max_cpu_seconds", "max_memory_mb", "on_output", "sandbox")
 
 _NOT_ISOLATED = (
@@ -143,7 +160,12 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
         if lines and result.truncated:
             lines.append("output truncated")
         code = -1 if result.exit_code is None else result.exit_code
-        return CodeExecutionResult(stdout=self._cut(result.stdout), stderr="\n".join(lines), exit_code=code)
+        return CodeExecutionResult(
+            stdout=self._cut(result.stdout),
+            stderr="\n".join(lines),
+            exit_code=code,
+            execution=_execution(result),
+        )
 
     def _refuse_without_effect(self) -> None:
         given = {name for name in _NOT_IN_PROCESS if name in self.model_fields_set and getattr(self, name)}
@@ -160,3 +182,20 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
         """The agent's import path, behind the child's own, so that nothing of it hides a standard module."""
         # An empty entry means the agent's working directory, where a file of any name may lie.
         return tuple(folder for folder in sys.path if folder.startswith("/"))
+
+
+def _execution(result: InProcessResult) -> ExecutionResult:
+    """What a run in this process did, as every sandbox tells it."""
+    stdout, stderr = (text.encode("utf-8", "replace") for text in (result.stdout, result.stderr))
+    ended = Status.OK if result.exit_code == 0 else Status.ERROR
+    return ExecutionResult(
+        status=Status.TIMEOUT if result.timed_out else ended,
+        exit_code=result.exit_code,
+        isolation=_IN_THIS_PROCESS,
+        timed_out=result.timed_out,
+        stdout=stdout,
+        stderr=stderr,
+        stdout_total=len(stdout),
+        stderr_total=len(stderr),
+        notes=(STILL_RUNS,) if result.timed_out else (),
+    )

@@ -7,6 +7,7 @@ that supervises the run is sent along with it (:mod:`adk_skills_agent.sandbox.re
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import inspect
 import logging
@@ -32,7 +33,9 @@ from adk_skills_agent.executors.code_values import (
     code_result,
     current_invocation,
     file_content,
+    input_files,
     recognise,
+    working_folder,
 )
 from adk_skills_agent.executors.threads import (
     BackgroundCall,
@@ -52,6 +55,8 @@ from adk_skills_agent.sandbox import (
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from google.adk.agents.invocation_context import InvocationContext
 
 
@@ -128,9 +133,33 @@ def with_timeout(executor: BaseCodeExecutor, seconds: float | None) -> BaseCodeE
 
     google-adk's executors read the field ``timeout_seconds`` and know no limit for one call.
     """
-    if seconds is None:
+    if seconds is None or executor.timeout_seconds == max(1, math.ceil(seconds)):
         return executor
     return executor.model_copy(update={"timeout_seconds": max(1, math.ceil(seconds))})
+
+
+def within_time(executor: BaseCodeExecutor, seconds: float | None) -> Callable[[Any, Any], Any]:
+    """``execute_code`` of an executor of others with this time limit: :func:`with_timeout`, and nothing is forgotten.
+
+    What the executor keeps in itself while it executes, such as the service's name for it, is there the next time.
+    """
+    limited = with_timeout(executor, seconds)
+    if limited is executor:
+        return executor.execute_code
+    before = [dict(kept) for kept in _attributes(limited)]
+
+    def execute(invocation_context: Any, code_input: Any) -> Any:
+        try:
+            return limited.execute_code(invocation_context, code_input)
+        finally:
+            for kept, own, first in zip(_attributes(limited), _attributes(executor), before, strict=True):
+                own.update({name: value for name, value in kept.items() if value is not first.get(name, first)})
+
+    return execute
+
+
+def _attributes(executor: BaseCodeExecutor) -> tuple[dict[str, Any], dict[str, Any]]:
+    return executor.__dict__, executor.__pydantic_private__ or {}
 
 
 class _Shell:
@@ -182,13 +211,11 @@ class _Python:
         )
 
     async def run_code(self, code: str, seconds: float | None) -> RemoteAnswer:
-        executor = with_timeout(self._executor, seconds)
+        execute = within_time(self._executor, seconds)
         context = current_invocation() or self._nobody
         wait = None if seconds is None else seconds + _ANSWER_SECONDS
         try:
-            found = await in_thread(
-                lambda: executor.execute_code(cast(Any, context), CodeExecutionInput(code=code)), wait
-            )
+            found = await in_thread(lambda: execute(cast(Any, context), CodeExecutionInput(code=code)), wait)
         except TooLate:
             raise TimeoutError from None
         if not isinstance(getattr(found, "stdout", None), str):
@@ -199,6 +226,44 @@ class _Python:
         close = getattr(self._executor, "close", None)
         if callable(close):
             await in_thread(close, _ANSWER_SECONDS)
+
+
+_PROLOGUE = """\
+def _place(folder, files):
+    import base64, os
+    for path, content in files.items():
+        if os.path.dirname(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(content))
+    before = os.getcwd()
+    os.makedirs(folder, exist_ok=True)
+    os.chdir(folder)
+    return before
+_before = _place({folder!r}, {files!r})
+try:
+    exec(compile({code!r}, "<code>", "exec"), globals())
+finally:
+    __import__("os").chdir(_before)
+"""
+
+
+def _placed(code_input: google.CodeExecutionInput) -> google.CodeExecutionInput:
+    """The same for a service that knows names of files only: the code itself puts them where they belong (S0-24).
+
+    Raises:
+        ValueError: ``working_dir`` or a path leads out of the service's working directory.
+    """
+    folder, files = str(working_folder(code_input)), code_input.input_files or []
+    paths = [getattr(file, "path", None) for file in files]
+    if folder == "." and not any(path not in (None, file.name) for path, file in zip(paths, files, strict=True)):
+        return code_input
+    placed = {file.path: base64.b64encode(file.content).decode() for file in input_files(code_input)}
+    for path in placed:
+        if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            raise ValueError(f"The path {path!r} of an input file must be relative, and without '..'.")
+    code = _PROLOGUE.format(folder=folder, files=placed, code=code_input.code)
+    return replace(code_input, code=code, input_files=[])
 
 
 def _path(path: str) -> Path:
@@ -269,9 +334,9 @@ class RemoteCodeExecutor(BaseCodeExecutor):
         policy = SandboxPolicy(wall_seconds=float(seconds))
         if wrapper is not None and wrapper.marker is not None:
             policy = replace(policy, output_bytes=_MARKER_OUTPUT_BYTES)
-        executor = with_timeout(self.executor, seconds)
         # The attribute is read here, in the caller's context: an executor may learn from it whose call this is.
-        execute = executor.execute_code
+        execute = within_time(self.executor, seconds)
+        code_execution_input = _placed(code_execution_input)
         call = BackgroundCall(
             lambda: in_thread(lambda: execute(invocation_context, code_execution_input), seconds + _LATE_SECONDS)
         )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         engine_urls,
     )
     from adk_skills_agent.sandbox.contract import (
+        CONCERNS,
         SKILL_DIR,
         WORK_DIR,
         ExecutionRequest,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         Status,
     )
     from adk_skills_agent.sandbox.files.removal import temporary_folder, temporary_prefix
-    from adk_skills_agent.sandbox.in_process import InProcessPython
+    from adk_skills_agent.sandbox.in_process import InProcessPython, InProcessResult
     from adk_skills_agent.sandbox.local import local_sandbox
     from adk_skills_agent.sandbox.local.cgroup import Group as ControlGroup
     from adk_skills_agent.sandbox.local.levels.base import Level as LocalLevel
@@ -96,6 +97,7 @@ _NAMES = {
     ),
     "container.engine": ("engine_urls",),
     "contract": (
+        "CONCERNS",
         "ExecutionRequest",
         "ExecutionResult",
         "InputFile",
@@ -114,7 +116,10 @@ _NAMES = {
         "temporary_folder",
         "temporary_prefix",
     ),
-    "in_process": ("InProcessPython",),
+    "in_process": (
+        "InProcessPython",
+        "InProcessResult",
+    ),
     "local": ("local_sandbox",),
     "local.machine": (
         "Machine",

@@ -90,9 +90,12 @@ class InProcessPython:
 
     def _refuse_unhealthy(self) -> None:
         if not self._healthy:
+            runs = self._thread is not None and self._thread.is_alive()
             raise SandboxError(
                 "An earlier in-process execution did not end in time and still runs. Call reinitialize() once it has "
                 "ended, or use in_process=False."
+                if runs
+                else "An earlier in-process execution did not end in time; it has ended since. Call reinitialize()."
             )
 
     def _run(self, code: str, timeout_seconds: float | None, restrict_builtins: bool) -> InProcessResult:

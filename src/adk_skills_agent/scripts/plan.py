@@ -358,6 +358,26 @@ def check_types(arguments: ScriptArguments) -> None:
         raise InvalidArguments("\n".join(problems))
 
 
+def google_arguments(arguments: ScriptArguments) -> ScriptArguments:
+    """The arguments as google-adk 2.13 spells them: ``{"count": 3, "all": True}`` is ``--count 3 --all True`` (S0-41).
+
+    Raises:
+        InvalidArguments: ``args`` is a string, which google-adk refuses.
+    """
+    args, short, positional = arguments.args, arguments.short_options, arguments.positional_args
+    if isinstance(args, str):
+        raise InvalidArguments("'args' must be a JSON object (dict) or a list of strings, got str.")
+    if isinstance(args, (list, tuple)):
+        return ScriptArguments([str(element) for element in args])
+    argv: list[object] = []
+    for dashes, options in (("--", args), ("-", short)):
+        if isinstance(options, Mapping):
+            argv += [part for key, value in options.items() for part in (f"{dashes}{key}", value)]
+    if isinstance(positional, (list, tuple)) and positional:
+        argv += ["--", *positional]
+    return ScriptArguments([str(element) for element in argv])
+
+
 def _split(text: str) -> list[str]:
     try:
         return shlex.split(check_text(text, "'args'"))

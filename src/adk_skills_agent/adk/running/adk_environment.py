@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
+import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 
+from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, Ended, executor_answer, failed, told_result
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
 from adk_skills_agent.adk.skills.known import SKILL_FILE
-from adk_skills_agent.errors import ErrorCode, InvalidArguments, SkillChanged
-from adk_skills_agent.scripts import ScriptArguments, build_argv
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, cut
+from adk_skills_agent.errors import InvalidArguments, SkillChanged
+from adk_skills_agent.sandbox import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv
 from adk_skills_agent.scripts.plan import check_text
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_ERROR_CHARS = 200
 _PARALLEL_WRITES = 16
 _SHELL_MEANING = frozenset("$`\n\r\0")
 _OPERATORS = frozenset(";&|<>()")
@@ -65,41 +66,41 @@ class EnvironmentRunner:
         folder = runtime.skills_folder or environment.working_dir / "skills"
         root = PurePosixPath(folder.as_posix()) / call.skill.name
         argv = _arguments(call, root)
-        interpreter = await asyncio.to_thread(_interpreter, runtime, call)
+        interpreter, notes = await asyncio.to_thread(_interpreter, runtime, call)
+        seconds, began = runtime.adk_executor_timeout, time.monotonic()
         try:
             if not getattr(environment, "is_initialized", True):  # one that does not know needs no beginning
                 await environment.initialize()
             await self._place(environment, call, root)
             command = f"cd {shlex.quote(str(root))} && {shlex.join([*interpreter, *argv])}"
-            result = await environment.execute(command, timeout=runtime.adk_executor_timeout)
+            result = await environment.execute(command, timeout=seconds)
             if not isinstance(getattr(result, "stdout", None), str):
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
         except SkillChanged:
             raise
         except Exception as error:  # each environment has its own exceptions; the model gets one code for all
             logger.exception("Error executing script '%s' from skill '%s' in environment", call.path, call.skill.name)
-            text = f"Failed to execute script '{call.asked[:80]}' in environment:\n{type(error).__name__}: {error}"
-            if len(text) > MAX_ERROR_CHARS:
-                text = text[: MAX_ERROR_CHARS - 3] + "..."
-            return ScriptRun({"error": text, "error_code": ErrorCode.EXECUTION_ERROR.value, "status": "error"})
-        stderr = getattr(result, "stderr", None) or ""
-        exit_code, timed_out = getattr(result, "exit_code", 0), getattr(result, "timed_out", False)
-        forms = runtime.grants.forms
-        stdout, stderr = (text if forms is None else forms.text(text) for text in (result.stdout, stderr))
-        status = "error" if exit_code or timed_out else "warning" if stderr else "success"
-        answer: dict[str, object] = {
-            "skill_name": call.skill.name,
-            "file_path": call.asked,
-            "status": status,
-            "stdout": cut(stdout, MODEL_STREAM_CHARS),
-            "stderr": cut(stderr, MODEL_STREAM_CHARS),
-            "exit_code": exit_code,
-            "return_code": exit_code,
-            "timed_out": timed_out,
-        }
-        if status == "error":
-            answer["reason"] = "timeout" if timed_out else "exit_code"
-        return ScriptRun(answer, exit_code, len(stdout.encode()), len(stderr.encode()))
+            return ScriptRun(failed(call, runtime, f" in environment:\n{type(error).__name__}: {error}"))
+        took = time.monotonic() - began
+        plan = ScriptPlan(
+            call.skill.name,
+            call.path,
+            ExecutionRequest(argv=tuple(argv), policy=SandboxPolicy(wall_seconds=seconds, output_bytes=KEPT_BYTES)),
+            notes,
+        )
+        code = getattr(result, "exit_code", 0)
+        timed_out = bool(getattr(result, "timed_out", False))
+        told = told_result(
+            environment,
+            plan,
+            result.stdout.encode("utf-8", "replace"),
+            str(getattr(result, "stderr", None) or "").replace(f"{root}/", "/skill/").encode("utf-8", "replace"),
+            code if isinstance(code, int) else 1,
+            took,
+            timed_out=timed_out,
+        )
+        run = await executor_answer(runtime, tool_context, call, plan, Ended(told))
+        return replace(run, answer=run.answer | {"exit_code": run.exit_code})
 
     async def _place(self, environment: BaseEnvironment, call: ScriptCall, root: PurePosixPath) -> None:
         """Write the skill's files, once for each version, and again when the script is not there as it should be."""
@@ -142,13 +143,12 @@ async def _write_all(environment: BaseEnvironment, skill: KnownSkill, root: Pure
             group.create_task(write(path))
 
 
-def _interpreter(runtime: SkillRuntime, call: ScriptCall) -> tuple[str, ...]:
-    """The command in front of the script; the environment's own Python, whatever this process runs on."""
+def _interpreter(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The command in front of the script, with the environment's own Python, and what had to be adapted."""
     # Relative to the skill's root: the command changes there, and the file need not be at our /skill.
     source = call.skill.local().skill_dir / call.path
     interpreters = runtime.settings.interpreters
-    command, _ = interpreters.command(PurePosixPath(call.path), source, python="python3", by_itself=False)
-    return command
+    return interpreters.command(PurePosixPath(call.path), source, python="python3", by_itself=False)
 
 
 def _arguments(call: ScriptCall, root: PurePosixPath) -> tuple[str, ...]:

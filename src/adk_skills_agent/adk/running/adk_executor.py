@@ -1,8 +1,9 @@
-"""Running a skill's script in an executor of others, google-adk's way (S0-1 to S0-8, S0-43 to S0-57, S0-67).
+"""Running a skill's script in an executor that runs Python code: google-adk's, and ours that keep state or run here.
 
-Only Python and shell scripts, arguments as google-adk writes them, ``execute_code`` in a thread. What it does better:
-no stream of a script is without bounds for the model, a thread of its own keeps the loop's pool free, and a Python
-script that outlives its time is no longer waited for. The owner's grants do not reach it: there is no way to pass them.
+Only Python and shell scripts (S0-1 to S0-8). The answer is the one our sandbox gives: the same rules for arguments,
+statuses, codes and sentences (S0-34 to S0-66). An executor of ours hands over its whole result; of any other counts
+what the program around the script reports, and else what the executor says. No executor is waited for longer than the
+script's time and a little (S0-84, S1-6). The owner's grants do not reach one: there is no way to pass them.
 """
 
 from __future__ import annotations
@@ -10,50 +11,101 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import inspect
 import json
 import logging
+import os
+import re
 import secrets
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from google.adk.code_executors import BaseCodeExecutor
 from google.genai import types
 
+from adk_skills_agent.adk.running import script_program
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import ErrorCode, UnsupportedScriptType
-from adk_skills_agent.executors.code_values import CodeExecutionInput
+from adk_skills_agent.executors.code_values import CodeExecutionInput, program_header
+from adk_skills_agent.executors.remote import RemoteCodeExecutor, within_time
+from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.executors.threads import TooLate, in_thread
-from adk_skills_agent.scripts import ScriptArguments, build_argv, execution_id
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, cut
-from adk_skills_agent.scripts.plan import PYTHON_SUFFIXES, SHELL_SUFFIXES, check_types
+from adk_skills_agent.sandbox import (
+    MAY_GO_ON,
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    SandboxPolicy,
+    Status,
+    foreign_result,
+    redacted,
+)
+from adk_skills_agent.scripts import ScriptPlan, build_argv, execution_id, script_outcome
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+from adk_skills_agent.scripts.plan import PYTHON_SUFFIXES, SHELL_SUFFIXES
 
 if TYPE_CHECKING:
-    from google.adk.code_executors import BaseCodeExecutor
+    from collections.abc import Callable
+
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
-    from adk_skills_agent.adk.skills.known import KnownSkill
 
 
 logger = logging.getLogger(__name__)
 
 PAYLOAD_BYTES = 16 << 20
 """Of a skill's files together; beyond it the owner is warned (S0-48)."""
-MAX_ERROR_CHARS = 200
-_GRACE_SECONDS = 5.0
-"""After a script's time, for an executor to notice it by itself."""
+_GRACE_SECONDS = 3.0
+"""After a script's time, for an executor to notice and to end it."""
+_NO_LIMIT = 1e9
+_OF_EXECUTOR = re.compile(r"\n?Code execution (?:exited with status|timed out after) [\d.]+(?: seconds)?\.$")
+"""What google-adk's local executor adds to a script's error output."""
+KEPT_BYTES = 48 << 20
+"""Of each stream: what an executor of others has returned is in memory already."""
+_LOGGED_CHARS = 8_192
+REPORT = "__ADK_SKILL_GENERATED_FILES__:"
+"""google-adk's word for the line that holds what a script left."""
+_WATCH_SECONDS = 0.5
+"""After a script's time, until the program around it ends itself: an executor that ends it knows more to clean up."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What an executor told of a script."""
+class GeneratedFile:
+    """A file a script left.
 
-    stdout: str
-    stderr: str
+    Attributes:
+        path: Relative to where it ran.
+        mime_type: Its type.
+        size: In bytes.
+        content: All of it; None where nobody asked for it.
+    """
+
+    path: str
+    mime_type: str
+    size: int
+    content: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What the program around a script told of it.
+
+    Attributes:
+        exit_code: Of the script; None when it was interrupted.
+        timed_out: Whether the program ended it.
+        stderr: The beginning of its error output.
+        files: What it left.
+        skipped: Paths of what it left beyond the bounds.
+    """
+
     exit_code: int | None
-    timed_out: bool = False
+    timed_out: bool
+    stderr: str
     files: tuple[GeneratedFile, ...] = ()
     skipped: tuple[str, ...] = field(default=())
 
@@ -64,67 +116,87 @@ async def run_in_executor(
     """Run a script in any executor; what goes wrong there is the answer.
 
     Raises:
-        InvalidArguments: The arguments have the wrong types.
+        InvalidArguments: The arguments cannot be passed.
         UnsupportedScriptType: It is neither Python nor a shell script.
         SkillsError: The skill cannot be read.
     """
-    argv = google_argv(call)
+    argv = build_argv(call.arguments)
     suffix = PurePosixPath(call.path).suffix.lower()
     if suffix not in (*PYTHON_SUFFIXES, *SHELL_SUFFIXES):
         kind = f"'{suffix}'" if suffix else "(no extension)"
         raise UnsupportedScriptType(f"Unsupported script type {kind}. Supported types: .py, .sh, .bash")
-    shell = suffix in SHELL_SUFFIXES
-    nonce = secrets.token_hex(16) if runtime.save_output_artifacts else None
-    code = await asyncio.to_thread(_program, call, argv, shell, runtime.adk_executor_timeout, nonce)
-    agent = tool_context.agent_name
+    seconds = _seconds_of(runtime, executor)
+    plan = ScriptPlan(
+        call.skill.name,
+        call.path,
+        ExecutionRequest(argv=(call.path, *argv), policy=SandboxPolicy(wall_seconds=seconds, output_bytes=KEPT_BYTES)),
+    )
+    program = SkillProgram(
+        path=call.path,
+        argv=argv,
+        shell=suffix in SHELL_SUFFIXES,
+        seconds=seconds,
+        # A session ends its code by an interrupt; the process of others' sessions must not be ended at all.
+        watch=not getattr(executor, "stateful", False) and not isinstance(executor, SandboxedCodeExecutor),
+        contents=runtime.save_output_artifacts,
+    )
+    code = await asyncio.to_thread(_source, call, program)
     code_input = CodeExecutionInput(
         code=code,
-        execution_id=execution_id(call.skill.name, str(tool_context.session.id), agent),
-        timeout_seconds=runtime.adk_executor_timeout,
+        execution_id=execution_id(call.skill.name, str(tool_context.session.id), tool_context.agent_name),
+        # A shell script is ended by its program, which keeps what it printed and the session it runs in.
+        timeout_seconds=None if seconds is None else seconds + program.shell,
     )
+    began = time.monotonic()
     try:
         # The attribute is read here, in the task: an executor of ours learns from it whose call this is.
-        execute = executor.execute_code
+        execute = _execution(executor, code_input.timeout_seconds)
         invocation = tool_context.get_invocation_context()
-        result = await in_thread(lambda: execute(invocation, code_input), runtime.adk_executor_timeout + _GRACE_SECONDS)
-        if not hasattr(result, "stdout"):
-            raise TypeError(f"the executor answered with a {type(result).__name__} instead of a result")
-        told = _told(result, shell, nonce)
-    except SystemExit as error:
-        return _exited(call, error)
+        wait = None if seconds is None else max(seconds, 0.0) + program.shell + _GRACE_SECONDS
+        found = await in_thread(lambda: execute(invocation, code_input), wait)
+        if not hasattr(found, "stdout"):
+            raise TypeError(f"the executor answered with a {type(found).__name__} instead of a result")
+        ended = _ended(executor, plan, program, found, time.monotonic() - began)
+    except SystemExit as error:  # an executor that runs code in this process lets it through (S0-68 to S0-70)
+        status = 0 if error.code is None else error.code if isinstance(error.code, int) else 1
+        ended = Ended(told_result(executor, plan, b"", b"", status, time.monotonic() - began))
     except TooLate:
         logger.warning("the executor did not end %s in time; its thread is left alone", call.path)
-        seconds = f"{runtime.adk_executor_timeout:g}s"
-        told = _Told("", f"Timed out after {seconds}", -1, timed_out=True)
-        return await _run_of(runtime, tool_context, call, told)
+        ended = Ended(told_result(executor, plan, b"", b"", None, time.monotonic() - began, given_up=True))
     except Exception as error:  # each executor has its own exceptions; the model gets one code for all
         logger.exception("Error executing script '%s' from skill '%s'", call.path, call.skill.name)
-        return ScriptRun(_failed(call, f"\n{type(error).__name__}: {error}", runtime))
-    return await _run_of(runtime, tool_context, call, told)
+        return ScriptRun(failed(call, runtime, f":\n{type(error).__name__}: {error}"))
+    return await executor_answer(runtime, tool_context, call, plan, ended)
 
 
-def google_argv(call: ScriptCall) -> list[str]:
-    """The arguments as google-adk writes them: ``{"count": 3}`` is ``--count 3``, true is ``--flag True``.
-
-    Raises:
-        InvalidArguments: One has the wrong type, a NUL byte or too many bytes.
-    """
-    check_types(call.arguments)
-    args, positional = call.arguments.args, call.arguments.positional_args
-    argv: list[object] = []
-    if isinstance(args, (list, tuple)):
-        argv += args
-    else:
-        for dashes, options in (("--", args), ("-", call.arguments.short_options)):
-            if isinstance(options, Mapping):
-                argv += [part for key, value in options.items() for part in (f"{dashes}{key}", value)]
-        if isinstance(positional, (list, tuple)) and positional:
-            argv += ["--", *positional]
-    return list(build_argv(ScriptArguments([str(element) for element in argv])))
+def _seconds_of(runtime: SkillRuntime, executor: BaseCodeExecutor) -> float | None:
+    """The call's time: the toolset's, else the executor's own, else google-adk's 300 s."""
+    if isinstance(executor, SandboxedCodeExecutor):
+        return executor.effective_policy(runtime.script_timeout).wall_seconds
+    if runtime.script_timeout is not None:
+        return runtime.script_timeout
+    own = getattr(executor, "timeout_seconds", None)
+    return float(own) if isinstance(own, (int, float)) else runtime.adk_executor_timeout
 
 
-def _program(call: ScriptCall, argv: list[str], shell: bool, seconds: float, nonce: str | None) -> str:
-    files, executable = _files(call.skill)
+def _execution(executor: BaseCodeExecutor, seconds: float | None) -> Callable[[Any, Any], Any]:
+    """How an executor executes code within a time: ours take it from the call, others have a limit of their own."""
+    if isinstance(executor, (SandboxedCodeExecutor, RemoteCodeExecutor)) or not isinstance(executor, BaseCodeExecutor):
+        return executor.execute_code
+    return within_time(executor, seconds)
+
+
+def _source(call: ScriptCall, program: SkillProgram) -> str:
+    paths = call.skill.files() if call.skill.in_memory else (SKILL_FILE, *call.skill.files())
+    files: dict[str, str | bytes] = {}
+    for path in paths:
+        content = call.skill.read_bytes(path)
+        try:
+            # Text makes a program that is a third of the size, and can be read.
+            files[path] = content if b"\0" in content else content.decode()
+        except UnicodeDecodeError:
+            files[path] = content
+    executable = () if call.skill.in_memory else [file.path for file in call.skill.local().files() if file.executable]
     call.check_version()
     total = sum(len(content) for content in files.values())
     if total > PAYLOAD_BYTES:
@@ -136,81 +208,194 @@ def _program(call: ScriptCall, argv: list[str], shell: bool, seconds: float, non
             PAYLOAD_BYTES,
         )
     files |= {file.path: file.content for file in call.inputs}
-    return skill_program(
-        files, call.path, argv, shell=shell, timeout_seconds=seconds, executable=executable, nonce=nonce
+    return program.source(files, executable)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillProgram:
+    """The program that carries one call into an executor, and how to read what it printed.
+
+    Attributes:
+        path: The script, relative to the skill's root.
+        argv: Its arguments.
+        shell: Whether bash runs it; else it is Python, and runs in the program itself.
+        seconds: Its time; None for no limit.
+        watch: Whether the program may end its own process when a Python script takes longer (S0-85).
+        contents: Whether the files that the script leaves come back, and not only their names.
+        nonce: A number used once, so that no script can forge the report.
+    """
+
+    path: str
+    argv: Sequence[str]
+    shell: bool
+    seconds: float | None
+    watch: bool = False
+    contents: bool = False
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def marker(self) -> str:
+        """What the report's line begins with."""
+        return f"{REPORT}{self.nonce}:"
+
+    @property
+    def _folder(self) -> str:
+        return f"adk-skill-{self.nonce[:12]}-"
+
+    def source(self, files: Mapping[str, str | bytes], executable: Collection[str] = ()) -> str:
+        """The program's text, with the skill's files in it."""
+        seconds = _NO_LIMIT if self.seconds is None else self.seconds
+        call = {
+            "path": self.path,
+            "argv": list(self.argv),
+            "shell": self.shell,
+            "seconds": seconds if self.shell else seconds + _WATCH_SECONDS,
+            "watch": self.watch,
+            "contents": self.contents,
+            "executable": sorted(executable),
+            "agent": os.getpid(),
+            "folder": self._folder,
+            "marker": self.marker,
+        }
+        return (
+            f"{program_header(self.marker)}{inspect.getsource(script_program)}\n"
+            f"_files = {dict(files)!r}\nrun_skill_script(_files, {call!r})\n"
+        )
+
+    def read(self, stdout: bytes) -> tuple[bytes, _Report | None]:
+        """What the script printed, and the report behind it; None when the script never came to its end."""
+        before, found, rest = stdout.rpartition(f"\n{self.marker}".encode())
+        if not found:
+            return stdout, None
+        line, _, after = rest.partition(b"\n")
+        try:
+            told = json.loads(line)
+            files = tuple(
+                GeneratedFile(
+                    str(file["path"]),
+                    str(file["mime_type"]),
+                    int(file["size"]),
+                    base64.b64decode(file["content_b64"]) if "content_b64" in file else None,
+                )
+                for file in told["files"]
+            )
+            code = told["return_code"]
+            report = _Report(
+                code if isinstance(code, int) else None,
+                bool(told["timed_out"]),
+                str(told["stderr"]),
+                files,
+                tuple(str(path) for path in told["skipped_paths"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            logger.warning("what a script's program reported came back broken; the executor cut its output")
+            report = None
+        return before + after, report
+
+    def as_seen(self, text: bytes) -> bytes:
+        """The same with ``/skill`` where it names the folder the program ran in, a path of the host."""
+        return re.sub(rb"[^\s\"'`(<\[=,:]*/" + self._folder.encode() + rb"\w+", b"/skill", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What happened, the report in the output, the executor's own files, and whether anybody told an exit code."""
+
+    result: ExecutionResult
+    report: _Report | None = None
+    files: tuple[GeneratedFile, ...] = ()
+    told_code: bool = True
+
+
+def _ended(executor: BaseCodeExecutor, plan: ScriptPlan, program: SkillProgram, found: Any, took: float) -> Ended:
+    """What happened, from an executor's result and the report in its output."""
+    execution, told_code = getattr(found, "execution", None), True
+    own: list[GeneratedFile] = []
+    if isinstance(execution, ExecutionResult):
+        told, report = program.read(execution.stdout)
+        stdout, stdout_cut_at = _seen(program, told, execution.stdout_cut_at)
+        stderr, stderr_cut_at = _seen(program, execution.stderr, execution.stderr_cut_at)
+        result = replace(
+            execution,
+            stdout=stdout,
+            stdout_total=execution.stdout_total - len(execution.stdout) + len(stdout),
+            stdout_cut_at=stdout_cut_at,
+            stderr=stderr,
+            stderr_total=execution.stderr_total - len(execution.stderr) + len(stderr),
+            stderr_cut_at=stderr_cut_at,
+        )
+    else:
+        stdout, report = program.read(_bytes(str(found.stdout or "")))
+        said = str(getattr(found, "stderr", None) or "")
+        code = getattr(found, "exit_code", None)
+        code = code if isinstance(code, int) else None
+        if report is not None:
+            said = _OF_EXECUTOR.sub("", said) or report.stderr
+            code = report.exit_code if report.exit_code is not None else code
+        elif code is None:
+            told_code = False
+            code = int(bool(said) and not stdout)  # google-adk's rule for those that report none
+        for file in getattr(found, "output_files", None) or ():
+            content = _content(file.content)
+            kind = str(file.mime_type or "application/octet-stream")
+            own.append(GeneratedFile(str(file.name), kind, len(content), content))
+        result = told_result(executor, plan, program.as_seen(stdout), program.as_seen(_bytes(said)), code, took)
+        if report is not None and report.exit_code is not None and not report.timed_out:
+            result = replace(result, status=Status.ERROR, timed_out=False)  # it came to its end by itself
+    if report is None or result.status not in {Status.OK, Status.ERROR}:
+        return Ended(result, report, tuple(own), told_code or result.timed_out)
+    if report.timed_out:
+        result = replace(result, status=Status.TIMEOUT, timed_out=True, exit_code=None, signal=None)
+    elif report.exit_code is not None:
+        status = Status.OK if report.exit_code == 0 else Status.ERROR
+        result = _with_code(replace(result, status=status), report.exit_code)
+    return Ended(result, report, tuple(own))
+
+
+def _seen(program: SkillProgram, text: bytes, cut_at: int | None) -> tuple[bytes, int | None]:
+    """A stream without paths of the host, and where bytes are missing in it."""
+    if cut_at is None:
+        return program.as_seen(text), None
+    head = program.as_seen(text[:cut_at])
+    return head + program.as_seen(text[cut_at:]), len(head)
+
+
+def told_result(
+    whose: object,
+    plan: ScriptPlan,
+    stdout: bytes,
+    stderr: bytes,
+    code: int | None,
+    took: float,
+    *,
+    timed_out: bool = False,
+    given_up: bool = False,
+) -> ExecutionResult:
+    """The result of an executor or an environment of others, from what it tells."""
+    result = foreign_result(
+        type(whose).__name__,
+        plan.request.policy,
+        stdout,
+        stderr,
+        exit_code=code,
+        files=(),
+        seconds=took,
+        given_up=given_up,
     )
+    if not given_up:  # it answered, so nothing is left behind
+        result = replace(result, notes=tuple(note for note in result.notes if note != MAY_GO_ON))
+    if timed_out or result.timed_out:
+        return replace(result, status=Status.TIMEOUT, timed_out=True)
+    return _with_code(result, code) if code is not None else result
 
 
-def _files(skill: KnownSkill) -> tuple[dict[str, str | bytes], tuple[str, ...]]:
-    paths = skill.files() if skill.in_memory else (SKILL_FILE, *skill.files())
-    files: dict[str, str | bytes] = {}
-    for path in paths:
-        content = skill.read_bytes(path)
-        try:
-            # Text makes a program that is a third of the size, and can be read.
-            files[path] = content if b"\0" in content else content.decode()
-        except UnicodeDecodeError:
-            files[path] = content
-    executable = () if skill.in_memory else tuple(file.path for file in skill.local().files() if file.executable)
-    return files, executable
+def _with_code(result: ExecutionResult, code: int) -> ExecutionResult:
+    """The same with an exit code as Python's ``subprocess`` has it: below 0 it is a signal's number."""
+    return replace(result, exit_code=code if code >= 0 else None, signal=-code if code < 0 else None)
 
 
-def _told(result: Any, shell: bool, nonce: str | None) -> _Told:
-    """What a result says; an executor's own output files are taken too (S0-66)."""
-    stdout, stderr = str(result.stdout or ""), str(getattr(result, "stderr", None) or "")
-    stdout, files, skipped = _without_files(stdout, nonce)
-    exit_code = getattr(result, "exit_code", None)
-    exit_code = exit_code if isinstance(exit_code, int) else None
-    timed_out = False
-    if shell:
-        envelope = _envelope(stdout)
-        exit_code = None
-        if envelope is None:
-            logger.debug("the executor returned no envelope of a shell script")
-        else:
-            stdout, stderr = str(envelope.get("stdout") or ""), str(envelope.get("stderr") or "")
-            code = envelope.get("returncode", 0)
-            exit_code = code if isinstance(code, int) else 1
-            timed_out = bool(envelope.get("timeout"))
-            if exit_code != 0 and not timed_out:
-                stderr = f"{stderr.rstrip()}\nExit code {exit_code}" if stderr else f"Exit code {exit_code}"
-    own = [
-        GeneratedFile(str(file.name), _content(file.content), str(file.mime_type or "application/octet-stream"))
-        for file in (getattr(result, "output_files", None) or () if nonce is not None else ())
-    ]
-    return _Told(stdout, stderr, exit_code, timed_out, (*files, *own), tuple(skipped))
-
-
-def _envelope(stdout: str) -> Mapping[str, Any] | None:
-    """The script's own result, from the last line that is one; other processes may have printed before it."""
-    for line in (stdout, *reversed(stdout.splitlines())):
-        text = line.strip()
-        if not (text.startswith("{") and text.endswith("}")):
-            continue
-        try:
-            found = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(found, dict) and found.get("__shell_result__"):
-            return found
-    return None
-
-
-def _without_files(stdout: str, nonce: str | None) -> tuple[str, list[GeneratedFile], list[str]]:
-    marker = f"\n{GENERATED_FILES}{nonce}:"
-    before, found, rest = stdout.partition(marker)
-    if nonce is None or not found:
-        return stdout, [], []
-    line, _, after = rest.partition("\n")
-    try:
-        told = json.loads(line)
-        files = [
-            GeneratedFile(one["path"], base64.b64decode(one["content_b64"]), one["mime_type"]) for one in told["files"]
-        ]
-        return before + after, files, [str(path) for path in told["skipped_paths"]]
-    except (ValueError, KeyError, TypeError):
-        logger.warning("the files that a script left came back broken; the executor cut its output")
-        return before + after, [], []
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 def _content(content: str | bytes) -> bytes:
@@ -223,241 +408,68 @@ def _content(content: str | bytes) -> bytes:
         return content.encode("utf-8", "replace")
 
 
-async def _run_of(runtime: SkillRuntime, tool_context: ToolContext, call: ScriptCall, told: _Told) -> ScriptRun:
-    stdout, stderr = _without_secrets(runtime, told.stdout), _without_secrets(runtime, told.stderr)
-    status = "success"
-    if (told.exit_code is not None and told.exit_code != 0) or (stderr and not stdout):
-        status = "error"
-    elif stderr:
-        status = "warning"
-    saved, skipped = await save_generated(tool_context, told.files)
+async def executor_answer(
+    runtime: SkillRuntime,
+    tool_context: ToolContext,
+    call: ScriptCall,
+    plan: ScriptPlan,
+    ended: Ended,
+) -> ScriptRun:
+    """The answer for the model; files are listed, and artifacts where the owner wants them (S0-66)."""
+    result, report = redacted(ended.result, runtime.grants.forms), ended.report
+    of_result = [GeneratedFile(file.path, file.mime_type, file.size, file.content) for file in result.files]
+    files = [*(report.files if report is not None else ()), *of_result, *ended.files]
+    outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
+    if outcome.error is not None:
+        logger.info("stderr of %s: %s", plan.request.label, outcome.stderr[-_LOGGED_CHARS:])
     streams = {
-        name: await save_stream(tool_context, call, name, text) if len(text) > MODEL_STREAM_CHARS else None
-        for name, text in (("stdout", stdout), ("stderr", stderr))
+        name: saved
+        for name, text in (("stdout", outcome.stdout), ("stderr", outcome.stderr))
+        if len(text) > MODEL_STREAM_CHARS and (saved := await save_stream(tool_context, call, name, text))
     }
-    answer: dict[str, object] = {
-        "skill_name": call.skill.name,
-        "file_path": call.asked,
-        "stdout": cut(stdout, MODEL_STREAM_CHARS, artifact=streams["stdout"]),
-        "stderr": cut(stderr, MODEL_STREAM_CHARS, artifact=streams["stderr"]),
-        "status": status,
-        "timed_out": told.timed_out,
-    }
-    if told.exit_code is not None:
-        answer["return_code"] = told.exit_code
-    if status == "error":
-        answer["reason"] = "timeout" if told.timed_out else "exit_code"
-    artifacts = [*saved, *(name for name in streams.values() if name)]
-    if told.files:
+    answer = outcome.to_model(streams=streams) | {"file_path": call.asked}
+    if not ended.told_code:
+        answer.pop("return_code", None)
+    saved_files: list[str] = []
+    skipped = [*(report.skipped if report is not None else ()), *(name for name, _ in result.skipped_files)]
+    if runtime.save_output_artifacts:
+        saved_files, unsaved = await save_generated(tool_context, files)
+        skipped += unsaved
+    if files:
         answer["output_files"] = [
-            {"name": file.path, "mime_type": file.mime_type, "size": len(file.content)} for file in told.files
+            {"name": file.path, "mime_type": file.mime_type, "size": file.size}
+            | ({"artifact": file.path} if file.path in saved_files else {})
+            for file in files
         ]
-    if artifacts:
-        answer["saved_artifacts"] = artifacts
-    if told.skipped or skipped:
-        answer["skipped_artifacts"] = [*told.skipped, *skipped]
-        logger.warning(
-            "files of script %s did not become artifacts: %s", call.path, ", ".join((*told.skipped, *skipped))
-        )
-    return ScriptRun(answer, told.exit_code, len(stdout.encode()), len(stderr.encode()), len(told.files))
+    if saved_files or streams:
+        answer["saved_artifacts"] = [*saved_files, *streams.values()]
+    if skipped and runtime.save_output_artifacts:
+        answer["skipped_artifacts"] = skipped
+        logger.warning("files of script %s did not become artifacts: %s", call.path, ", ".join(skipped))
+    elif skipped:
+        answer["skipped_files"] = [{"name": name, "reason": "too large, or too many"} for name in skipped]
+    return ScriptRun(
+        answer,
+        outcome.return_code if ended.told_code else None,
+        result.stdout_total,
+        result.stderr_total,
+        len(files),
+        "" if result.isolation.level is IsolationLevel.REMOTE else result.isolation.level.value,
+    )
 
 
-def _without_secrets(runtime: SkillRuntime, text: str) -> str:
-    """Nothing is granted to an executor of others, but a script may find a secret by itself."""
-    forms = runtime.grants.forms
-    return text if forms is None else forms.text(text)
-
-
-def _exited(call: ScriptCall, error: SystemExit) -> ScriptRun:
-    """An executor that runs code in this process lets ``sys.exit()`` through (S0-68 to S0-70)."""
-    if error.code in (None, 0):
-        answer: dict[str, object] = {
-            "skill_name": call.skill.name,
-            "file_path": call.asked,
-            "stdout": "",
-            "stderr": "",
-            "status": "success",
-            "return_code": 0,
-            "timed_out": False,
-        }
-        return ScriptRun(answer, 0)
-    code = error.code if isinstance(error.code, int) else 1
-    return ScriptRun(_failed(call, f" exited with code {error.code}") | {"return_code": code}, code)
-
-
-def _failed(call: ScriptCall, cause: str, runtime: SkillRuntime | None = None) -> dict[str, object]:
-    text = f"Failed to execute script '{call.asked[:80]}':{cause}"
-    if runtime is not None:
-        text = _without_secrets(runtime, text)
-    if len(text) > MAX_ERROR_CHARS:
-        text = text[: MAX_ERROR_CHARS - 3] + "..."
+def failed(call: ScriptCall, runtime: SkillRuntime, cause: str) -> dict[str, object]:
+    """The answer when an executor or an environment raised; google-adk's sentence, cut (S0-20, S0-34)."""
+    text = f"Failed to execute script '{call.asked[:80]}'{cause}"
+    if runtime.grants.forms is not None:
+        text = runtime.grants.forms.text(text)
+    limit = runtime.limits.error_chars
+    if limit is not None and len(text) > limit:
+        text = text[: max(0, limit - 3)] + "..."
     return {"error": text, "error_code": ErrorCode.EXECUTION_ERROR.value, "status": "error"}
 
 
-# The program that carries a skill into an executor of others: it unpacks the files, runs the script and tells of it.
-#
-# An executor of google-adk's takes Python source and nothing else. So everything is in the source: the files as
-# literals (S0-43 to S0-45), the call, and for a shell script an envelope of JSON around its result (S0-53), because
-# the program's own exit code is not the script's.
-
-GENERATED_FILES = "__ADK_SKILL_GENERATED_FILES__:"
-"""Begins the line that holds the files a script left, with a number used once, so that no script can forge it."""
-MAX_FILE_BYTES = 5 << 20
-MAX_TOTAL_BYTES = 16 << 20
-MAX_FILES = 50
-"""google-adk's bounds of what becomes artifacts."""
-
-_START = """\
-import json as _json
-import os
-import runpy
-import shutil
-import subprocess
-import sys
-import tempfile
-_files = {files!r}
-_executable = {executable!r}
-def _materialize_and_run():
-  _before = os.getcwd()
-  td = os.path.realpath(tempfile.mkdtemp())
-  try:
-    for _name, content in _files.items():
-      _target = os.path.normpath(os.path.join(td, _name))
-      if os.path.commonpath([td, _target]) != td or _target == td:
-        raise PermissionError('Path outside of the skill: ' + repr(_name))
-      os.makedirs(os.path.dirname(_target), exist_ok=True)
-      mode = 'wb' if isinstance(content, bytes) else 'w'
-      with open(_target, mode, encoding='utf-8' if mode == 'w' else None, newline='' if mode == 'w' else None) as _out:
-        _out.write(content)
-      if _name in _executable:
-        os.chmod(_target, 0o755)
-    _known = {{}}
-    for _folder, _, _names in os.walk(td):
-      for _name in _names:
-        _status = os.lstat(os.path.join(_folder, _name))
-        _known[os.path.join(_folder, _name)] = (_status.st_size, _status.st_mtime_ns)
-    os.chdir(td)
-    try:
-"""
-
-_PYTHON = """\
-      sys.argv = {argv!r}
-      sys.path.insert(0, os.path.dirname(os.path.abspath({path!r})))
-      try:
-        runpy.run_path({path!r}, run_name='__main__')
-      except SystemExit as _end:
-        if _end.code not in (None, 0):
-          raise
-"""
-
-_SHELL = """\
-      try:
-        _run = subprocess.run(
-          {argv!r}, cwd=td, stdin=subprocess.DEVNULL, capture_output=True, timeout={timeout!r},
-          encoding='utf-8', errors='replace',
-        )
-        _told = dict(stdout=_run.stdout, stderr=_run.stderr, returncode=_run.returncode)
-      except subprocess.TimeoutExpired as _late:
-        _kept = _late.stdout.decode('utf-8', 'replace') if isinstance(_late.stdout, bytes) else _late.stdout
-        _told = dict(stdout=_kept or '', stderr='Timed out after {timeout}s', returncode=-1, timeout=True)
-      print('\\n' + _json.dumps(dict(__shell_result__=True, **_told)))
-"""
-
-_COLLECT = """\
-    finally:
-      sys.stdout.flush()
-      import base64, mimetypes, stat
-      _left, _skipped, _total = [], [], 0
-      for _folder, _folders, _names in os.walk(td):
-        _folders[:] = [_one for _one in _folders if _one != '__pycache__']
-        for _name in sorted(_names):
-          _full = os.path.join(_folder, _name)
-          _path = os.path.relpath(_full, td)
-          try:
-            _status = os.lstat(_full)
-            if not stat.S_ISREG(_status.st_mode) or _name.endswith('.pyc'):
-              continue
-            if _known.get(_full) == (_status.st_size, _status.st_mtime_ns):
-              continue
-            if _status.st_size > {max_file} or _total + _status.st_size > {max_total} or len(_left) >= {max_files}:
-              _skipped.append(_path)
-              continue
-            with open(_full, 'rb') as _in:
-              _data = _in.read()
-          except OSError:
-            _skipped.append(_path)
-            continue
-          _total += len(_data)
-          _kind = mimetypes.guess_type(_path)[0] or 'application/octet-stream'
-          _left.append(dict(path=_path, content_b64=base64.b64encode(_data).decode(), mime_type=_kind))
-      if _left or _skipped:
-        print('\\n' + {marker!r} + _json.dumps(dict(files=_left, skipped_paths=_skipped[:{max_files}])))
-      os.chdir(_before)
-"""
-
-_END = """\
-    finally:
-      os.chdir(_before)
-"""
-
-_RUN = """\
-  finally:
-    shutil.rmtree(td, ignore_errors=True)
-_materialize_and_run()
-"""
-
-
-def skill_program(
-    files: Mapping[str, str | bytes],
-    path: str,
-    argv: Sequence[str],
-    *,
-    shell: bool,
-    timeout_seconds: float,
-    executable: Collection[str] = (),
-    nonce: str | None = None,
-) -> str:
-    """The source of the program.
-
-    Args:
-        files: Content by path relative to the skill's root; text is written as UTF-8.
-        path: The script among them.
-        argv: Its arguments.
-        shell: Whether bash runs it; else it is Python, and runs in the program itself.
-        timeout_seconds: For a shell script; Python's time is the executor's business.
-        executable: Paths that get the executable bit.
-        nonce: Set to get the files it leaves back on stdout.
-    """
-    timeout = int(timeout_seconds) if float(timeout_seconds).is_integer() else timeout_seconds
-    parts = [_START.format(files=dict(files), executable=tuple(sorted(executable)))]
-    if shell:
-        parts.append(_SHELL.format(argv=["bash", path, *argv], timeout=timeout))
-    else:
-        parts.append(_PYTHON.format(argv=[path, *argv], path=path))
-    if nonce is None:
-        parts.append(_END)
-    else:
-        limits = {"max_file": MAX_FILE_BYTES, "max_total": MAX_TOTAL_BYTES, "max_files": MAX_FILES}
-        parts.append(_COLLECT.format(marker=f"{GENERATED_FILES}{nonce}:", **limits))
-    return "".join([*parts, _RUN])
-
-
-# Files that a script left in an executor of others, as artifacts, within google-adk's bounds (S0-66).
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedFile:
-    """A file a script left.
-
-    Attributes:
-        path: Relative to where it ran.
-        content: All of it.
-        mime_type: Its type.
-    """
-
-    path: str
-    content: bytes
-    mime_type: str
+# Files that a script left, as artifacts, within google-adk's bounds (S0-66).
 
 
 async def save_generated(tool_context: ToolContext, files: Sequence[GeneratedFile]) -> tuple[list[str], list[str]]:
@@ -473,12 +485,17 @@ async def save_generated(tool_context: ToolContext, files: Sequence[GeneratedFil
     skipped: list[str] = []
     total = 0
     for file in files:
-        size = len(file.content)
-        fits = size <= MAX_FILE_BYTES and total + size <= MAX_TOTAL_BYTES and len(saved) < MAX_FILES
+        content = file.content or b""
+        size = len(content)
+        fits = (
+            size <= script_program.MAX_FILE_BYTES
+            and total + size <= script_program.MAX_TOTAL_BYTES
+            and len(saved) < script_program.MAX_FILES
+        )
         path = PurePosixPath(file.path.replace("\\", "/"))
         # "user:" would share the file with all sessions of the user; a script must not choose that.
         is_safe = not path.is_absolute() and ".." not in path.parts and not str(path).startswith("user:") and path.name
-        if fits and is_safe and await _save(tool_context, str(path), file.content, file.mime_type):
+        if fits and is_safe and await _save(tool_context, str(path), content, file.mime_type):
             saved.append(str(path))
             total += size
         else:

@@ -20,12 +20,11 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillsError
-from adk_skills_agent.executors import UnsafeLocalCodeExecutor
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
 from adk_skills_agent.scripts import RunSettings, ScriptOutcome, ScriptPlan, plan_script, script_outcome, workspace_key
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, ScriptStatus
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 from adk_skills_agent.scripts.plan import ScriptLocation
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 
@@ -53,13 +52,11 @@ class ScriptBackend:
     Attributes:
         name: For the events: ``sandbox``, or the class of the executor or environment.
         run: Runs one call.
-        takes_text: Whether the arguments may be one string, which google-adk refuses.
         own: Our sandbox, when this is it: its calls are prepared together with the search for the script.
     """
 
     name: str
     run: Run
-    takes_text: bool = True
     own: OwnSandbox | None = None
 
     def claim(
@@ -78,14 +75,12 @@ class OwnSandbox:
         settings: Limits and interpreters.
         env: Variables the executor grants, over the toolset's.
         on_output: Called with output as it arrives.
-        stderr_alone_fails: google-adk's rule for its local executor: exit 0 with nothing but stderr is an error.
     """
 
     sandbox: Sandbox
     settings: RunSettings
     env: Mapping[str, EnvValue] = field(default_factory=dict)
     on_output: Callable[[str, bytes], None] | None = None
-    stderr_alone_fails: bool = False
 
     async def run(self, runtime: SkillRuntime, tool_context: ToolContext, call: ScriptCall) -> ScriptRun:
         """Run a script in the session's workspace; what it leaves there becomes artifacts.
@@ -119,8 +114,6 @@ class OwnSandbox:
         result = outcome.result
         if result.skipped_files:
             answer["skipped_artifacts"] = [name for name, _ in result.skipped_files[:20]]
-        if self.stderr_alone_fails and outcome.status is ScriptStatus.WARNING and not outcome.stdout:
-            answer["status"] = ScriptStatus.ERROR.value
         return ScriptRun(
             answer=answer,
             exit_code=outcome.return_code,
@@ -163,7 +156,7 @@ class OwnSandbox:
                 result = redacted(result, runtime.grants.forms)
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
-        outcome = script_outcome(plan, result)
+        outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
         if outcome.error is not None:
             logger.info(
                 "stderr of %s:\n%s", plan.request.label, result.stderr[-_LOGGED_BYTES:].decode("utf-8", "replace")
@@ -235,14 +228,13 @@ def _by_executor(runtime: SkillRuntime, executor: BaseCodeExecutor) -> ScriptBac
         async def run(shared: SkillRuntime, tool_context: ToolContext, call: ScriptCall) -> ScriptRun:
             return await run_in_executor(shared, tool_context, call, executor)
 
-        return ScriptBackend(type(executor).__name__, run, takes_text=False)
+        return ScriptBackend(type(executor).__name__, run)
     settings = RunSettings(executor.effective_policy(runtime.script_timeout), runtime.settings.interpreters)
     own = OwnSandbox(
         executor.sandbox if executor.sandbox is not None else local_sandbox(),
         settings,
         executor.env,
         executor.on_output,
-        stderr_alone_fails=isinstance(executor, UnsafeLocalCodeExecutor),
     )
     return ScriptBackend(type(executor).__name__, own.run, own=own)
 

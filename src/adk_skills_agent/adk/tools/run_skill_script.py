@@ -21,7 +21,6 @@ from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, s
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
 from adk_skills_agent.errors import (
     ErrorCode,
-    InvalidArguments,
     RegistryError,
     ResourceNotFound,
     SandboxError,
@@ -32,7 +31,7 @@ from adk_skills_agent.errors import (
 )
 from adk_skills_agent.sandbox import redact_error
 from adk_skills_agent.scripts import ScriptArguments, script_path
-from adk_skills_agent.scripts.plan import check_types
+from adk_skills_agent.scripts.plan import check_types, google_arguments
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
@@ -156,10 +155,9 @@ class RunSkillScriptTool(ToolsetTool):
         name, asked = required_texts(args, self.skill_argument, self.path_argument)
         arguments = ScriptArguments(args.get("args"), args.get("short_options"), args.get("positional_args"))
         backend = script_backend_of(runtime, tool_context, self._environments)
-        # What google-adk refuses before it looks for the skill; values are checked where they are used.
-        if isinstance(arguments.args, str) and backend is not None and not backend.takes_text:
-            raise InvalidArguments("'args' must be a JSON object (dict) or a list of strings, got str.")
-        check_types(arguments)
+        check_types(arguments)  # before the skill is looked for, as google-adk does; values where they are used
+        if runtime.google_arguments:
+            arguments = google_arguments(arguments)
         skill = runtime.source.local(name)
         if skill is None:
             refused = runtime.guard.refused_name(tool_context)

@@ -1,0 +1,264 @@
+"""The program that carries a skill into an executor of others: it unpacks the files, runs the script and reports on it.
+
+An executor of google-adk's takes Python source and nothing else. So everything is in the source: the skill's files as
+literals (S0-43 to S0-45), the call, and the text of this file. What the program tells stands on the last line of its
+standard output, behind a number used once: exit code, timeout, the script's error output where the executor drops it,
+and the files the script left. An executor that reports none of these still gets the one answer (S0-57 to S0-66).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+MAX_FILE_BYTES = 5 << 20
+MAX_TOTAL_BYTES = 16 << 20
+MAX_FILES = 50
+ERROR_CHARS = 20_000
+OVERDUE = 124
+"""Exit status of a program whose script did not end in time, as ``timeout(1)`` has it."""
+
+
+class ErrorCopy:
+    """Standard error, and its beginning for the report: google-adk's local executor drops it after a success."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.parts: list[str] = []
+        self.room = ERROR_CHARS
+
+    def write(self, text: str) -> int:
+        """Pass it on and keep it."""
+        if self.room > 0:
+            self.parts.append(text[: self.room])
+            self.room -= len(text)
+        return int(self.stream.write(text) or 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> None:
+    """Run one script of a skill whose files are given.
+
+    Args:
+        files: Content by path relative to the skill's root; text is written as UTF-8.
+        call: ``path`` and ``argv`` of the script, ``shell`` whether bash runs it, ``seconds`` it may take, ``watch``
+            whether a Python script that takes longer may end this process, ``executable`` paths, ``agent`` the
+            agent's process id, ``contents`` whether the report has the files' content, ``folder`` and ``marker``.
+
+    Raises:
+        SystemExit: The script failed; with its exit code.
+    """
+    import shutil
+    import tempfile
+    import threading
+
+    before, out = os.getcwd(), sys.stdout
+    root = os.path.realpath(tempfile.mkdtemp(prefix=call["folder"]))
+    sys.stderr = errors = ErrorCopy(sys.stderr)
+    once, ended = threading.Lock(), threading.Event()
+
+    def report(code: int | None, *, late: bool = False) -> None:
+        if not once.acquire(blocking=False):
+            return
+        told = left_files(root, known, contents=call["contents"])
+        told.update(return_code=code, timed_out=late, stderr="".join(errors.parts))
+        tell(out, call["marker"], told)
+
+    def end_overdue() -> None:
+        if not ended.wait(call["seconds"]):
+            report(-1, late=True)
+            end_children()
+            os._exit(OVERDUE)
+
+    code: int | None = None
+    late = False
+    try:
+        known = write_files(files, root, call["executable"])
+        os.chdir(root)
+        if call["watch"] and not call["shell"] and os.getpid() != call["agent"]:
+            threading.Thread(target=end_overdue, daemon=True).start()
+        try:
+            if call["shell"]:
+                code, late = run_shell([call["path"], *call["argv"]], root, call["seconds"])
+            else:
+                code = run_python(call["path"], call["argv"])
+        finally:
+            ended.set()
+            sys.stderr = errors.stream
+            report(code, late=late)
+            os.chdir(before)
+    finally:
+        sys.stderr = errors.stream
+        shutil.rmtree(root, ignore_errors=True)
+    if code:
+        sys.exit(OVERDUE if late else code)
+
+
+def write_files(files: dict[str, str | bytes], root: str, executable: list[str]) -> dict[str, tuple[int, int]]:
+    """Write the skill; size and time of every file by its path."""
+    known = {}
+    for name, content in files.items():
+        path = os.path.normpath(os.path.join(root, name))
+        if os.path.commonpath([root, path]) != root or path == root:
+            raise PermissionError("Path outside of the skill: " + repr(name))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
+        if name in executable:
+            os.chmod(path, 0o755)
+        status = os.lstat(path)
+        known[path] = (status.st_size, status.st_mtime_ns)
+    return known
+
+
+def run_python(path: str, argv: list[str]) -> int:
+    """Run a Python script in this interpreter; its exit code. An interrupt comes through."""
+    import runpy
+    import traceback
+
+    folder, arguments = os.path.dirname(os.path.abspath(path)), sys.argv
+    sys.argv = [path, *argv]
+    sys.path.insert(0, folder)
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv = arguments
+        if folder in sys.path:
+            sys.path.remove(folder)
+    return 0
+
+
+def run_shell(command: list[str], root: str, seconds: float) -> tuple[int, bool]:
+    """Run a shell script and pass on what it prints while it runs; its exit code, and whether it was ended.
+
+    A background process that keeps the pipes open after the script's end is ended half a second later.
+    """
+    import codecs
+    import selectors
+    import signal
+    import subprocess
+    import time
+
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        ["bash", *command], cwd=root, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    until, late, over = time.monotonic() + seconds, False, False
+    try:
+        with selectors.DefaultSelector() as selector:
+            for source, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
+                decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                selector.register(source, selectors.EVENT_READ, (decoder, getattr(sys, name)))  # type: ignore[arg-type]
+            while selector.get_map():
+                for key, _ in selector.select(max(0.0, min(0.1, until - time.monotonic()))):
+                    data = os.read(key.fd, 65536)
+                    decoder, sink = key.data
+                    sink.write(decoder.decode(data, not data))
+                    sink.flush()
+                    if not data:
+                        selector.unregister(key.fileobj)
+                if not over and process.poll() is not None:
+                    over, until = True, min(until, time.monotonic() + 0.5)
+                if time.monotonic() >= until:
+                    break
+        late = not over and process.poll() is None and time.monotonic() >= until
+        if not late:
+            process.wait(max(0.1, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        late = True
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            stream.close()  # type: ignore[union-attr]
+    return (-1, True) if late else (process.returncode, False)
+
+
+def left_files(root: str, known: dict[str, tuple[int, int]], *, contents: bool) -> dict[str, Any]:
+    """The files that are new or changed, within the bounds, and the paths of the others."""
+    import base64
+    import mimetypes
+    import stat
+
+    left: list[dict[str, Any]] = []
+    skipped: list[str] = []
+    total = 0
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in sorted(names):
+            full = os.path.join(folder, name)
+            path = os.path.relpath(full, root)
+            try:
+                status = os.lstat(full)
+                if not stat.S_ISREG(status.st_mode) or name.endswith(".pyc"):
+                    continue
+                if known.get(full) == (status.st_size, status.st_mtime_ns):
+                    continue
+                if (
+                    status.st_size > MAX_FILE_BYTES
+                    or total + status.st_size > MAX_TOTAL_BYTES
+                    or len(left) >= MAX_FILES
+                ):
+                    skipped.append(path)
+                    continue
+                data = b""
+                if contents:
+                    with open(full, "rb") as file:
+                        data = file.read()
+            except OSError:
+                skipped.append(path)
+                continue
+            total += status.st_size
+            kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+            told: dict[str, Any] = {"path": path, "mime_type": kind, "size": status.st_size}
+            if contents:
+                told["content_b64"] = base64.b64encode(data).decode()
+            left.append(told)
+    return {"files": left, "skipped_paths": skipped[:MAX_FILES]}
+
+
+def tell(out: Any, marker: str, report: dict[str, Any]) -> None:
+    """Write the report; a script that has closed the stream leaves it to the executor to tell of it."""
+    import json
+
+    try:
+        out.write("\n" + marker + json.dumps(report) + "\n")
+        out.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def end_children() -> None:
+    """Kill every process below this one, where the system lists them."""
+    import signal
+
+    parents: dict[int, int] = {}
+    try:
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with open("/proc/" + name + "/stat") as file:
+                    parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        pass
+    below = {os.getpid()}
+    while more := {one for one, parent in parents.items() if parent in below} - below:
+        below |= more
+    for process in below - {os.getpid()}:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except OSError:
+            pass
