@@ -210,7 +210,7 @@ class ImageUnavailable(SandboxUnavailable):
     """The container image is not there, cannot be pulled or built, or has no Python that can be used."""
 
 
-class CleanupFailed(SandboxError):
+class CleanupFailed(SandboxError, RuntimeError):
     """Containers could not be killed or removed (S0-79)."""
 
     def __init__(self, message: str, left_behind: Sequence[str] = ()) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
-from adk_skills_agent.catalog.discovery import _rule
+from adk_skills_agent.catalog.discovery import GitIgnore, _rule
 
 
 @pytest.mark.parametrize("rule", ["*a*a*a*a*a*a*ab", "**/a/**/a/**/a/**/a/**/a/**/b"])
@@ -64,3 +67,59 @@ def test_gitignore_is_followed_only_when_asked_for_c6(make_skill: Callable[..., 
     (root / "pkg" / ".gitignore").write_text("")
     assert registry.refresh()
     assert list(registry) == ["again", "kept", "local"]
+
+
+def git(folder: Path, *arguments: str, given: str = "") -> str:
+    done = subprocess.run(["git", "-C", folder, *arguments], input=given, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
+
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@needs_git
+def test_a_gitignore_above_the_scanned_folder_counts_as_for_git_c6(
+    make_skill: Callable[..., Path], tmp_path: Path
+) -> None:
+    top = tmp_path / "project"
+    skills = top / "agents" / "skills"
+    for name in ("kept", "draft", "private"):
+        make_skill(name, root=skills)
+    git(tmp_path, "init", "-q", str(top))
+    (top / ".gitignore").write_text("draft/\n/agents/other\n")
+    (top / ".git" / "info" / "exclude").write_text("private\n")
+    config = RegistryConfig(cache=False, respect_gitignore=True)
+    registry = discovered(skills, config)
+    assert list(registry) == ["kept"]
+    passed_over = sorted(str(found.file) for found in registry.diagnostics if found.code == "ignored-by-git")
+    assert passed_over == [str(skills / "draft"), str(skills / "private")]
+    # A folder in an ignored one has no skills either, and that is said.
+    (top / ".gitignore").write_text("agents\n")
+    registry = discovered(skills, config)
+    assert (list(registry), [found.code for found in registry.diagnostics]) == ([], ["ignored-by-git"])
+
+
+@needs_git
+def test_folders_are_ignored_exactly_where_git_check_ignore_says_so_c6(tmp_path: Path) -> None:
+    chosen = random.Random(13)
+    pieces = ["a", "b", "ab", "*", "a*", "*b", "?", "**", "[ab]", "x.y", "*.y"]
+    folders = sorted({"/".join(chosen.choices(["a", "b", "ab", "x.y", "c"], k=depth)) for depth in (1, 2, 3) * 9})
+    for number in range(40):
+        top = tmp_path / str(number)
+        git(tmp_path, "init", "-q", str(top))
+        for folder in folders:
+            (top / folder).mkdir(parents=True, exist_ok=True)
+        for place in (".", "a"):
+            lines = [
+                chosen.choice(["", "", "!"])
+                + chosen.choice(["", "/"])
+                + "/".join(chosen.choices(pieces, k=chosen.choice([1, 1, 2, 3])))
+                + chosen.choice(["", "/"])
+                for _ in range(4)
+            ]
+            (top / place).mkdir(exist_ok=True)
+            (top / place / ".gitignore").write_text("\n".join(lines) + "\n")
+        theirs = set(git(top, "check-ignore", "--stdin", given="".join(f"{one}\n" for one in folders)).splitlines())
+        ours = {one for one in folders if GitIgnore(str(top)).excludes_root(f"{top}/{one}")}
+        assert ours == theirs, [(top / place / ".gitignore").read_text() for place in (".", "a")]

@@ -76,11 +76,18 @@ class _Walk:
         self.open_skill_file = skill_file_opener(root.permits)
         self.too_deep: list[str] = []
         self.ignored: Callable[[str, str], bool] | None = None
+        self.root_ignored = False
         if root.respect_gitignore:
-            self.ignored = GitIgnore(root.path).excludes_folder
+            ignores = GitIgnore(root.path)
+            self.ignored = ignores.excludes_folder
+            self.root_ignored = ignores.excludes_root(root.path)
 
     def run(self) -> Scan:
         if not self._root_is_allowed():
+            return self.result
+        if self.root_ignored:
+            sentence = "git ignores this folder, and respect_gitignore=True was asked for, so it has no skills."
+            self._say("ignored-by-git", Severity.WARNING, sentence, self.root.path)
             return self.result
         self.plain.append(_Place(self.root.path, self.root_real, 0, "", is_link=False))
         visited = 0
@@ -204,7 +211,9 @@ class _Walk:
                 names.sort()
                 names[:] = [name for name in names if self._can_be_spelled(path, name, problems)]
         if self.ignored is not None:
-            children = [name for name in children if not self.ignored(path, name)]
+            for name in [name for name in children if self.ignored(path, name)]:
+                children.remove(name)
+                self._say("ignored-by-git", Severity.INFO, f"git ignores {shown(name)}; passed over.", f"{path}/{name}")
         return Folder(path, stamp, settled, tuple(children), tuple(links), skill_file, problems=tuple(problems))
 
     @staticmethod
@@ -436,34 +445,54 @@ class _Rule:
 
 
 class GitIgnore:
-    """The ``.gitignore`` files of a tree, read as a scan comes by.
+    """What git ignores in a tree: its ``.gitignore`` files, those above it up to the repository's root, and
+    ``.git/info/exclude``; read as a scan comes by. Not the user's own ``core.excludesFile``.
 
     Args:
-        root: Absolute path of the scanned folder; files above it are not read.
+        root: Absolute path of the scanned folder.
     """
 
     def __init__(self, root: str) -> None:
-        self._root = root
+        self._top = _repository(root) or root
         self._rules: dict[str, tuple[_Rule, ...]] = {}
+
+    def excludes_root(self, root: str) -> bool:
+        """Whether the scanned folder itself is excluded, or one that it lies in."""
+        at = self._top
+        for name in root[len(self._top) :].strip("/").split("/"):
+            if name and self.excludes_folder(at, name):
+                return True
+            at = f"{at}/{name}"
+        return False
 
     def excludes_folder(self, parent: str, name: str) -> bool:
         """Whether the folder ``name`` in ``parent`` is excluded: nearest file first, there the last rule that fits."""
         at = parent
         below = [name]
         while True:
-            for rule in reversed(self._rules_of(at)):
-                if rule.fits(below):
-                    return rule.excludes
-            if at == self._root or len(at) <= len(self._root):
-                return False
+            excluded = self._fits_last(f"{at}/.gitignore", below)
+            if excluded is not None:
+                return excluded
+            if at == self._top or len(at) <= len(self._top):
+                return self._fits_last(f"{at}/.git/info/exclude", below) or False
             at, _, last = at.rpartition("/")
             below.insert(0, last)
 
-    def _rules_of(self, folder: str) -> tuple[_Rule, ...]:
-        rules = self._rules.get(folder)
+    def _fits_last(self, file: str, path: list[str]) -> bool | None:
+        """What the last rule of a file that names the folder says; None when none does."""
+        rules = self._rules.get(file)
         if rules is None:
-            rules = self._rules[folder] = _read(f"{folder}/.gitignore")
-        return rules
+            rules = self._rules[file] = _read(file)
+        return next((rule.excludes for rule in reversed(rules) if rule.fits(path)), None)
+
+
+def _repository(folder: str) -> str | None:
+    """The root of the git repository that a folder lies in."""
+    while folder:
+        if os.path.lexists(f"{folder}/.git"):
+            return folder
+        folder = folder.rpartition("/")[0]
+    return None
 
 
 def _read(path: str) -> tuple[_Rule, ...]:

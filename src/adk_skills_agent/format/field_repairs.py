@@ -157,7 +157,7 @@ def take_name(draft: Draft) -> None:
     if draft.folder_name and nfkc(draft.folder_name) != name:
         draft.note(
             "name-mismatch",
-            Severity.INFO,
+            Severity.WARNING,
             f"The name {written!r} is not the folder's name {draft.folder_name!r}; the name counts.",
             "name",
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import inspect
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import google.adk.tools
 from google.adk.agents import LlmAgent
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
@@ -102,18 +104,37 @@ class AdditionalTools:
         for name in names:
             if name in taken:
                 logger.error("Tool name collision: tool '%s' already exists.", name)
-        return [known[name] for name in names if name in known and name not in taken]
+        found = [known.get(name) or built_in_tool(name) for name in names if name not in taken]
+        return [tool for tool in found if tool is not None]
 
     async def missing(self, wanted: Iterable[str], context: ReadonlyContext | None) -> list[str]:
         """The names that nothing here has."""
         names = list(dict.fromkeys(wanted))
         known = await self.by_name(context) if names else {}
-        return [name for name in names if name not in known]
+        return [name for name in names if name not in known and built_in_tool(name) is None]
 
     async def close(self) -> None:
         """Close the toolsets."""
         for toolset in self.toolsets:
             await toolset.close()
+
+
+@functools.cache
+def built_in_tool(name: str) -> BaseTool | None:
+    """One of google-adk's own tools by its name, such as ``load_memory`` or ``google_search``; None when it has none.
+
+    What the application gave under that name comes first. Classes that need settings of the application are no tools.
+    """
+    if not name.islower() or name not in google.adk.tools.__all__:
+        return None
+    try:
+        item = getattr(google.adk.tools, name)
+    except ImportError as error:
+        logger.warning("google-adk's tool '%s' is not available to skills: %s", name, error)
+        return None
+    if isinstance(item, BaseTool):
+        return item
+    return FunctionTool(item) if inspect.isfunction(item) else None
 
 
 def _is_node(item: Any) -> bool:
