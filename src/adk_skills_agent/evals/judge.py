@@ -340,16 +340,6 @@ def lint_rubrics(rubrics: Sequence[Rubric], *, file: str | None = None, line: in
         for number, (rubric, text) in enumerate(zip(rubrics, texts, strict=True))
         if text in texts[:number]
     ]
-    if 0 < len(rubrics) < FEWEST_RUBRICS:
-        found.append(
-            Diagnostic(
-                "rubric-alone",
-                Severity.WARNING,
-                f"The case has one rubric. Give it {FEWEST_RUBRICS} or more: one about the way, one about the answer.",
-                file,
-                line,
-            )
-        )
     return found
 
 

@@ -63,6 +63,7 @@ def benchmark(
     """
     compared = blind_figures(blind.results, blind.not_compared) if blind is not None else []
     skills = list(dict.fromkeys(name for case in summary.cases for name in case.skills))
+    kinds = {case.kind for case in summary.cases}
     results = [state.results[trial.key] for trial in trials if trial.key in state.results]
     agent = [result.cost_usd for result in results if result.cost_usd is not None]
     judge = [result.judge_cost_usd for result in results if result.judge_cost_usd is not None]
@@ -80,7 +81,7 @@ def benchmark(
             "version": __version__,
         },
         "runs": [_run(result) for result in results],
-        "run_summary": run_summary(summary),
+        "run_summary": run_summary(summary, "task" if "task" in kinds else "trigger"),
         "notes": [*summary.notes(), *blind_notes(compared), *facts.notes],
         "adk_skills": {
             "arms": list(summary.arms),
@@ -103,6 +104,7 @@ def benchmark(
             "lift": summary.lifts(),
             "blind": compared,
             "trigger": summary.trigger(),
+            "trigger_summary": run_summary(summary, "trigger") if "trigger" in kinds else {},
             "flaky": [{"case": cell.case.id, "arm": cell.arm} for cell in summary.cells.values() if cell.flaky],
             "skipped": [problem.to_dict() for problem in facts.skipped],
             "not_run": [list(trial.key) for trial in trials if trial.key not in state.results],
@@ -254,7 +256,8 @@ _ANSWER = "answer.md"
 def write_workspace(run: Path, folder: Path) -> int:
     """Write ``eval-<id>/<arm>/run-<n>/`` with ``timing.json``, ``grading.json`` and ``outputs/`` for each trial (C46).
 
-    A blind comparison becomes ``eval-<id>/comparison-<n>.json``, as skill-creator's comparator writes it.
+    A blind comparison becomes ``eval-<id>/comparison-<n>.json``, as skill-creator's comparator writes it; the run's
+    ``benchmark.json`` is written there too.
 
     Args:
         run: Folder of the results.
@@ -305,6 +308,8 @@ def write_workspace(run: Path, folder: Path) -> int:
             numbers[case] += 1
             path = folder / f"eval-{case_names[case]}" / f"comparison-{numbers[case]}.json"
             _write(path, _comparison(compared, expectations))
+    if (run / BENCHMARK).is_file():
+        write_whole(folder / BENCHMARK, (run / BENCHMARK).read_bytes())
     return len(written)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from adk_skills_agent.errors import EvalFileError
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.formats.reading import eval_files, read_eval_file
+from adk_skills_agent.evals.judge import FEWEST_RUBRICS
 from adk_skills_agent.evals.run.plan import (
     WITH,
     WITHOUT,
@@ -101,6 +102,15 @@ def prepare(request: Request) -> Prepared:
             problems += error.problems
     if problems:
         raise EvalFileError(problems)
+    if request.judged:
+        alone = [case for one in read for case in one.cases if _has_one_rubric(case)]
+        problems = [
+            f"{case.source}: The case {case.id!r} has one rubric. Give it {FEWEST_RUBRICS} or more: one about the way, "
+            "one about the answer. Without a judge (--judge none) it is not needed."
+            for case in alone
+        ]
+        if problems:
+            raise EvalFileError(problems)
     cases, without_user = _with_user([case for one in read for case in one.cases], request)
     notes = [note for one in read for note in one.diagnostics]
     not_run = [*(note for note in notes if note.severity is Severity.ERROR), *without_user]
@@ -122,6 +132,11 @@ def prepare(request: Request) -> Prepared:
             *not_measured(usable, judged=request.judged),
         ),
     )
+
+
+def _has_one_rubric(case: EvalCase) -> bool:
+    # With a simulated user each turn is judged, so that one rubric is asked more than once.
+    return case.scenario is None and sum(len(turn.rubrics) for turn in case.turns) == 1
 
 
 def _with_user(cases: Sequence[EvalCase], request: Request) -> tuple[list[EvalCase], list[Diagnostic]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -211,29 +211,54 @@ def summarise(trials: Sequence[Trial], results: Mapping[Key, TrialResult]) -> Su
     return Summary(cells, tuple(arms))
 
 
-def run_summary(summary: Summary) -> dict[str, Any]:
-    """The ``run_summary`` of agentskills: figures of each arm, and what the first arm adds (C46)."""
+def run_summary(summary: Summary, kind: str) -> dict[str, Any]:
+    """The ``run_summary`` of agentskills for cases of one kind: figures of each arm, and what the first arm adds (C46).
+
+    A task counts by its outcome, which is what arms are compared by; a trigger query by the threshold. The difference
+    is taken over the cases that both arms measured.
+
+    Args:
+        summary: Of the run.
+        kind: ``task`` or ``trigger``.
+    """
+    of_arm = {
+        arm: {cell.case.id: cell for cell in summary.of_arm(arm) if cell.measured and cell.case.kind == kind}
+        for arm in summary.arms
+    }
     found: dict[str, Any] = {}
-    means: dict[str, dict[str, float]] = {}
-    for arm in summary.arms:
-        cells = [cell for cell in summary.of_arm(arm) if cell.measured]
-        runs = [result for cell in cells for result in cell.measured]
-        figures = {
-            "pass_rate": [cell.succeeded for cell in cells if cell.succeeded is not None],
-            "time_seconds": [result.seconds for result in runs],
-            "tokens": [float(result.usage.total) for result in runs],
-        }
+    for arm, cells in of_arm.items():
         found[arm] = {}
-        for name, values in figures.items():
+        for name, values in _figures(cells.values()).items():
             short = spread(values)
             found[arm][name] = (
                 {"mean": short.mean, "stddev": short.stddev, "min": short.low, "max": short.high} if short else None
             )
-        means[arm] = {name: value["mean"] for name, value in found[arm].items() if value is not None}
-    if "without_skill" in means and summary.main_arm != "without_skill":
-        ours, theirs = means[summary.main_arm], means["without_skill"]
-        found["delta"] = {name: ours[name] - theirs[name] for name in ours if name in theirs}
+    if "without_skill" in summary.arms and summary.main_arm != "without_skill":
+        ours, theirs = of_arm[summary.main_arm], of_arm["without_skill"]
+        both = [(_figures([ours[case]]), _figures([theirs[case]])) for case in ours if case in theirs]
+        found["delta"] = {
+            name: statistics.fmean(differences)
+            for name in ("pass_rate", "time_seconds", "tokens")
+            if (
+                differences := [
+                    statistics.fmean(one[name]) - statistics.fmean(other[name])
+                    for one, other in both
+                    if one[name] and other[name]
+                ]
+            )
+        }
     return found
+
+
+def _figures(cells: Iterable[CaseInArm]) -> dict[str, list[float]]:
+    cells = list(cells)
+    rates = [cell.outcome_rate if cell.outcome_rate is not None else cell.succeeded for cell in cells]
+    runs = [result for cell in cells for result in cell.measured]
+    return {
+        "pass_rate": [rate for rate in rates if rate is not None],
+        "time_seconds": [result.seconds for result in runs],
+        "tokens": [float(result.usage.total) for result in runs],
+    }
 
 
 def _outcomes(cell: CaseInArm) -> list[float]:

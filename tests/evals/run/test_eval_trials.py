@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from google.adk.agents import LlmAgent
 
 from adk_skills_agent.adk import SkillToolset
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, EvalFileError
+from adk_skills_agent.evals.cases import CaseTurn, EvalCase, Source
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
@@ -22,7 +24,7 @@ from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.run.grading import judge_context
 from adk_skills_agent.evals.run.schedule import RunState, Stopped
-from adk_skills_agent.evals.summary import summarise
+from adk_skills_agent.evals.summary import CaseInArm, Summary, run_summary, summarise
 from adk_skills_agent.evals.trace import OutputFile, Trace
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Refusal, Rule, RuleModel, When, call, say
@@ -296,6 +298,39 @@ async def test_other_versions_of_a_case_are_not_mixed_into_a_run(tmp_path: Path)
         (tmp_path / "skills/reporter/SKILL.md").write_text("---\nname: reporter\ndescription: New.\n---\nNew.")
         with pytest.raises(ConfigError, match="another version"):
             await carry_out(a_plan(tmp_path, runs=1), server, tmp_path / "out", resume=True)
+
+
+def test_a_judged_case_needs_two_rubrics_s0_152(tmp_path: Path) -> None:
+    cases = "skill: reporter\ncases:\n  - {id: one, prompt: Hi., rubrics: [The answer greets.]}\n"
+    with pytest.raises(EvalFileError, match=r"cases\.yaml:3: The case 'one' has one rubric\. Give it 2 or more"):
+        a_plan(tmp_path, cases, judged=True)
+    assert a_plan(tmp_path, cases + "  - {id: two, prompt: Hi., answer_contains: [x]}\n", judged=False).trials
+
+
+def measured(case: EvalCase, arm: str, passed: bool, seconds: float, tokens: int) -> CaseInArm:
+    usage = SimpleNamespace(total=tokens)
+    result = SimpleNamespace(passed=passed, outcome_passed=passed, seconds=seconds, usage=usage)
+    return CaseInArm(case, arm, 1, (result,))  # type: ignore[arg-type]
+
+
+def test_what_the_skill_adds_is_taken_over_the_same_tasks_c46(tmp_path: Path) -> None:
+    """Seen: trigger queries, which no agent without the skill can pass, made 0.364 of a lift of 0."""
+    source, turns = Source("cases.yaml", 1), (CaseTurn("Hello."),)
+    task, other = EvalCase("task", turns, source), EvalCase("other", turns, source)
+    query = EvalCase("query", turns, source, should_trigger=True)
+    cells = [
+        measured(task, "with_skill", passed=True, seconds=3, tokens=300),
+        measured(task, "without_skill", passed=True, seconds=1, tokens=100),
+        measured(other, "with_skill", passed=False, seconds=100, tokens=9_000),  # not measured without the skill
+        measured(query, "with_skill", passed=True, seconds=5, tokens=50),
+        measured(query, "without_skill", passed=False, seconds=5, tokens=20),
+    ]
+    summary = Summary({(cell.case.id, cell.arm): cell for cell in cells}, ("with_skill", "without_skill"))
+    tasks = run_summary(summary, "task")
+    assert tasks["delta"] == {"pass_rate": 0.0, "time_seconds": 2.0, "tokens": 200.0}
+    assert tasks["with_skill"]["pass_rate"]["mean"] == 0.5
+    assert run_summary(summary, "trigger")["with_skill"]["tokens"]["mean"] == 50
+    assert [lift["mean"] for lift in summary.lifts()] == [0.0]
 
 
 async def test_the_results_are_written_for_people_viewers_and_ci(tmp_path: Path) -> None:

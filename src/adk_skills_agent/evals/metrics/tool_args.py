@@ -7,14 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from adk_skills_agent.errors import InvalidArguments
 from adk_skills_agent.evals.metrics.score import Score, TurnScore, not_evaluated, of_turns, paired
 from adk_skills_agent.evals.trace import ToolCall, Trace
+from adk_skills_agent.scripts.plan import script_path
 
 SKILL_KEYS = ("skill_name", "file_path", "name", "skill", "path", "script_path", "script", "reference")
 """What a skill, a file and a script are called by the tools for skills: ours, google-adk's, and older ones."""
 BIGQUERY_KEYS = ("project_id", "dataset_id", "table_id")
 """What names a table in google-adk's BigQuery tools; a query is worded differently each time and is not compared."""
 DEFAULT_KEYS = (*SKILL_KEYS, *BIGQUERY_KEYS)
+_RUNNING = ("run_skill_script", "execute_skill_script", "run_script")
+_SCRIPT_KEYS = ("file_path", "script_path", "script")
 ANY_TOOL = "*"
 """In a table of keys: the tools that have no line of their own."""
 
@@ -53,8 +57,22 @@ def _triples(calls: Iterable[ToolCall], key_args: KeyArgs) -> Counter[tuple[str,
     found: Counter[tuple[str, str, str]] = Counter()
     for call in calls:
         keys = key_args.get(call.name, key_args.get(ANY_TOOL, ())) if isinstance(key_args, Mapping) else key_args
-        found.update((call.name, key, _canonical(call.args[key])) for key in dict.fromkeys(keys) if key in call.args)
+        found.update(
+            (call.name, key, _canonical(_same_script(call.name, key, call.args[key])))
+            for key in dict.fromkeys(keys)
+            if key in call.args
+        )
     return found
+
+
+def _same_script(tool: str, key: str, value: Any) -> Any:
+    """A script's path in full: ``x.py`` and ``scripts/x.py`` are the same file for the tools that run one (S0-9)."""
+    if not tool.endswith(_RUNNING) or key not in _SCRIPT_KEYS:
+        return value
+    try:
+        return script_path(value)
+    except InvalidArguments:
+        return value
 
 
 def _canonical(value: Any) -> str:
