@@ -91,7 +91,7 @@ SCRIPTED = ("--model", "scripted:model.yaml", "--judge", "none")
 def test_a_run_prints_the_table_keeps_the_results_and_says_so_with_its_exit_code(project: Path, run: Run) -> None:
     done = run("skills/reporter", *SCRIPTED, "--out", "out")
     lines = done.stdout.splitlines()
-    assert re.fullmatch(r"totals +3/3 +0/3 +1\.00 +[\d.]+ s +[\d,]+", lines[1])
+    assert re.fullmatch(r"totals +3/3 +0/3 +- +1\.00 +[\d.]+ s +[\d,]+", lines[1])
     assert "with_skill: pass rate 100.0%" in lines
     assert "without_skill: pass rate 0.0%" in lines
     assert any(line.startswith("lift of with_skill over without_skill: +100.0%") for line in lines)
@@ -311,3 +311,22 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     printed, page_lines = without_times(done.stdout), without_times(shown[1])
     printed[0] = page_lines[0] = re.sub(" +", " ", printed[0])  # columns are as wide as their times
     assert printed == page_lines
+
+
+def test_the_terminal_says_each_score_and_what_a_failing_case_did_s0_154(run: Run, project: Path) -> None:
+    """Scores of a case stand side by side, and google-adk's names of the options are known."""
+    cases = project / "more.yaml"
+    cases.write_text(
+        "skill: reporter\ncases:\n"
+        "  - id: totals\n    prompt: Summarise my data.\n    answer_contains: [REPORT]\n    calls:\n"
+        "      - {name: load_skill, args: {skill_name: reporter}}\n"
+        "      - {name: run_skill_script, args: {skill_name: reporter, file_path: x.py}}\n"
+    )
+    done = run("--eval-set", cases, "--num-runs", "1", "-d", "skills", *SCRIPTED, "--out", "out", status=1)
+    head, row = (line.split() for line in done.stdout.splitlines()[:2])
+    shown = dict(zip(head, row, strict=False))
+    assert (shown["case"], shown["with_skill"], shown["tools"], shown["reference"]) == ("totals", "0/1", "0.50", "1.00")
+    assert "totals, with_skill run 1 failed: tools 0.50" in done.stdout
+    assert "calls: load_skill(skill_name='reporter')" in done.stdout
+    assert "tools: Not called: run_skill_script." in done.stdout
+    assert run(status=2).stderr.count("Missing argument 'TARGETS...'") == 1

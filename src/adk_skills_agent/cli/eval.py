@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.evals.preparation import Prepared
     from adk_skills_agent.evals.run.result import TrialResult
     from adk_skills_agent.evals.run.schedule import RunState
+    from adk_skills_agent.evals.trace import ToolCall
 
 
 EXAMPLES = """\b
@@ -40,7 +41,9 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
 
 
 @click.command("eval", epilog=EXAMPLES)
-@click.argument("targets", nargs=-1, required=True, type=a_path)
+@click.argument("targets", nargs=-1, type=a_path, metavar="TARGETS...")
+@click.option("--eval-set", "eval_sets", multiple=True, type=a_path, hidden=True)  # google-adk's samples say it so
+@click.option("--num-runs", default=None, type=click.IntRange(1), hidden=True)
 @click.option(
     "--dir",
     "-d",
@@ -111,6 +114,8 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
 @json_option
 def command(
     targets: tuple[Path, ...],
+    eval_sets: tuple[Path, ...],
+    num_runs: int | None,
     dirs: tuple[Path, ...],
     skill: str | None,
     model: str | None,
@@ -146,6 +151,9 @@ def command(
     from adk_skills_agent.evals.blind.comparison import plan_pairs
     from adk_skills_agent.evals.preparation import Request, prepare
 
+    targets, runs = (*targets, *eval_sets), num_runs or runs
+    if not targets:
+        raise click.UsageError("Missing argument 'TARGETS...'.")
     judged = judge != "none"
     if blind and not judged:
         raise ConfigError("--blind needs somebody to compare: name a model with --judge.")
@@ -394,8 +402,9 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
         content: Of ``benchmark.json``.
         written: The files of the run.
     """
-    rows = [("case", *summary.arms, "score", "time", "tokens")]
-    rows += [_row(summary, case.id) for case in summary.cases]
+    metrics = [name for name in _COLUMNS if any(name in result.scores for result in _of_main_arm(summary))]
+    rows = [("case", *summary.arms, *(_COLUMNS[name] for name in metrics), "time", "tokens")]
+    rows += [_row(summary, case.id, metrics) for case in summary.cases]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = [
@@ -404,6 +413,7 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
         ]
         print("  ".join(cells).rstrip())
     print()
+    _print_failures(summary, written)
     ours = content["adk_skills"]
     for arm in summary.arms:
         rate = ours["pass_rate"][arm]
@@ -438,15 +448,81 @@ def _blind_line(one: Mapping[str, Any]) -> str:
     )
 
 
-def _row(summary: Summary, case: str) -> tuple[str, ...]:
+_COLUMNS = {
+    "tool_invocation_score": "tools",
+    "tool_args_score": "args",
+    "instruction_adherence_score": "adhere",
+    "skill_discovery_score": "discovery",
+    "skill_trigger_score": "trigger",
+    "reference_match_score": "reference",
+    "output_files_score": "files",
+}
+_SHOWN_FAILURES = 20
+_CALL_CHARS = 100
+
+
+def _of_main_arm(summary: Summary) -> Iterator[TrialResult]:
+    return (result for cell in summary.of_arm(summary.main_arm) for result in cell.measured)
+
+
+def _print_failures(summary: Summary, written: Sequence[Path]) -> None:
+    """The first failing run of each case with the skill: its scores, the calls made, and what was missing."""
+    from adk_skills_agent.evals.row_file import read_rows
+    from adk_skills_agent.evals.run.result import NAME, trace_of
+
+    failing = {
+        (result.case, result.arm): result.run
+        for cell in summary.of_arm(summary.main_arm)
+        for result in reversed(cell.measured)
+        if not result.passed
+    }
+    if not failing or summary.main_arm == "without_skill":
+        return
+    ledger = next((path for path in written if path.name == NAME), None)
+    rows = {(row["case"], row["arm"], row["run"]): row for row in read_rows(ledger)} if ledger is not None else {}
+    for (case, arm), run in list(failing.items())[:_SHOWN_FAILURES]:
+        row = rows.get((case, arm, run))
+        if row is None:
+            continue
+        scores = [
+            f"{_COLUMNS.get(one['metric'], one['metric'])} {one['value']:.2f}"
+            for one in row["scores"]
+            if one["value"] is not None
+        ]
+        print(f"{safe(case)}, {safe(arm)} run {run} failed: {', '.join(scores)}")
+        calls = [call for turn in trace_of(row, f"{ledger}").turns for call in turn.calls]
+        print(f"  calls: {', '.join(_call(call) for call in calls) or 'none'}")
+        for one in row["scores"]:
+            for said in dict.fromkeys(turn["detail"] for turn in one["per_turn"] if turn["detail"]):
+                print(f"  {_COLUMNS.get(one['metric'], one['metric'])}: {safe(said)}")
+        for verdict in row["verdicts"]:
+            if not verdict["met"]:
+                print(f"  not met: {safe(verdict['text'])} -- {safe(verdict['rationale'])}")
+    if len(failing) > _SHOWN_FAILURES:
+        print(f"{len(failing) - _SHOWN_FAILURES} more cases failed; the report has them all.")
+    print()
+
+
+def _call(call: ToolCall) -> str:
+    told = ", ".join(f"{key}={value!r}" for key, value in call.args.items())
+    text = safe(f"{call.name}({told})")
+    return text if len(text) <= _CALL_CHARS else f"{text[: _CALL_CHARS - 3]}..."
+
+
+def _row(summary: Summary, case: str, metrics: Sequence[str]) -> tuple[str, ...]:
     cells = [summary.cells.get((case, arm)) for arm in summary.arms]
     main = summary.cells.get((case, summary.main_arm))
     figures = main.to_json() if main is not None else {}
-    score, seconds, tokens = figures.get("score"), figures.get("seconds"), figures.get("tokens")
+    seconds, tokens = figures.get("seconds"), figures.get("tokens")
+    scores = []
+    for name in metrics:
+        values = [one.scores.get(name) for one in (main.measured if main is not None else ())]
+        known = [value for value in values if value is not None]
+        scores.append(f"{sum(known) / len(known):.2f}" if known else "-")
     return (
         safe(case),
         *(_passed(cell) for cell in cells),
-        "-" if score is None else f"{score:.2f}",
+        *scores,
         "-" if seconds is None else f"{seconds:.1f} s",
         "-" if tokens is None else f"{tokens:,.0f}",
     )
