@@ -1,11 +1,19 @@
 """An agent with the eight skills, for ``adk web benchmarks`` and ``adk eval benchmarks/skills``."""
 
 import os
+import sys
 from pathlib import Path
 
 from google.adk.agents import LlmAgent
 
 from adk_skills_agent import SkillToolset
+
+if not any(map(os.environ.get, ("ADK_SKILLS_MODEL", "GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"))):
+    print(
+        "benchmarks/skills: there is no key for Gemini, so every case will fail. Set GOOGLE_API_KEY, or run it offline: "
+        "adk-skills eval benchmarks/skills --model scripted:benchmarks/skills/model.yaml",
+        file=sys.stderr,
+    )
 
 root_agent = LlmAgent(
     name="skills",

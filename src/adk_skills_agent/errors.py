@@ -33,6 +33,7 @@ A script that fails, times out or is killed is a *result*, not an exception.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
@@ -67,8 +68,12 @@ class SkillsError(Exception):
     code: ErrorCode = ErrorCode.EXECUTION_ERROR
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        # A sentence that ends with somebody else's sentence has two full stops.
+        self.message = _TWO_STOPS.sub(".", message)
+        super().__init__(self.message)
+
+
+_TWO_STOPS = re.compile(r"(?<=[^.\s])\.\.(?=\s|$)")
 
 
 class FormatError(SkillsError):

@@ -230,3 +230,17 @@ def test_a_saved_response_is_explained(tmp_path: Path) -> None:
     found = figures("rest-client/scripts/explain.py", "--text", text, cwd=tmp_path)
     assert (found["outcome"], found["try_again"], found["retry_after_seconds"]) == ("unavailable", True, 30.0)
     assert (found["error"], found["next"]) == ("later", "https://x/2")
+
+
+def test_without_a_key_the_agent_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: ``adk eval benchmarks/skills`` failed every case and said nothing of a key."""
+    for name in ("ADK_SKILLS_MODEL", "GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"):
+        monkeypatch.delenv(name, raising=False)
+    file = BENCH / "agent.py"
+    runpy.run_path(str(file))
+    assert "no key for Gemini" in capsys.readouterr().err
+    monkeypatch.setenv("GOOGLE_API_KEY", "x")
+    runpy.run_path(str(file))
+    assert capsys.readouterr().err == ""
