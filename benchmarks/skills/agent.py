@@ -10,7 +10,7 @@ from adk_skills_agent import SkillToolset
 
 if not any(map(os.environ.get, ("ADK_SKILLS_MODEL", "GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"))):
     print(
-        "benchmarks/skills: there is no key for Gemini, so every case will fail. Set GOOGLE_API_KEY, or run it offline: "
+        "benchmarks/skills: no key for Gemini is set, so every case will fail. Set GOOGLE_API_KEY, or run offline: "
         "adk-skills eval benchmarks/skills --model scripted:benchmarks/skills/model.yaml",
         file=sys.stderr,
     )

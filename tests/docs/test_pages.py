@@ -68,10 +68,13 @@ def test_the_matrix_of_recommendations_has_every_place() -> None:
 
 def test_the_readme_and_the_examples_recommend_the_safe_executor() -> None:
     """S0-108: the unsafe one appears only with a word of warning, or as google-adk's, which is measured against."""
+    assert "UnsafeLocalCodeExecutor" in (REPOSITORY / "README.md").read_text()
     for page in (REPOSITORY / "README.md", *DOCS.rglob("*.md"), *(REPOSITORY / "examples").rglob("*.md")):
         text = page.read_text()
         if "UnsafeLocalCodeExecutor" in text and page.name != "measurements.md":
-            assert re.search(r"no boundary|not a boundary|debugging|for code you have read|none from files", text), page
+            assert re.search(
+                r"no boundary|not a boundary|debugging|for code you have read|none from files|isolates nothing", text
+            ), page
     for program in (REPOSITORY / "examples").rglob("*.py"):
         assert "UnsafeLocalCodeExecutor" not in program.read_text(), program
 

@@ -240,7 +240,7 @@ def test_without_a_key_the_agent_says_what_to_do(
         monkeypatch.delenv(name, raising=False)
     file = BENCH / "agent.py"
     runpy.run_path(str(file))
-    assert "no key for Gemini" in capsys.readouterr().err
+    assert "no key for Gemini is set" in capsys.readouterr().err
     monkeypatch.setenv("GOOGLE_API_KEY", "x")
     runpy.run_path(str(file))
     assert capsys.readouterr().err == ""
