@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import preloaded
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
 from backend_matrix import Recorder
 
@@ -22,6 +24,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder())
+    if not hasattr(config, "workerinput") and sys.platform == "linux":  # one server for all workers
+        serving = preloaded.served()
+        serving.__enter__()
+        config.add_cleanup(lambda: serving.__exit__(None, None, None) and None)
 
 
 @pytest.fixture
