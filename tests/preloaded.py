@@ -127,6 +127,7 @@ def _serve(folder: str, owner: int) -> None:
                 selector.register(ending, selectors.EVENT_READ, ending)
                 selector.register(client, selectors.EVENT_READ, client.fileno())
             elif key.data is None:
+                shutil.rmtree(folder, ignore_errors=True)  # an owner that was killed has not done it
                 return None
             elif key.data in programs:
                 ending, pid, client = programs[key.data]
