@@ -86,6 +86,26 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     return home
 
 
+@pytest.fixture(scope="session")
+def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import certifi
+
+    path = tmp_path_factory.mktemp("certificates") / "one.pem"
+    first, end, _ = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")
+    path.write_text(first[first.index("-----BEGIN") :] + end)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def few_certificates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of google-genai reads all trusted certificates three times: 80 ms, and it calls a loopback server.
+
+    Slow tests reach real servers, and keep them.
+    """
+    if request.node.get_closest_marker("slow") is None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(request.getfixturevalue("one_certificate")))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def sandbox_cache() -> Iterator[Path]:
     """A cache of skill copies for this test process alone, where also a run with another user id can reach it."""
