@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import preloaded
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
 from backend_matrix import Recorder
 
@@ -22,6 +24,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder())
+    if not hasattr(config, "workerinput") and sys.platform == "linux":  # one server for all workers
+        serving = preloaded.served()
+        serving.__enter__()
+        config.add_cleanup(lambda: serving.__exit__(None, None, None) and None)
 
 
 @pytest.fixture
@@ -78,6 +84,26 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture(scope="session")
+def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import certifi
+
+    path = tmp_path_factory.mktemp("certificates") / "one.pem"
+    first, end, _ = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")
+    path.write_text(first[first.index("-----BEGIN") :] + end)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def few_certificates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of google-genai reads all trusted certificates three times: 80 ms, and it calls a loopback server.
+
+    Slow tests reach real servers, and keep them.
+    """
+    if request.node.get_closest_marker("slow") is None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(request.getfixturevalue("one_certificate")))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import preloaded
 from adk_skills_agent.adk.events.audit_log import AuditLog
 from adk_skills_agent.adk.events.events import (
     MAX_TEXT_CHARS,
@@ -198,22 +197,24 @@ def test_a_line_that_a_full_disk_cut_off_does_not_spoil_the_next(
     assert json.loads(lines[2]) | {"time": ""} == {"time": "", "event": "EventsLost", "count": 1}
 
 
-def _write_many(path: str, number: int) -> None:
-    log = AuditLog(path, max_bytes=20_000, keep=50)
-    for index in range(300):
-        log(SkillDiscovered.of(Origin(), f"{number}-{index}", ["x" * (index % 97)] * 3))
-    log.close()
+WRITES_MANY = """
+import sys
+from adk_skills_agent.adk.events.audit_log import AuditLog
+from adk_skills_agent.adk.events.events import Origin, SkillDiscovered
+path, number = sys.argv[1:]
+log = AuditLog(path, max_bytes=20_000, keep=50)
+for index in range(300):
+    log(SkillDiscovered.of(Origin(), f"{number}-{index}", ["x" * (index % 97)] * 3))
+log.close()
+"""
 
 
 def test_several_processes_append_to_one_file_without_tearing_or_losing_a_line(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
     path = tmp_path / "audit.jsonl"
-    workers = [context.Process(target=_write_many, args=(str(path), number)) for number in range(3)]
+    line = [preloaded.program("python"), "-W", "ignore", "-c", WRITES_MANY, path]
+    workers = [subprocess.Popen([*line, str(number)]) for number in range(3)]
     for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
+        assert worker.wait(60) == 0
     files = [file for file in tmp_path.iterdir() if not file.name.endswith(".lock")]
     assert len(files) > 3
     found = [record["how"] for file in files for record in records(file)]
@@ -238,7 +239,7 @@ os.waitpid(child, 0)
 log(SkillActivated(skill="parent-after"))
 """
     path = tmp_path / "audit.jsonl"
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", source, path], check=False, timeout=60)
+    run = subprocess.run([preloaded.program("python"), "-W", "ignore", "-c", source, path], check=False, timeout=60)
     assert run.returncode == 0
     found = sorted(record["skill"] for record in records(path))  # the last one was written at exit, without close()
     assert found == ["child", "parent-after", "parent-before", "parent-waiting"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+import preloaded
 from adk_skills_agent.adk.events.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -226,7 +226,7 @@ asyncio.run(main())
 def test_with_the_real_runner_the_spans_of_a_turn_hang_together(make_skill: Callable[..., Path]) -> None:
     folder = make_skill("reporter", files={"scripts/x.py": "print(1)"})
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WITH_ADK, str(folder.parent)],
+        [preloaded.program("python"), "-W", "ignore", "-c", WITH_ADK, str(folder.parent)],
         capture_output=True,
         text=True,
         check=False,

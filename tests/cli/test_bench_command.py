@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import preloaded
 from evals.skillsbench.bench_tasks import make_task
 
 PROGRAM = Path(sys.executable).parent / "adk-skills"
@@ -26,7 +27,11 @@ otherwise: {text: That is all.}
 
 def bench(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [PROGRAM, "bench", "skillsbench", *map(str, words)], capture_output=True, text=True, timeout=600, **more
+        [preloaded.program("adk-skills"), "bench", "skillsbench", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        **more,
     )
 
 

@@ -1,4 +1,4 @@
-"""Every command as a person runs it: the installed program in a process of its own."""
+"""Every command in a process of its own; what is about the process itself runs the installed program."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from pathlib import Path
 
 import pytest
 
+import preloaded
 from adk_skills_agent.sandbox.contract import IsolationLevel
 
-PROGRAM = Path(sys.executable).parent / "adk-skills"
+INSTALLED = Path(sys.executable).parent / "adk-skills"
+PROGRAM = preloaded.program("adk-skills")
 
 
-def adk_skills(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+def adk_skills(
+    *arguments: object, cwd: Path | None = None, program: Path = PROGRAM, **env: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [PROGRAM, *map(str, arguments)],
+        [program, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -34,7 +38,7 @@ def run_and_signal(skills: Path, temporary: Path, number: signal.Signals) -> tup
     """Start a script that sleeps, with a temporary folder of its own, and signal the program."""
     temporary.mkdir()
     program = subprocess.Popen(
-        [PROGRAM, "run", skills / "counter", "sleep.sh", "--min-isolation", "process"],
+        [INSTALLED, "run", skills / "counter", "sleep.sh", "--min-isolation", "process"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -67,7 +71,7 @@ def skills(make_skill: Callable[..., Path]) -> Path:
 
 
 def test_list_prints_one_skill_a_line(skills: Path) -> None:
-    run = adk_skills("list", skills)
+    run = adk_skills("list", skills, program=INSTALLED)
     assert run.returncode == 0
     assert [line.split()[0] for line in run.stdout.splitlines()] == ["counter", "letters"]
 
@@ -111,7 +115,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback(skills: Path, make_skill: C
     for number in range(100):  # more than fits into a pipe
         make_skill(f"filler-{number}", description="word " * 200)
     run = subprocess.run(
-        f"{PROGRAM} list {skills} --xml | head -1", shell=True, capture_output=True, text=True, check=False
+        f"{INSTALLED} list {skills} --xml | head -1", shell=True, capture_output=True, text=True, check=False
     )
     assert run.stdout == "<available_skills>\n"
     assert "Traceback" not in run.stderr
@@ -220,7 +224,7 @@ def test_run_reports_a_failing_script_with_its_exit_code(skills: Path, tmp_path:
 def test_run_refuses_below_the_isolation_asked_for_and_says_why(skills: Path, tmp_path: Path) -> None:
     launcher = Path(__file__).parents[1] / "sandbox" / "degradations.py"
     run = subprocess.run(
-        [sys.executable, launcher, "gvisor", PROGRAM, "run", skills / "counter", "fail.sh"],
+        [sys.executable, launcher, "gvisor", INSTALLED, "run", skills / "counter", "fail.sh"],
         capture_output=True,
         text=True,
         check=False,
@@ -262,7 +266,7 @@ def test_ctrl_c_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path)
 
 
 def test_the_demo_shows_the_whole_job(tmp_path: Path) -> None:
-    run = adk_skills("demo", cwd=tmp_path)
+    run = adk_skills("demo", cwd=tmp_path, program=INSTALLED)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr == ""  # no error of asyncio either, although nothing is silenced
     assert "REHEARSED" in run.stdout
@@ -288,7 +292,7 @@ def test_a_question_needs_a_real_model(tmp_path: Path) -> None:
 def test_the_version_is_the_packages() -> None:
     import adk_skills_agent
 
-    assert adk_skills("--version").stdout == f"adk-skills {adk_skills_agent.__version__}\n"
+    assert adk_skills("--version", program=INSTALLED).stdout == f"adk-skills {adk_skills_agent.__version__}\n"
 
 
 def test_a_command_that_does_not_exist_is_wrong_usage() -> None:
@@ -417,7 +421,7 @@ def test_odd_terminals_and_names_end_nothing(skills: Path, make_skill: Callable[
     odd.mkdir()
     run = adk_skills("list", odd, "--json", PYTHONIOENCODING="utf-8:strict")
     assert json.loads(run.stdout)["skills"] == []
-    closed = subprocess.run(["bash", "-c", f"{PROGRAM} list {skills} >&-"], capture_output=True, check=False)
+    closed = subprocess.run(["bash", "-c", f"{INSTALLED} list {skills} >&-"], capture_output=True, check=False)
     assert b"Traceback" not in closed.stderr
 
 
@@ -430,7 +434,7 @@ def test_a_folder_as_input_is_said_to_be_one(tmp_path: Path, make_skill: Callabl
 
 def test_a_reader_that_has_read_enough_ends_a_run_quietly(tmp_path: Path, make_skill: Callable[..., Path]) -> None:
     skill = make_skill("one", files={"scripts/r.sh": "while :; do echo more; done\n"})
-    command = [PROGRAM, "run", skill, "r.sh", "-q", "--min-isolation", "process"]
+    command = [INSTALLED, "run", skill, "r.sh", "-q", "--min-isolation", "process"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
         assert program.stderr is not None

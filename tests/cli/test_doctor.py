@@ -13,19 +13,21 @@ from pathlib import Path
 
 import pytest
 
+import preloaded
 from adk_skills_agent.sandbox.contract import CONCERNS as ALL_CONCERNS
 from adk_skills_agent.sandbox.contract import IsolationLevel
 from plain_user import PLAIN_USER, python_of_plain_user, readable_packages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PROGRAM = Path(sys.executable).parent / "adk-skills"
+INSTALLED = Path(sys.executable).parent / "adk-skills"
+PROGRAM = preloaded.program("adk-skills")
 LAUNCHER = REPOSITORY / "tests" / "sandbox" / "degradations.py"
 CONCERNS = set(ALL_CONCERNS)
 
 
 def doctor(*arguments: str, before: Sequence[str] = (), **settings: object) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [*before, str(PROGRAM), "doctor", *arguments],
+        [*before, str(INSTALLED if before else PROGRAM), "doctor", *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import preloaded
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
-PROGRAM = Path(sys.executable).parent / "adk-skills"
+PROGRAM = preloaded.program("adk-skills")
 COMMANDS = (
     "list",
     "info",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(sys.executable).parent / "adk-skills"
+import preloaded
+
+PROGRAM = preloaded.program("adk-skills")
 SHOW = 'echo "{\\"files\\": $(ulimit -n), \\"key\\": ${#API_KEY}}"; echo "$API_KEY"\n'
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(sys.executable).parent / "adk-skills"
+import preloaded
+
+PROGRAM = preloaded.program("adk-skills")
 
 
 def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -15,9 +14,10 @@ from typing import Any
 
 import pytest
 
+import preloaded
 from adk_skills_agent.cli.usage import EVENTS, UNKNOWN, SkillFigures, duration, figures_of
 
-PROGRAM = Path(sys.executable).parent / "adk-skills"
+PROGRAM = preloaded.program("adk-skills")
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import yaml
 
+import preloaded
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.policy import PRESETS
 
@@ -80,7 +80,7 @@ def test_the_readme_and_the_examples_recommend_the_safe_executor() -> None:
 
 
 def test_the_names_of_the_doctors_json_are_the_documented_ones() -> None:
-    program = Path(sys.executable).parent / "adk-skills"
+    program = preloaded.program("adk-skills")
     told = json.loads(subprocess.run([program, "doctor", "--json"], capture_output=True, check=False).stdout)
     documented = section("adk-skills doctor")
     for name in (*told, *told["machine"], *told["levels"][0]):

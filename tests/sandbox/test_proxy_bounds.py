@@ -100,7 +100,10 @@ async def test_only_so_many_connections_are_served_at_once_and_the_others_wait(m
     world = make(connections=3)
     held = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(8)]
     asking = asyncio.ensure_future(world.connect(f"allowed.example:{world.server.port}"))
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(20):
+        while world.proxy.connections < 3:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)  # time for one too many
     assert world.proxy.connections == 3
     assert not asking.done()
     for _, writer in held:

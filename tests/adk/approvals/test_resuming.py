@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from google.adk.apps import App, ResumabilityConfig
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
+import preloaded
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
 RESUMES = """
@@ -63,9 +63,11 @@ asyncio.run(main(*sys.argv[1:]))
 async def test_a_question_is_answered_in_another_process_from_a_session_in_a_database(
     answer: str, edited: bool, expected: str, skills: Path, tmp_path: Path
 ) -> None:
+    python = preloaded.program("python")
+
     def step(word: str) -> str:
         run = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", RESUMES, str(tmp_path / "sessions.db"), str(skills), "s1", word],
+            [python, "-W", "ignore", "-c", RESUMES, str(tmp_path / "sessions.db"), str(skills), "s1", word],
             capture_output=True,
             text=True,
             check=False,

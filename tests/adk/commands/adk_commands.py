@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 
+import preloaded
 from adk_skills_agent.testing import GeminiServer
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-ADK = Path(sys.executable).parent / "adk"
+ADK = preloaded.program("adk")
+INSTALLED = Path(sys.executable).parent / "adk"
 _START_SECONDS = 90.0
 
 FIBONACCI = """
@@ -44,9 +46,11 @@ def environment(server: GeminiServer) -> dict[str, str]:
     return {**kept, **server.environment(), "PYTHONWARNINGS": "ignore"}
 
 
-def adk(server: GeminiServer, *arguments: str | Path, stdin: str = "", cwd: Path) -> subprocess.CompletedProcess[str]:
+def adk(
+    server: GeminiServer, *arguments: str | Path, stdin: str = "", cwd: Path, program: Path = ADK
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [ADK, *arguments],
+        [program, *arguments],
         input=stdin,
         capture_output=True,
         text=True,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from adk_commands import FIBONACCI, adk, serving, texts
+from adk_commands import FIBONACCI, INSTALLED, adk, serving, texts
 
 from adk_skills_agent.testing import GeminiServer
 
@@ -36,7 +36,14 @@ turns:
 
 def test_adk_run_answers_one_question_with_a_skill(model: Model, agents: Path) -> None:
     server = model(FIBONACCI)
-    done = adk(server, "run", agents / "skill_script_demo", "What is the tenth Fibonacci number?", cwd=agents)
+    done = adk(
+        server,
+        "run",
+        agents / "skill_script_demo",
+        "What is the tenth Fibonacci number?",
+        cwd=agents,
+        program=INSTALLED,
+    )
     assert done.returncode == 0, done.stderr
     assert "The tenth is 34." in done.stdout
     server.assert_finished()

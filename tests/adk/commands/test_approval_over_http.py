@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from adk_commands import Served, serving, texts
 
+import preloaded
 from adk_skills_agent.testing import GeminiServer
 
 AGENT = """
@@ -87,7 +87,7 @@ def test_a_question_outlives_the_server_and_its_answer_is_in_the_log(
         "ScriptFinished",
     ]
     assert {(record["app"], record["user"], record["session"]) for record in records} == {("careful", "user", "s1")}
-    program = Path(sys.executable).parent / "adk-skills"
+    program = preloaded.program("adk-skills")
     usage = subprocess.run([program, "usage", log, "--json"], capture_output=True, text=True, check=True)
     (skill,) = json.loads(usage.stdout)["skills"]
     assert (skill["skill"], skill["runs"], skill["approvals"]) == ("deploy", 1, {"requested": 1, "approved": 1})

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+import preloaded
 from adk_skills_agent.evals.preparation import Request, prepare
 from adk_skills_agent.testing import GeminiServer, load_rules
 
@@ -47,8 +48,8 @@ def adk_skills(
 ) -> tuple[int, list[dict[str, Any]], str]:
     scripted = f"scripted:{model or BENCHES / bench / 'model.yaml'}"
     done = subprocess.run(
-        [PROGRAMS / "adk-skills", "eval", BENCHES / bench, *options, f"--model={scripted}", f"--judge={scripted}",
-         "--runs=1", f"--out={out}"],
+        [preloaded.program("adk-skills"), "eval", BENCHES / bench, *options, f"--model={scripted}",
+         f"--judge={scripted}", "--runs=1", f"--out={out}"],
         capture_output=True, text=True, timeout=500, check=False, cwd=REPOSITORY, env=environment(),
     )  # fmt: skip
     rows = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]

@@ -13,6 +13,9 @@ import pytest
 from adk_skills_agent.sandbox.contract import Status
 
 
+# What 500 runs share is the host's: its loop, threads, descriptors and folders. On every backend `make test` has
+# the hundred runs below in four threads, and those of test_leaks.
+@pytest.mark.host_side
 async def test_row_65_parallel_runs_do_not_mix_and_leave_nothing(box, private_tmp):
     script = box.script('echo "$1"; echo "$1" > id.txt; cat id.txt; echo "$1" >&2', ".sh")
 
@@ -86,6 +89,7 @@ def test_row_32_a_run_outlives_the_thread_that_asked_for_it_and_the_first_one_th
         loop.close()
 
 
+@pytest.mark.host_side  # the queue is in the host
 async def test_more_runs_than_places_take_turns_and_all_end(box):
     results = await asyncio.gather(*(box.run("bash", "-c", "sleep 0.05") for _ in range(150)))
     assert {result.status for result in results} == {Status.OK}

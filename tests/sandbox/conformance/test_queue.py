@@ -115,6 +115,7 @@ def test_ten_thousand_runs_wait_in_order_in_bounded_memory_and_nothing_else_wait
     assert told["most"] - told["waiting"] < 20 * MIB
 
 
+@pytest.mark.host_side  # the queue is in the host
 @pytest.mark.local("starts the local sandbox itself")
 def test_two_hundred_runs_get_their_turn_in_order_at_every_level(backend):
     assert_all_got_their_turn(queued(backend.agent(AGENT), backend.policy, 200), 200)

@@ -1,0 +1,207 @@
+"""Command lines in a process of their own that need not import google-adk, which costs seconds of computing each time.
+
+:func:`program` is a small program in place of ``adk-skills``, ``adk`` or ``python``. It passes its arguments, folder,
+environment and streams to a server, one for all test processes, which has imported google-adk and forks: what runs is
+the same ``main`` with the same exit, in a process that shares nothing with another but what imports leave. Signals
+reach it, and it ends with the small program. Tests about the start itself (what is imported, the installed entry point,
+closed streams, warnings while starting) use the real program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import types
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+_FOLDER = "ADK_SKILLS_TEST_PRELOADED"
+_MAINS = {"adk-skills": "adk_skills_agent.cli.main:main", "adk": "google.adk.cli:main"}
+_MODULES = (
+    *("google.adk.agents", "google.adk.runners", "google.adk.apps", "google.adk.cli.cli_tools_click"),
+    *("google.adk.sessions.sqlite_session_service", "adk_skills_agent.adk.skill_toolset", "adk_skills_agent.testing"),
+    *("adk_skills_agent.executors", "adk_skills_agent.scripts.workspaces", "adk_skills_agent.sandbox.local"),
+    *(f"adk_skills_agent.cli.{name}" for name in ("main", "skills", "run", "eval", "report", "bench", "demo")),
+    *(f"adk_skills_agent.cli.{name}" for name in ("doctor", "trust", "usage")),
+)
+_HEAD = 4
+_CLIENT = f"""\
+import json, os, signal, socket, sys
+signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+server = socket.socket(socket.AF_UNIX)
+server.connect(sys.path[0] + "/socket")
+asked = json.dumps([os.path.basename(sys.argv[0]), sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+socket.send_fds(server, [len(asked).to_bytes({_HEAD}, "big")], [0, 1, 2])
+server.sendall(asked)
+answers = server.makefile()
+pid = int(answers.readline())
+for number in signals:
+    signal.signal(number, lambda number, _frame: os.kill(pid, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+status = int(answers.readline())
+if status < 0:
+    if -status in signals:
+        signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
+
+
+def program(name: str) -> Path:
+    """What to start in place of ``adk-skills``, ``adk`` or ``python``, which here takes ``[-W action] -c code ...``."""
+    folder = os.environ.get(_FOLDER)
+    if folder is None:  # not Linux
+        return Path(sys.executable) if name == "python" else Path(sys.executable).parent / name
+    return Path(folder, "preloaded-python" if name == "python" else name)
+
+
+@contextlib.contextmanager
+def served() -> Iterator[None]:
+    """The server, for this process and those it starts; it imports nothing before the first request."""
+    folder = Path(tempfile.mkdtemp(prefix="preloaded-"))
+    for name in (*_MAINS, "preloaded-python"):
+        (folder / name).write_text(f"#!{sys.executable} -EsS\n{_CLIENT}")
+        (folder / name).chmod(0o700)
+    environment = {**os.environ, "HOME": str(folder)}
+    # It leaves its parent at once: no test finds a child that is none of its own.
+    subprocess.run([sys.executable, __file__, folder, str(os.getpid())], env=environment, check=True)
+    os.environ[_FOLDER] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[_FOLDER]
+        shutil.rmtree(folder)
+
+
+def _serve(folder: str, owner: int) -> None:
+    """Fork for every request until the owner ends."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{folder}/socket")
+    listener.listen(64)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(null, stream)
+    os.close(null)
+    selector = selectors.DefaultSelector()
+    selector.register(os.pidfd_open(owner), selectors.EVENT_READ, None)
+    selector.register(listener, selectors.EVENT_READ, None)
+    programs: dict[int, tuple[int, int, socket.socket]] = {}  # by their pidfd and by their client's descriptor
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                _import_everything()
+                client, _address = listener.accept()
+                asked, streams = _request(client)
+                pid = os.fork() if asked else None
+                if pid == 0:
+                    selector.close()
+                    listener.close()
+                    for ending, _pid, other in programs.values():
+                        other.close()
+                        with contextlib.suppress(OSError):
+                            os.close(ending)
+                    client.close()
+                    return _become(asked, streams)
+                for stream in streams:
+                    os.close(stream)
+                if pid is None:
+                    client.close()
+                    continue
+                client.sendall(f"{pid}\n".encode())
+                ending = os.pidfd_open(pid)
+                programs[ending] = programs[client.fileno()] = (ending, pid, client)
+                selector.register(ending, selectors.EVENT_READ, ending)
+                selector.register(client, selectors.EVENT_READ, client.fileno())
+            elif key.data is None:
+                shutil.rmtree(folder, ignore_errors=True)  # an owner that was killed has not done it
+                return None
+            elif key.data in programs:
+                ending, pid, client = programs[key.data]
+                if key.data != ending:  # its client is gone
+                    os.kill(pid, signal.SIGKILL)
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                for descriptor in (ending, client):
+                    selector.unregister(descriptor)
+                del programs[ending], programs[client.fileno()]
+                with contextlib.suppress(OSError):
+                    client.sendall(f"{status}\n".encode())
+                os.close(ending)
+                client.close()
+
+
+def _import_everything() -> None:
+    if "google.adk.runners" in sys.modules:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in _MODULES:
+            import_module(name)
+    import gc
+
+    gc.collect()
+    gc.freeze()  # what is there now is not looked at again when a fork ends, which would be half a second
+
+
+def _request(client: socket.socket) -> tuple[list[object], list[int]]:
+    head, streams, _flags, _address = socket.recv_fds(client, _HEAD, 3)
+    reader = client.makefile("rb", buffering=0)
+    text = b""
+    while len(text) < int.from_bytes(head, "big"):
+        text += (more := reader.read(1 << 20) or b"")
+        if not more:
+            return [], list(streams)
+    return (json.loads(text) if text else []), list(streams)
+
+
+def _become(asked: list[object], streams: list[int]) -> None:
+    """The program that was asked for, in this process, to its end."""
+    name, arguments, folder, environment = asked
+    assert isinstance(name, str)
+    assert isinstance(arguments, list)
+    assert isinstance(folder, str)
+    assert isinstance(environment, dict)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for number, given in enumerate(streams):
+        os.dup2(given, number)
+        os.close(given)
+    encoding, _, errors = environment.get("PYTHONIOENCODING", "utf-8").partition(":")
+    for number, stream_name in enumerate(("stdin", "stdout", "stderr")):
+        strictness = "backslashreplace" if number == 2 else errors or "strict"
+        buffering = 1 if number == 2 or (number == 1 and os.isatty(number)) else -1
+        stream = open(number, "w" if number else "r", buffering, encoding, strictness, closefd=False)  # noqa: SIM115
+        setattr(sys, stream_name, stream)
+        setattr(sys, f"__{stream_name}__", stream)
+    if environment.get("PYTHONWARNINGS"):
+        warnings.simplefilter(environment["PYTHONWARNINGS"])
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if name in _MAINS:
+        sys.argv = [name, *arguments]
+        module, _, function = _MAINS[name].partition(":")
+        sys.exit(getattr(import_module(module), function)())
+    while arguments[0] == "-W":
+        warnings.simplefilter(arguments[1])
+        arguments = arguments[2:]
+    assert arguments[0] == "-c"
+    sys.argv = ["-c", *arguments[2:]]
+    sys.path[0] = ""
+    exec(compile(arguments[1], "<string>", "exec", dont_inherit=True), main.__dict__)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))
