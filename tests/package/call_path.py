@@ -1,7 +1,8 @@
 """A program: which files of the package one ``run_skill_script`` call passes, as a JSON list on standard output.
 
-A rehearsed model calls the tool several times through a real Runner; the last call counts, when sandboxes wait and
-nothing is found out for the first time. Its argument is a folder of skills with ``tools/scripts/hello.py``.
+A rehearsed model calls the tool several times through a real Runner. The last calls count, all files of them together:
+sandboxes wait then, nothing is found out for the first time, and what a thread does during one call or between two
+shows in one of them. Its argument is a folder of skills with ``tools/scripts/hello.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 
 import adk_skills_agent
 
-CALLS = 6
+CALLS = 9
+FIRST_CALLS = 3
 ROOT = f"{Path(adk_skills_agent.__file__).parent}/"
 CALL = "  - call: {name: run_skill_script, args: {skill_name: tools, file_path: hello.py}, undeclared: true}\n"
 
@@ -36,6 +38,7 @@ sys.setprofile(look)
 
 
 async def main(skills: Path) -> None:
+    calls = 0
     from google.adk.agents import LlmAgent
     from google.adk.runners import InMemoryRunner
     from google.genai import types
@@ -46,8 +49,10 @@ async def main(skills: Path) -> None:
 
     class Watched(RunSkillScriptTool):
         async def run_async(self, **named: Any) -> Any:
-            seen.clear()
-            inside.set()
+            nonlocal calls
+            calls += 1
+            if calls > FIRST_CALLS:
+                inside.set()
             try:
                 return await super().run_async(**named)
             finally:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.levels.base import Level as LocalLevel
     from adk_skills_agent.sandbox.local.levels.base import levels as local_levels
     from adk_skills_agent.sandbox.local.machine import Machine, this_machine
-    from adk_skills_agent.sandbox.local.namespaces.keeper import kept_group
+    from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
     from adk_skills_agent.sandbox.output import Capture
     from adk_skills_agent.sandbox.policy import (
         FORMER_LEVELS,
@@ -121,7 +121,7 @@ _NAMES = {
         "this_machine",
     ),
     "process.command": ("NOBODY",),
-    "local.namespaces.keeper": ("kept_group",),
+    "local.namespaces.bubblewrap": ("kept_group",),
     "output": ("Capture",),
     "policy": (
         "FORMER_LEVELS",

@@ -156,9 +156,6 @@ def _head_problem(head: bytes, *, hosts: bool) -> str:
     return ""
 
 
-# Whether the policy's interpreter is there: said before anything starts, and not as a failure of a script.
-
-
 def check_interpreter(policy: SandboxPolicy) -> None:
     """Look for ``policy.python`` when it is a path; a bare name is looked up like any other command.
 

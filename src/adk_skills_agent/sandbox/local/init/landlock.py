@@ -1,4 +1,4 @@
-"""The init program of the landlock level, which confines a run from inside; see :mod:`..landlock_run`.
+"""The init program of the landlock level, which confines a run from inside; see :mod:`..levels.landlock`.
 
 It is not imported: :mod:`.payload` says why. Two processes run it. The *supervisor* is the agent's child: it adopts
 every orphan of the run, ends all of them at the end or when the agent dies, and reports how the command ended into a
