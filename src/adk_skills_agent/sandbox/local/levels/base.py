@@ -81,7 +81,7 @@ def cpu_sentences(policy: SandboxPolicy) -> tuple[str, ...]:
     return ("cpu: cpu_seconds holds for each process; all together are bounded only by the deadline.",)
 
 
-class Level(Protocol):
+class LocalLevel(Protocol):
     """One way to contain runs on this machine."""
 
     @property
@@ -111,7 +111,7 @@ class Level(Protocol):
 
 
 @functools.cache
-def levels() -> tuple[Level, ...]:
+def local_levels() -> tuple[LocalLevel, ...]:
     """The levels there are, strongest first; the modules of each are imported at the first use."""
     from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel
     from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
@@ -196,7 +196,7 @@ _known: set[tuple[int, str, str]] = set()
 class Choice:
     """A level, and why the stronger ones were not taken."""
 
-    level: Level
+    level: LocalLevel
     reasons: tuple[str, ...] = ()
 
 
@@ -233,7 +233,7 @@ def choose(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
 
 
 @functools.lru_cache(maxsize=64)
-def _asked_for(isolation: str, min_isolation: str) -> tuple[Level, ...]:
+def _asked_for(isolation: str, min_isolation: str) -> tuple[LocalLevel, ...]:
     least = IsolationLevel(min_isolation)
     demanded = None if isolation == "auto" else IsolationLevel(isolation)
     if demanded is not None and demanded.strength < least.strength:
@@ -242,7 +242,7 @@ def _asked_for(isolation: str, min_isolation: str) -> tuple[Level, ...]:
             (f"{demanded.value}: weaker than min_isolation",),
         )
     return tuple(
-        level for level in levels() if level.level.strength >= least.strength and demanded in {None, level.level}
+        level for level in local_levels() if level.level.strength >= least.strength and demanded in {None, level.level}
     )
 
 
@@ -252,7 +252,7 @@ def is_known(policy: SandboxPolicy) -> bool:
 
 
 def _strongest(request: ExecutionRequest, policy: SandboxPolicy) -> IsolationLevel | None:
-    for level in levels():
+    for level in local_levels():
         if level.problem() is None and level.refusal(request, policy) is None:
             return level.level
     return None

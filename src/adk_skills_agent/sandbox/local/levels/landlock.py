@@ -314,7 +314,7 @@ def read_report(descriptor: int | None, report: EndReport) -> tuple[str, int] | 
 
 
 class LandlockLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.Level`."""
+    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
 
     level = IsolationLevel.LANDLOCK
 

@@ -259,7 +259,9 @@ class NamespacesRun(LocalRun):
 
     def _end_sandbox(self, sandbox: StartedSandbox, report: EndReport) -> None:
         init, child = sandbox.init, self.child
-        self._count(sandbox)
+        init.listen()
+        if init.used is None:  # else process 1 has seen the last of them end
+            self._count(sandbox)
         report.killed = self._alive_besides or 0
         if not self._ordered and not report.killed:
             init.wait_until_used(_LEAVING_SECONDS)
@@ -481,7 +483,7 @@ def check_inside(request: ExecutionRequest, policy: SandboxPolicy, workspace: Wo
 
 
 class NamespacesLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.Level`."""
+    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
 
     level = IsolationLevel.NAMESPACES
 

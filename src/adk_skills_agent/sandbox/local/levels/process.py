@@ -13,7 +13,7 @@ from adk_skills_agent.sandbox.process import command, watchdog
 
 
 class ProcessLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.Level`."""
+    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
 
     level = IsolationLevel.PROCESS
 

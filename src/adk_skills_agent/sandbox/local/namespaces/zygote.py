@@ -128,7 +128,7 @@ class Zygote:
 
         Args:
             spec: What it is made from; see ``ZygoteLife.can_make``.
-            task_files: See ``Group.task_files``.
+            task_files: See ``ControlGroup.task_files``.
 
         Raises:
             SandboxError: It could not be made.
