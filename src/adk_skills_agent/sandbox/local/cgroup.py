@@ -297,9 +297,6 @@ class RunGroup:
 
         What is there then, the sandbox's own processes and their memory, does not count against the policy.
 
-        Args:
-            first: Process 1 of the sandbox.
-
         Raises:
             SandboxError: It could not be moved into the group.
             OSError: The kernel refused a limit.

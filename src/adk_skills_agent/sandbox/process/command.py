@@ -289,13 +289,7 @@ def search_path(python: str | None) -> str:
 def secrets_in(
     policy: SandboxPolicy, granted: Mapping[str, EnvValue], host: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, Secret], ...]:
-    """The secrets a run gets: granted as a :class:`Secret`, or inherited under a name that looks secret.
-
-    Args:
-        policy: See :func:`build_environment`.
-        granted: Variables of this run.
-        host: The host's environment; None takes ``os.environ``.
-    """
+    """The secrets a run gets: granted as a :class:`Secret`, or inherited under a name that looks secret."""
     host = os.environ if host is None else host
     inherited: dict[str, EnvValue] = {}
     for name in policy.inherit_env:
@@ -363,11 +357,9 @@ def enforces_memory() -> bool:
 
 
 def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[int, int, int], ...]:
-    """Resource limits of each process of a run: resource, soft, hard; never above the hard ones this process has.
+    """Resource, soft and hard limit of each process of a run, never above the hard ones this process has.
 
-    Args:
-        policy: Its limits of a process.
-        processes: Processes and threads the run's user may have; None for no limit.
+    ``processes`` is how many processes and threads the run's user may have, None for no limit.
     """
     import resource
 

@@ -642,9 +642,6 @@ def reap_late(pid: int) -> None:
 
     A thread waits for it, which next to no run needs: a killed process that is not dead yet hangs in the kernel, or the
     machine is too busy to let it die. No effect on a process that was waited for already, whoever did.
-
-    Args:
-        pid: The child.
     """
     try:
         if os.waitpid(pid, os.WNOHANG)[0]:

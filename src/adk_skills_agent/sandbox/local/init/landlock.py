@@ -42,12 +42,7 @@ _others = [0.0, 0.0, 0]  # what orphans used: user and system seconds, the large
 
 
 def main(report: int, job: dict) -> tuple:  # type: ignore[type-arg]
-    """Start the run; returns only in the payload, with the code of a Python script and its names.
-
-    Args:
-        report: Descriptor of the job, which becomes the report.
-        job: See ``ConfinedRun._launch``.
-    """
+    """Start the run; returns only in the payload, with the code of a Python script and its names."""
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKED)
     posix.ftruncate(report, 0)
     library = _Library()

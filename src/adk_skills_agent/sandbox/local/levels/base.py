@@ -373,10 +373,7 @@ class LocalRun:
             self._discard_output()
 
     def finish(self, *, wanted: bool = True) -> EndReport:
-        """Kill what is left, take the status, collect the output files, delete the workspace.
-
-        Args:
-            wanted: Whether anybody wants the output files.
+        """Kill what is left, take the status, collect the output files if anybody wants them, delete the workspace.
 
         Raises:
             SandboxError: The files could not be collected, or the command's status was taken by somebody else.

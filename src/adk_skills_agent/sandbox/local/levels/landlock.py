@@ -435,11 +435,7 @@ except PermissionError:
 
 
 def trial(make: Callable[[ExecutionRequest, SandboxPolicy], ConfinedRun]) -> str | None:
-    """Run the level once; why it does not work here, as a clause, or None.
-
-    Args:
-        make: The level's ``new_run``.
-    """
+    """Run the level once; why it does not work here, as a clause, or None."""
     policy = SandboxPolicy(wall_seconds=TRIAL_SECONDS)
     try:
         with tempfile.NamedTemporaryFile(prefix=temporary_prefix("trial")) as secret:

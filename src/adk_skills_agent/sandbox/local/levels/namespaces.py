@@ -374,11 +374,6 @@ class InnerCommand:
 def check_sources(request: ExecutionRequest, policy: SandboxPolicy, uid: int | None) -> None:
     """Say in a sentence what bubblewrap or the command could not read.
 
-    Args:
-        request: Its mounts.
-        policy: Its further folders.
-        uid: The user the command runs as when the agent is root.
-
     Raises:
         SandboxError: A folder is not there or cannot be read.
     """
@@ -419,12 +414,6 @@ def inner_command(
 ) -> InnerCommand:
     """The command as the sandbox sees it; one given by a path is looked at when the workspace is there.
 
-    Args:
-        request: Its ``argv``.
-        policy: Names the interpreter.
-        path: The run's PATH.
-        shown: See :func:`mounted`.
-
     Raises:
         SandboxError: There is no such command.
         ValueError: It cannot be expressed.
@@ -445,12 +434,6 @@ def inner_command(
 
 def check_inside(request: ExecutionRequest, policy: SandboxPolicy, workspace: Workspace, path: str) -> None:
     """Say in a sentence what can be known of the command and its folder before it starts.
-
-    Args:
-        request: Its ``argv`` and ``cwd``.
-        policy: Names the interpreter.
-        workspace: As the run will find it.
-        path: The run's PATH.
 
     Raises:
         SandboxError: The command cannot be started.

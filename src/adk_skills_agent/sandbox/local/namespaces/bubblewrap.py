@@ -105,12 +105,7 @@ def remedy() -> str | None:
 
 
 def isolation_arguments(network: str, *, root: bool) -> list[str]:
-    """New namespaces, no capabilities, no terminal, an end with the agent.
-
-    Args:
-        network: Mode of the policy's network.
-        root: Whether the agent is root.
-    """
+    """New namespaces, no capabilities, no terminal, an end with the agent."""
     arguments = ["--unshare-all", "--unshare-user", "--hostname", "sandbox", "--die-with-parent", "--new-session"]
     arguments += ["--as-pid-1", "--cap-drop", "ALL"]
     if network == "host":
@@ -130,10 +125,6 @@ def isolation_arguments(network: str, *, root: bool) -> list[str]:
 
 def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedSandbox:
     """Make the sandbox. Blocking, for a worker thread.
-
-    Args:
-        spec: What it is made from.
-        membership: Puts it into its control group.
 
     Raises:
         SandboxError: Bubblewrap refused, with its reason as a note, or it hangs, or a module could not be imported.

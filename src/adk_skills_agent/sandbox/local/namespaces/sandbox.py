@@ -297,11 +297,7 @@ _HARMLESS = (".lock", ".setup-stamp", ".gitignore", "CACHEDIR.TAG", "man", "etc"
 
 @functools.lru_cache(maxsize=16)
 def python_folders_of(python: str | None) -> tuple[str, ...]:
-    """What has to be shown, at its own path, for an interpreter to work (row 55), wherever it is installed.
-
-    Args:
-        python: Its absolute path; None for the one running the agent.
-    """
+    """What has to be shown, at its own path, for an interpreter, None for the agent's own, to work (row 55)."""
     prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix] if python is None else []
     prefixes += _prefixes_of(python or sys.executable)
     shown: dict[str, None] = {}

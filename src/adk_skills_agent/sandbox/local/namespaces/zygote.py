@@ -126,10 +126,6 @@ class Zygote:
     def start(self, spec: SandboxSpec, task_files: tuple[tuple[str, str], ...]) -> StartedSandbox:
         """Make a sandbox. Blocking, a few milliseconds.
 
-        Args:
-            spec: What it is made from; see ``ZygoteLife.can_make``.
-            task_files: See ``ControlGroup.task_files``.
-
         Raises:
             SandboxError: It could not be made.
             OSError: No descriptor or memory is left.
