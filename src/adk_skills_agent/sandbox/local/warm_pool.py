@@ -25,8 +25,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.files.workspace import Workspace, link_mounts
 from adk_skills_agent.sandbox.local.cgroup import RunGroup
 from adk_skills_agent.sandbox.local.namespaces.bubblewrap import start_with_bubblewrap
-from adk_skills_agent.sandbox.local.namespaces.description import SandboxSpec
-from adk_skills_agent.sandbox.local.namespaces.sandbox import StartedSandbox
+from adk_skills_agent.sandbox.local.namespaces.sandbox import SandboxSpec, StartedSandbox
 from adk_skills_agent.sandbox.local.namespaces.zygote import zygote_life
 from adk_skills_agent.sandbox.threads import OnePerProcess
 

@@ -31,11 +31,9 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, mime_type, readable_name, safe_name
-from adk_skills_agent.sandbox.files.path_mapping import PathMapping
-from adk_skills_agent.sandbox.output import OutputFilter, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_env_name
 from adk_skills_agent.sandbox.process.supervise import Stream
-from adk_skills_agent.sandbox.result import build_result
 from adk_skills_agent.sandbox.secrets import EnvValue, Secret, SecretForms, revealed, withheld
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready

@@ -27,12 +27,10 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.files.path_mapping import PathMapping
-from adk_skills_agent.sandbox.output import OutputFilter, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import build_environment, check_argv, encode, spelling
 from adk_skills_agent.sandbox.process.supervise import Stream
-from adk_skills_agent.sandbox.result import build_result
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd

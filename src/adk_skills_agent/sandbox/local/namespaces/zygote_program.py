@@ -58,11 +58,7 @@ _SIOCSIFFLAGS, _UP = 0x8914, 0x1 | 0x40
 
 
 def begin(spec: "dict[str, Any]") -> None:
-    """Become root of a new user namespace, with a mount namespace of its own; then the second stage.
-
-    Args:
-        spec: See ``zygote._first_program``.
-    """
+    """Become root of a new user namespace, with a mount namespace of its own; then the second stage."""
     library = _Library()
     uid, gid = posix.geteuid(), posix.getegid()
     library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
