@@ -259,19 +259,27 @@ def build_environment(
         if name in host:
             environment[name] = host[name]
     environment.update((name, revealed(value)) for name, value in policy.env.items())
-    for name, value in granted.items():
-        text = revealed(value)
-        if not isinstance(text, str) or "\0" in text:
-            raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
-        try:
-            check_env_name(name)
-            if name == "PATH":
-                check_search_path(text)
-        except ConfigError as error:
-            raise ValueError(error.message) from None
-        environment[name] = text
+    environment.update((name, granted_value(name, value)) for name, value in granted.items())
     environment[RUN_ID_VARIABLE] = run_id
     return environment
+
+
+def granted_value(name: str, value: EnvValue) -> str:
+    """The text of a variable granted to one run.
+
+    Raises:
+        ValueError: Its name or its value cannot be in an environment, or must not be granted.
+    """
+    text = revealed(value)
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
+    try:
+        check_env_name(name)
+        if name == "PATH":
+            check_search_path(text)
+    except ConfigError as error:
+        raise ValueError(error.message) from None
+    return text
 
 
 def search_path(python: str | None) -> str:

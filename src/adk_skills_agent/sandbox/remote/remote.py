@@ -40,7 +40,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.command import Layout, run_command
-from adk_skills_agent.sandbox.supervisor.program import program_text
+from adk_skills_agent.sandbox.supervisor.program import module_texts, program_text
 from adk_skills_agent.sandbox.threads import Semaphore
 
 logger = logging.getLogger(__name__)
@@ -378,6 +378,7 @@ def _why(answer: RemoteAnswer) -> str:
 # run is left.
 
 _MAIN = Path(__file__).with_name("launcher_program.py")
+_IMPORTED = ("python_program", "process")  # with what it imports itself
 
 _INSIDE_PYTHON = """\
 import base64 as _base64, os as _os, shutil as _shutil, subprocess as _subprocess, sys as _sys, tempfile as _tempfile
@@ -437,6 +438,8 @@ def bundle(job: Job, request: bytes) -> bytes:
     told = {**asdict(job), "folders": [job.home, *job.folders], "answer": job.answer}
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as parts:
         parts.writestr("__main__.py", _MAIN.read_text(encoding="utf-8"))
+        for path, text in module_texts(_IMPORTED).items():
+            parts.writestr(path, text)
         parts.writestr("job.json", json.dumps(told))
         parts.writestr("supervisor.py", program_text())
         parts.writestr("request", request)

@@ -78,7 +78,6 @@ class KernelLink:
         there.close()
         self._socket.setblocking(True)
         self.is_closed = self.is_forged = False
-        self._reader = frames.FrameReader(_MOST_ANSWER)
         self._token = 0
 
     @property
@@ -125,10 +124,11 @@ class KernelLink:
             self.is_closed = True
             return None
         try:
-            found = list(self._reader.feed(said))
-            if in_flight and not found:
-                return None
-            if in_flight and len(found) == 1 and self._reader.is_between_frames and found[0]["token"] == self._token:
+            # The kernel writes its short answer at once, so it comes in one piece. Less than a frame is the code's;
+            # waiting for its rest would swallow the answer.
+            reader = frames.FrameReader(_MOST_ANSWER)
+            found = list(reader.feed(said))
+            if in_flight and len(found) == 1 and reader.is_between_frames and found[0]["token"] == self._token:
                 return {
                     "exit": frames.number(found[0], "exit"),
                     "signal": None,
