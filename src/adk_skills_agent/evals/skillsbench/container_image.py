@@ -15,7 +15,6 @@ from typing import IO, Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.base_root import PREPARE_PYTHON, Base, base_of, make_root
-from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, NotInterpretable
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     Source,
     digest_of,
@@ -25,6 +24,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
     write_tar,
 )
 from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, EngineOptions
+from adk_skills_agent.evals.skillsbench.environment import BuildError, BuiltImage, NotInterpretable
 from adk_skills_agent.evals.skillsbench.local_image import layer_key
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.user_range import UserRange, open_user_range

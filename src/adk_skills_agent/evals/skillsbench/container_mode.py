@@ -17,10 +17,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.box import LOGS, MAX_OUTPUT_BYTES, BuiltImage, Phase, Ran, TaskBox, TaskSandbox
 from adk_skills_agent.evals.skillsbench.container_image import BaseImages, build_image
 from adk_skills_agent.evals.skillsbench.dockerfile import Source, write_tar
 from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions
+from adk_skills_agent.evals.skillsbench.environment import (
+    LOGS,
+    MAX_OUTPUT_BYTES,
+    BuiltImage,
+    Phase,
+    Ran,
+    TaskEnvironment,
+    TaskSandbox,
+)
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.sandbox import Capture, ContainerEngine, connect_engine, engine_urls
 
@@ -52,9 +60,9 @@ class ContainerMode(TaskSandbox):
             self._client, task, self._bases, self._options, with_skills=with_skills, rebuild=rebuild, say=say
         )
 
-    async def open(self, task: Task, image: BuiltImage) -> TaskBox:
+    async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
         """A container of its own."""
-        return await open_container_box(
+        return await open_container_environment(
             self._client, task, image, label=LABEL, network=self._network, options=self._options
         )
 
@@ -123,11 +131,11 @@ _Result = TypeVar("_Result")
 _PIDS = 4096
 _NANO = 1_000_000_000
 _ASKS_AGAIN = 0.2
-_STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the box
+_STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the environment
 
 
-class ContainerBox(TaskBox):
-    """Use :func:`open_container_box`. All calls of the engine are made in threads."""
+class ContainerEnvironment(TaskEnvironment):
+    """Use :func:`open_container_environment`. All calls of the engine are made in threads."""
 
     def __init__(
         self, client: Any, container: Any, image: BuiltImage, network: str | None, options: EngineOptions
@@ -325,9 +333,9 @@ class ContainerBox(TaskBox):
             return
 
 
-async def open_container_box(
+async def open_container_environment(
     client: Any, task: Task, image: BuiltImage, *, label: str, network: str | None, options: EngineOptions
-) -> ContainerBox:
+) -> ContainerEnvironment:
     """Start a container of an image that sleeps until it is removed.
 
     Args:
@@ -367,13 +375,13 @@ async def open_container_box(
         container = await asyncio.to_thread(start)
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise SandboxError(f"The container of {task.name} could not be started: {error}") from error
-    box = ContainerBox(client, container, image, network, options)
+    environment = ContainerEnvironment(client, container, image, network, options)
     try:
         if options.certificates is not None:  # of the build
-            await box.remove(posixpath.dirname(TRUSTED))
+            await environment.remove(posixpath.dirname(TRUSTED))
         for folder in ("verifier", "agent"):
-            await box.empty(f"{LOGS}/{folder}")
+            await environment.empty(f"{LOGS}/{folder}")
     except BaseException:
-        await asyncio.shield(box.close())
+        await asyncio.shield(environment.close())
         raise
-    return box
+    return environment

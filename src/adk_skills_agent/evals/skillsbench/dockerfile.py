@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.skillsbench.box import MissingSource
+from adk_skills_agent.evals.skillsbench.environment import MissingSource
 
 KEYWORDS = frozenset(
     [
@@ -286,7 +286,7 @@ def _from_images(instructions: Sequence[Instruction], given: Mapping[str, str]) 
     return found
 
 
-# What COPY takes from a task's ``environment`` folder: found, digested, and packed for the box.
+# What COPY takes from a task's ``environment`` folder: found, digested, and packed for the image.
 
 _NEVER_COPIED = ("Dockerfile", ".dockerignore")
 _PIECE = 1 << 20
@@ -307,7 +307,7 @@ class Source:
     without: frozenset[str] = frozenset()
 
     def entries(self) -> Iterator[tuple[Path, str]]:
-        """Each file, folder and link: its path and its name in the box, folders before what is in them, sorted."""
+        """Each file, folder and link: its path and its name in the image, folders before what is in them, sorted."""
         if not self.folder:
             yield self.path, self.path.name
             return

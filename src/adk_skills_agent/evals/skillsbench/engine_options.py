@@ -121,7 +121,7 @@ _NAMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 PROXIES = frozenset((*_NAMES, *(name.upper() for name in _NAMES)))
 """Also the build arguments that engines give to every RUN and keep in no image."""
 TRUSTED = "/run/adk-skills/ca-certificates.crt"
-"""Where the certificates are in a box."""
+"""Where the certificates are in an environment."""
 TRUST_VARIABLES = (
     *("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS"),
 )

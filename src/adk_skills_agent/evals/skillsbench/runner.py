@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.evals.row_file import RowFile, in_parallel
-from adk_skills_agent.evals.skillsbench.box import BuildError, Images
+from adk_skills_agent.evals.skillsbench.environment import BuildError, Images
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, finished, result_of
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.trial import BenchSettings, BenchTrial, run_trial

@@ -428,7 +428,7 @@ def load_skills(folder: Path) -> TaskSkills | None:
 
 
 def unpack_skills(packed: bytes, folder: Path) -> None:
-    """Unpack a tar that came out of a box: files and folders that stay below ``folder``, nothing else."""
+    """Unpack a tar that came out of an environment: files and folders that stay below ``folder``, nothing else."""
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
         for member in archive:
             if member.isfile() or member.isdir():
