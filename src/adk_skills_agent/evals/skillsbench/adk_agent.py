@@ -184,13 +184,7 @@ CUT = "... (truncated)"
 
 
 class BashTool(BaseTool):
-    """Runs shell commands where the task is.
-
-    Args:
-        environment: The trial's environment.
-        phase: What is there while a command runs.
-        seconds: After so many a command is ended with all it started.
-    """
+    """Runs shell commands where the task is."""
 
     def __init__(self, environment: TaskEnvironment, phase: Phase, seconds: float = COMMAND_SECONDS) -> None:
         super().__init__(

@@ -44,15 +44,6 @@ async def build_image(
 ) -> BuiltImage:
     """Build, or take the image of the same Dockerfile and context that is there.
 
-    Args:
-        client: Of the Docker SDK.
-        task: The task.
-        bases: What stands for the images of its FROM lines.
-        options: What builds get.
-        with_skills: Whether the context and the Dockerfile have the skills.
-        rebuild: Whether to build anew, without the engine's cache.
-        say: Gets the build's lines.
-
     Raises:
         BuildError: A step failed, the engine refused, or the task's build time was over.
     """
@@ -139,11 +130,6 @@ class BaseImages:
 
     async def get(self, image: str, *, seconds: float, say: Callable[[str], None]) -> BaseImage:
         """What stands for an image, made when it has to be.
-
-        Args:
-            image: As the Dockerfile names it.
-            seconds: Most seconds to make it.
-            say: Gets a line for each step.
 
         Raises:
             BuildError: It cannot be made.

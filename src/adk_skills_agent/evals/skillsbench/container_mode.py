@@ -102,9 +102,6 @@ class ContainerMode(TaskSandbox):
 def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
     """Container mode with the engine that ``DOCKER_HOST`` names, or the usual one (S0-125).
 
-    Args:
-        options: Base images, and what builds and commands get to reach the network; nothing by default.
-
     Raises:
         SandboxUnavailable: The Docker SDK is missing, or no engine answers; says what to do.
     """
@@ -337,14 +334,6 @@ async def open_container_environment(
     client: Any, task: Task, image: BuiltImage, *, label: str, network: str | None, options: EngineOptions
 ) -> ContainerEnvironment:
     """Start a container of an image that sleeps until it is removed.
-
-    Args:
-        client: Of the Docker SDK.
-        task: The task, whose limits it gets.
-        image: What was built.
-        label: Marks the containers of this run.
-        network: The engine's network that a phase may be connected to; None when it has none.
-        options: What commands with a network get.
 
     Raises:
         SandboxError: The engine refused.

@@ -325,12 +325,6 @@ class Source:
 def find_sources(context: Path, patterns: Sequence[str], *, with_skills: bool, line: int) -> list[Source]:
     """What the words of a COPY stand for.
 
-    Args:
-        context: The task's environment folder.
-        patterns: Its sources, with wildcards.
-        with_skills: Whether the folder ``skills`` counts; without, it is as if it were not there.
-        line: Line of the instruction, for errors.
-
     Raises:
         MissingSource: One matches nothing, or leaves the folder.
     """

@@ -65,13 +65,6 @@ def read_engine_options(
 ) -> EngineOptions:
     """Options as they are written on the command line.
 
-    Args:
-        base_images: ``NAME=IMAGE`` each.
-        packages: See :class:`EngineOptions`.
-        build_network: Likewise.
-        build_arguments: ``NAME=VALUE`` each, or ``NAME`` for the value this process has in its environment.
-        certificates: A file of certificates in PEM.
-
     Raises:
         ConfigError: One cannot be used; says which and what is wanted.
     """

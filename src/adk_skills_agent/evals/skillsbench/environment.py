@@ -164,12 +164,6 @@ class TaskSandbox(ABC):
     async def build(self, task: Task, *, with_skills: bool, rebuild: bool, say: Callable[[str], None]) -> BuiltImage:
         """Build a task's environment, or take the one that was built before.
 
-        Args:
-            task: The task.
-            with_skills: Whether the image has the skills where the Dockerfile puts them.
-            rebuild: Whether to build anew what is there already.
-            say: Gets a line for each step.
-
         Raises:
             BuildError: It cannot be built.
         """

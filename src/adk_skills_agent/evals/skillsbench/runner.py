@@ -36,14 +36,6 @@ async def run_bench(
     A cancellation ends it at once: what is finished is in the file and in ``state``, what was under way is not, and
     runs again with the next run.
 
-    Args:
-        plan: All trials, in the order in which they start.
-        settings: What they share.
-        rows: Gets a row for each.
-        state: Filled meanwhile.
-        parallel: How many at once.
-        on_result: Told of each trial that ends.
-
     Raises:
         ConfigError: The rows there are already do not fit the plan.
     """
@@ -103,13 +95,7 @@ def make_plan(
 ) -> list[BenchTrial]:
     """Every trial, task by task, so that an environment is built when its first trial comes.
 
-    Args:
-        tasks: Those that can run.
-        arms: Names of arms.
-        agents: Names of agents.
-        trials: Repetitions of each.
-        settings: What else the results depend on; a run with others is not resumed.
-    """
+    ``settings`` is what else the results depend on: a run with others is not resumed."""
     plan = []
     for task in tasks:
         digest = _digest(task)

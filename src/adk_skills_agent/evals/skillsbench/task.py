@@ -78,10 +78,6 @@ class TaskSet:
 def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
     """The tasks below a folder, by name.
 
-    Args:
-        folder: Its folders with an ``instruction.md`` or a ``task.md`` are tasks.
-        containing: Only tasks whose name contains this.
-
     Raises:
         ConfigError: The folder cannot be read, or has no such task.
     """

@@ -291,11 +291,6 @@ class Grade:
 async def grade(task: Task, environment: TaskEnvironment, phase: Phase) -> Grade:
     """Run a task's verifier.
 
-    Args:
-        task: The task.
-        environment: Where the agent worked.
-        phase: Network, variables and folders besides the tests.
-
     Raises:
         SandboxError: The environment failed before the tests could run.
     """

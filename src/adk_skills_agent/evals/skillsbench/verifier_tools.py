@@ -113,13 +113,7 @@ def write_tools(folder: Path, uv: Path | None, *, network: bool) -> None:
 
 
 def tool_environment(path: str, *, network: bool, wheels: bool) -> tuple[tuple[str, str], ...]:
-    """Variables of the verifier: the tools come first; without a network pip and uv do not try it.
-
-    Args:
-        path: The image's PATH.
-        network: Whether there is one.
-        wheels: Whether a folder of wheels is at ``WHEELS``.
-    """
+    """Variables of the verifier: the tools come first; without a network pip and uv do not try it."""
     env = {"PATH": f"{TOOLS}:{path}"}
     if wheels:
         env |= {"PIP_FIND_LINKS": WHEELS, "UV_FIND_LINKS": WHEELS}

@@ -316,12 +316,7 @@ _NO_TLS = "TLS with it failed"
 
 
 def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> EngineUnavailable:
-    """No engine answered.
-
-    Args:
-        reasons: What each place that was tried answered.
-        why: What to say when no place was tried.
-    """
+    """No engine answered."""
     if not reasons:
         there = [name for name, program in (("Podman", "podman"), ("Docker", "dockerd")) if shutil.which(program)]
         verb, start = ("are", "Start one") if len(there) > 1 else ("is", "Start it")

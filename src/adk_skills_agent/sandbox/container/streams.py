@@ -165,13 +165,7 @@ async def open_wire(url: str) -> Wire:
 
 
 class Wire:
-    """Bytes to an engine and from it, which can be closed at any moment, its loop there or not.
-
-    Args:
-        family: Of its socket.
-        context: The certificates; None for no TLS.
-        host: Whose certificate the other side must have.
-    """
+    """Bytes to an engine and from it, which can be closed at any moment, its loop there or not."""
 
     def __init__(self, family: int, context: ssl.SSLContext | None = None, host: str | None = None) -> None:
         self._socket = socket.socket(family, socket.SOCK_STREAM)

@@ -320,10 +320,6 @@ def pod_report(pod: Mapping[str, Any] | None, policy: SandboxPolicy) -> Isolatio
 
     The level is ``container`` only when everything that makes it one is in the pod's description; else it is
     ``remote``, and the report says what is missing.
-
-    Args:
-        pod: The pod's ``spec`` as the API server has it; None when it could not be read.
-        policy: Of the run.
     """
     if pod is None:
         return IsolationReport(

@@ -242,13 +242,6 @@ async def ask_shell(
 ) -> bytes:
     """Send a run to a service and bring its answer back.
 
-    Args:
-        service: The machine.
-        job: Where on it.
-        request: The frames.
-        seconds: The service's own time limit, if it has one.
-        clean_up: Whether the job's folder is removed at the end.
-
     Raises:
         SandboxError: The service did not do it, or what it gave is no answer.
     """
@@ -453,10 +446,6 @@ def as_code(job: Job, packed: bytes) -> str:
 
 def told(nonce: str, stdout: str) -> bytes | int:
     """What a launcher told: the answer, or the size of the file it is in.
-
-    Args:
-        nonce: Of the job.
-        stdout: All that came back; others may have printed before and after.
 
     Raises:
         AnswerError: There is no answer, with what is known of why.

@@ -413,12 +413,7 @@ class _Late:
 
 
 class _Stream(io.TextIOWrapper):
-    """Standard output or error as ``python -u`` has it: what was printed before a kill is not lost in a buffer.
-
-    Args:
-        number: Its descriptor.
-        late: What threads of earlier executions print is not this execution's.
-    """
+    """Standard output or error as ``python -u`` has it: what was printed before a kill is not lost in a buffer."""
 
     def __init__(self, number: int, late: _Late) -> None:
         raw: Any = io.FileIO(number, "w", closefd=False)

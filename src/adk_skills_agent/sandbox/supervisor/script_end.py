@@ -88,9 +88,6 @@ def exit_code_of(error: BaseException | None) -> int | None:
 def _take_apart(before: frozenset[str]) -> bool:
     """Do what ``Py_FinalizeEx`` does after the exit functions, for what is the script's.
 
-    Args:
-        before: The modules that were there before the script.
-
     Returns:
         Whether all that was written is out; else the interpreter says so, with an exit code of its own.
     """
