@@ -114,18 +114,18 @@ class AdkAgent(BenchAgent):
             tools=tools,
             generate_content_config=_settings(self.model, assignment.trial),
         )
+
+        async def ended() -> None:
+            await executor.end()
+            if toolset is not None:
+                await toolset.close()
+
         case = EvalCase(task.name, (CaseTurn(text),), Source(str(task.folder), 1))
         try:
             went = await converse(case, agent, activations, f"{task.name}-{assignment.trial}", assignment.seconds)
         finally:
-            await asyncio.shield(_ended(executor, toolset))
+            await asyncio.shield(ended())
         return _worked(went, assignment.skills), went
-
-
-async def _ended(executor: Any, toolset: Any) -> None:
-    await executor.end()
-    if toolset is not None:
-        await toolset.close()
 
 
 def _settings(model: BaseLlm, trial: int) -> GenerateContentConfig:
@@ -232,13 +232,8 @@ class BashTool(BaseTool):
             output = output[:MAX_CHARACTERS] + CUT
         if ran.timed_out:
             output += f"\nThe command was ended after {self._seconds:g} seconds."
-        return {"exit_code": _code(ran.exit_code, timed_out=ran.timed_out), "output": output}
-
-
-def _code(code: int | None, *, timed_out: bool) -> int:
-    if code is not None:
-        return code
-    return 124 if timed_out else 137  # as timeout(1) and shells report them
+        killed = 124 if ran.timed_out else 137  # as timeout(1) and shells report them
+        return {"exit_code": killed if ran.exit_code is None else ran.exit_code, "output": output}
 
 
 # google-adk's code executor over a task's environment: skill scripts run where the task is (S0-130).

@@ -61,10 +61,44 @@ class ContainerMode(TaskSandbox):
         )
 
     async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
-        """A container of its own."""
-        return await open_container_environment(
-            self._client, task, image, label=LABEL, network=self._network, options=self._options
-        )
+        """Start a container of the image that sleeps until it is removed."""
+        import docker.errors
+        import requests
+
+        client: Any = self._client
+        limits, network = task.limits, self._network
+
+        def start() -> Any:
+            # Connected from the start where there is a network: disconnecting works everywhere, connecting does not.
+            return client.containers.run(
+                image.handle,
+                ["sleep", "infinity"],
+                entrypoint="",
+                detach=True,
+                init=False,
+                user="0",
+                labels={LABEL: task.name},
+                mem_limit=limits.memory_bytes,
+                nano_cpus=int(limits.cpus * _NANO),
+                pids_limit=_PIDS,
+                working_dir="/",
+                **({"network": network} if network else {"network_mode": "none"}),
+            )
+
+        try:
+            container = await asyncio.to_thread(start)
+        except (docker.errors.DockerException, requests.RequestException) as error:
+            raise SandboxError(f"The container of {task.name} could not be started: {error}") from error
+        environment = ContainerEnvironment(self._client, container, image, network, self._options)
+        try:
+            if self._options.certificates is not None:  # of the build
+                await environment.remove(posixpath.dirname(TRUSTED))
+            for folder in ("verifier", "agent"):
+                await environment.empty(f"{LOGS}/{folder}")
+        except BaseException:
+            await asyncio.shield(environment.close())
+            raise
+        return environment
 
     async def prune(self) -> str:
         """Remove images without a name and what builds left; named images and other people's containers stay."""
@@ -132,7 +166,7 @@ _STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the environment
 
 
 class ContainerEnvironment(TaskEnvironment):
-    """Use :func:`open_container_environment`. All calls of the engine are made in threads."""
+    """See :meth:`ContainerMode.open`. All calls of the engine are made in threads."""
 
     def __init__(
         self, client: Any, container: Any, image: BuiltImage, network: str | None, options: EngineOptions
@@ -328,49 +362,3 @@ class ContainerEnvironment(TaskEnvironment):
             self._container.remove(force=True, v=True)
         except docker.errors.NotFound:
             return
-
-
-async def open_container_environment(
-    client: Any, task: Task, image: BuiltImage, *, label: str, network: str | None, options: EngineOptions
-) -> ContainerEnvironment:
-    """Start a container of an image that sleeps until it is removed.
-
-    Raises:
-        SandboxError: The engine refused.
-    """
-    import docker.errors
-    import requests
-
-    limits = task.limits
-
-    def start() -> Any:
-        # Connected from the start where there is a network: disconnecting works everywhere, connecting to "none" not.
-        return client.containers.run(
-            image.handle,
-            ["sleep", "infinity"],
-            entrypoint="",
-            detach=True,
-            init=False,
-            user="0",
-            labels={label: task.name},
-            mem_limit=limits.memory_bytes,
-            nano_cpus=int(limits.cpus * _NANO),
-            pids_limit=_PIDS,
-            working_dir="/",
-            **({"network": network} if network else {"network_mode": "none"}),
-        )
-
-    try:
-        container = await asyncio.to_thread(start)
-    except (docker.errors.DockerException, requests.RequestException) as error:
-        raise SandboxError(f"The container of {task.name} could not be started: {error}") from error
-    environment = ContainerEnvironment(client, container, image, network, options)
-    try:
-        if options.certificates is not None:  # of the build
-            await environment.remove(posixpath.dirname(TRUSTED))
-        for folder in ("verifier", "agent"):
-            await environment.empty(f"{LOGS}/{folder}")
-    except BaseException:
-        await asyncio.shield(environment.close())
-        raise
-    return environment

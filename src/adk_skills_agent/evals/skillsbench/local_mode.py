@@ -47,7 +47,12 @@ class LocalMode(TaskSandbox):
 
     async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
         """A layer of the trial's own over those of the image."""
-        return await open_local_environment(task, image, self._store, self._users)
+        async with contextlib.AsyncExitStack() as stack:
+            layer = await stack.enter_async_context(new_layer(self._store, self._users, below="trials"))
+            environment = LocalEnvironment(task, image, self._store, self._users, layer, stack.pop_all())
+        await environment.empty(f"{LOGS}/verifier")
+        await environment.empty(f"{LOGS}/agent")
+        return environment
 
     async def prune(self) -> str:
         """Remove what runners that have ended left unfinished; finished layers are the cache and stay."""
@@ -111,7 +116,7 @@ def _runs(pid: int) -> bool:
 
 
 class LocalEnvironment(TaskEnvironment):
-    """Use :func:`open_local_environment`."""
+    """See :meth:`LocalMode.open`."""
 
     def __init__(
         self,
@@ -193,13 +198,3 @@ class LocalEnvironment(TaskEnvironment):
             await in_folder(self._users, self._top, "empty", path=path)
             await in_folder(self._users, self._top, "unpack", path=path, tar=Path(packed.name))
         self._given[path] = folder
-
-
-async def open_local_environment(task: Task, image: BuiltImage, store: Path, users: UserRange) -> LocalEnvironment:
-    """Start a trial from an image that was built in the same store."""
-    async with contextlib.AsyncExitStack() as stack:
-        layer = await stack.enter_async_context(new_layer(store, users, below="trials"))
-        environment = LocalEnvironment(task, image, store, users, layer, stack.pop_all())
-    await environment.empty(f"{LOGS}/verifier")
-    await environment.empty(f"{LOGS}/agent")
-    return environment

@@ -95,7 +95,8 @@ def make_plan(
 ) -> list[BenchTrial]:
     """Every trial, task by task, so that an environment is built when its first trial comes.
 
-    ``settings`` is what else the results depend on: a run with others is not resumed."""
+    ``settings`` is what else the results depend on: a run with others is not resumed.
+    """
     plan = []
     for task in tasks:
         digest = _digest(task)

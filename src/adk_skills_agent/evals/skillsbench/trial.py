@@ -116,7 +116,7 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
         given = Grade(None, error.message, error.output)
     except SandboxError as error:
         worked = replace(worked, error=("sandbox", error.message))
-        given = infrastructure_error(error)
+        given = Grade(None, error.message)
     told = settings.sandbox.without_secrets
     row = _row(trial, settings, worked, given) | {
         "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -126,7 +126,7 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
         "skills_found": skills.found if skills else 0,
         "skill_repairs": [repair.replace(f"{skills.folder}/", "") for repair in skills.repairs] if skills else [],
         "notes": [*(image.notes if image else ()), *(str(found) for found in trial.task.diagnostics)],
-        "trace": await asyncio.to_thread(_keep, trial, settings.out, "traces", _text(worked.trace), told),
+        "trace": await asyncio.to_thread(_keep, trial, settings.out, "traces", worked.trace, told),
         "ctrf": await asyncio.to_thread(_keep, trial, settings.out, "ctrf", given.report, told),
     }
     return {key: told(value) if isinstance(value, str) else value for key, value in row.items()}
@@ -234,14 +234,13 @@ def _row(trial: BenchTrial, settings: BenchSettings, worked: Worked, given: Grad
     }
 
 
-def _text(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-
-
-def _keep(trial: BenchTrial, out: Path, kind: str, text: str | None, told: Callable[[str], str]) -> str | None:
+def _keep(
+    trial: BenchTrial, out: Path, kind: str, content: Mapping[str, Any] | str | None, told: Callable[[str], str]
+) -> str | None:
     """Write a file of a trial aside, then give it its name; returns that, relative to the results."""
-    if text is None:
+    if content is None:
         return None
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=True, separators=(",", ":"))
     name = f"{kind}/{trial.task.name}/{trial.agent}-{trial.arm}-{trial.number}.json"
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     aside = out / f"{name}.{uuid.uuid4().hex[:8]}"
@@ -361,8 +360,3 @@ def _number(value: object, where: str) -> tuple[float | None, str | None]:
     if math.isnan(number) or not 0.0 <= number <= 1.0:
         return None, f"{where} has {str(value)[:60]!r}, which is no number from 0 to 1."
     return number, None
-
-
-def infrastructure_error(error: SandboxError) -> Grade:
-    """The grade of a trial whose environment failed: none."""
-    return Grade(None, error.message)

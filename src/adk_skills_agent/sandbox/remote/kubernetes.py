@@ -32,10 +32,9 @@ from adk_skills_agent.sandbox.remote.remote import (
     RemoteAnswer,
     RemoteChannel,
     ask_shell,
-    check_level,
 )
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
-from adk_skills_agent.sandbox.supervisor.command import Layout, run_command
+from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
 from adk_skills_agent.sandbox.threads import uninterrupted
 
 logger = logging.getLogger(__name__)

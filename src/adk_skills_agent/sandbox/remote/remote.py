@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
-from adk_skills_agent.errors import SandboxError, SandboxUnavailable
+from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
@@ -39,7 +39,7 @@ from adk_skills_agent.sandbox.contract import (
 )
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
-from adk_skills_agent.sandbox.supervisor.command import Layout, run_command
+from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
 from adk_skills_agent.sandbox.supervisor.program import module_texts, program_text
 from adk_skills_agent.sandbox.threads import Semaphore
 
@@ -283,24 +283,6 @@ def _found(name: str, job: Job, answer: RemoteAnswer) -> bytes | int:
         return told(job.nonce, answer.stdout)
     except AnswerError as error:
         raise SandboxError(f"{name} gave no result: {_why(answer) or error}.") from None
-
-
-def check_level(policy: SandboxPolicy, level: IsolationLevel, why: str) -> None:
-    """Refuse a policy that asks for something else than a backend with one level gives (fail closed).
-
-    Raises:
-        SandboxUnavailable: With the reason.
-    """
-    asked = policy.isolation
-    if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
-        reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
-    elif asked not in {"auto", level.value}:
-        reason = f"{level.value}: {why}, and isolation={policy.isolation!r} is required"
-    elif IsolationLevel(policy.min_isolation).strength > level.strength:
-        reason = f"{level.value}: weaker than min_isolation={policy.min_isolation!r}; {why}"
-    else:
-        return
-    raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
 
 
 def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from adk_skills_agent.errors import SandboxError, SkillsError
+from adk_skills_agent.errors import SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     WORK_DIR,
     ExecutionRequest,
     ExecutionResult,
+    IsolationLevel,
     IsolationReport,
     ReadOnlyMount,
     SandboxPolicy,
@@ -48,6 +49,24 @@ _BYTES_A_SECOND = 1 << 20
 """The slowest line that is waited for: what may come back adds to that."""
 
 _Result = TypeVar("_Result")
+
+
+def check_level(policy: SandboxPolicy, level: IsolationLevel, why: str) -> None:
+    """Refuse a policy that asks for something else than a backend with one level gives (fail closed).
+
+    Raises:
+        SandboxUnavailable: With the reason.
+    """
+    asked = policy.isolation
+    if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
+        reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
+    elif asked not in {"auto", level.value}:
+        reason = f"{level.value}: {why}, and isolation={policy.isolation!r} is required"
+    elif IsolationLevel(policy.min_isolation).strength > level.strength:
+        reason = f"{level.value}: weaker than min_isolation={policy.min_isolation!r}; {why}"
+    else:
+        return
+    raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
 
 
 async def run_command(
