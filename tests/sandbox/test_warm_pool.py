@@ -29,10 +29,10 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
-from adk_skills_agent.sandbox.local.warm_pool import _LocalPool, warm_pool
+from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 from adk_skills_agent.sandbox.policy import check_policy, resolve_policy
 from adk_skills_agent.sandbox.secrets import Secret
-from adk_skills_agent.sandbox.warm_pool import MAKERS, MOST_IDLE
+from adk_skills_agent.sandbox.warm_pool import MAKERS, MOST_IDLE, WarmPool
 
 pytestmark = pytest.mark.skipif(NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem()))
 
@@ -153,7 +153,7 @@ async def test_row_71_a_sandbox_that_was_killed_while_idle_is_replaced_without_a
 async def test_row_71_a_sandbox_that_dies_between_the_look_and_the_job_is_no_error_either(monkeypatch):
     await warmed("sh", "-c", "echo x")
     await until_ready(2)
-    real = _LocalPool.take
+    real = WarmPool.take
 
     def take(pool, spec, wanted):
         sandbox = real(pool, spec, wanted)
@@ -162,7 +162,7 @@ async def test_row_71_a_sandbox_that_dies_between_the_look_and_the_job_is_no_err
             psutil.wait_procs([psutil.Process(sandbox.child.pid)], timeout=0.2)
         return sandbox
 
-    monkeypatch.setattr(_LocalPool, "take", take)
+    monkeypatch.setattr(WarmPool, "take", take)
     result = await run("sh", "-c", "echo still fine")
     assert (result.stdout, result.warm) == (b"still fine\n", False)
 

@@ -55,6 +55,7 @@ class WarmPool(Generic[_Spec, _Started]):
         end: Ends some.
         delay: Seconds by which the start of one is put off: the run that ends or begins now needs the processor first.
         patience: Seconds for which :meth:`take` waits for one that is being made.
+        from_second: Whether there are none for the first run: a program that runs one script pays for none.
         what: What they are, for the log.
     """
 
@@ -66,13 +67,15 @@ class WarmPool(Generic[_Spec, _Started]):
         *,
         delay: float,
         patience: float = 0.0,
+        from_second: bool = False,
         what: str = "sandbox",
     ) -> None:
         self._start, self._is_waiting, self._end = make, is_waiting, end
-        self._delay, self._patience, self._what = delay, patience, what
+        self._delay, self._patience, self._from_second, self._what = delay, patience, from_second, what
         self._changed = threading.Condition()
         self._kinds: OrderedDict[_Spec, _Kind[_Started]] = OrderedDict()  # the one used last comes last
         self._makers = 0
+        self._asked = False
         self._being_made = 0
 
     def take(self, spec: _Spec, wanted: int) -> _Started | None:
@@ -85,6 +88,9 @@ class WarmPool(Generic[_Spec, _Started]):
         deadline = time.monotonic() + self._patience
         dead: list[_Started] = []
         with self._changed:
+            was_asked, self._asked = self._asked, True
+            if self._from_second and not was_asked:
+                return None
             kind = self._kinds.get(spec)
             if kind is None:
                 kind = self._kinds[spec] = _Kind(wanted)
@@ -100,7 +106,8 @@ class WarmPool(Generic[_Spec, _Started]):
                 self._changed.wait(max(0.0, deadline - time.monotonic()))
                 kind.waiting -= 1
                 found = self._usable_one(kind, dead)
-        self._end(dead)
+        if dead:
+            self._end(dead)
         return found
 
     def refill(self) -> None:
@@ -122,11 +129,12 @@ class WarmPool(Generic[_Spec, _Started]):
         with self._changed:
             return sum(kind.starting for kind in self._kinds.values())
 
-    def close(self, seconds: float = 0.0) -> None:
+    def close(self, seconds: float = 1.0) -> None:
         """End all; the next run begins anew. Those being made end when they are, which is waited for so long."""
         sandboxes = self.ready()
         with self._changed:
             self._kinds.clear()
+            self._asked = False
             self._changed.notify_all()
         self._end(sandboxes)
         with self._changed:

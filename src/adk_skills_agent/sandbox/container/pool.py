@@ -73,7 +73,7 @@ class Pool:
     def abandon(self) -> None:
         """The same without a loop, and without waiting for those that are being made."""
         self._asked.clear()
-        self._pool.close()
+        self._pool.close(0.0)
 
     def waiting(self) -> int:
         """How many wait now, in all loops."""

@@ -24,8 +24,6 @@ _PATIENCE_SECONDS = 5.0
 _RUN_FIRST_SECONDS = 0.02
 """How long the start of one is put off: without that the run that ends or begins now takes 2 ms longer."""
 
-_END_SECONDS = 1.0
-
 
 def start_sandbox(spec: SandboxSpec) -> StartedSandbox:
     """Make a sandbox, forked if that is possible now, else by bubblewrap. Blocking, for a worker thread.
@@ -81,20 +79,6 @@ def start_waiting(spec: SandboxSpec) -> StartedSandbox:
     return started
 
 
-class _LocalPool(WarmPool[SandboxSpec, StartedSandbox]):
-    """A program that runs one script pays for none: there are some from the second run on."""
-
-    _asked = 0
-
-    def take(self, spec: SandboxSpec, wanted: int) -> StartedSandbox | None:
-        self._asked += 1
-        return super().take(spec, wanted) if self._asked > 1 else None
-
-    def close(self, seconds: float = _END_SECONDS) -> None:
-        self._asked = 0
-        super().close(seconds)
-
-
 def _end(sandboxes: list[StartedSandbox]) -> None:
     for sandbox in sandboxes:
         sandbox.end()
@@ -102,7 +86,7 @@ def _end(sandboxes: list[StartedSandbox]) -> None:
         sandbox.discard()
 
 
-def _let_go(pool: _LocalPool) -> None:
+def _let_go(pool: WarmPool[SandboxSpec, StartedSandbox]) -> None:
     """In a forked child: what is the parent's is let go of, and left alone."""
     for kind in list(pool._kinds.values()):  # without its lock, which the parent may have held
         for sandbox in list(kind.ready):
@@ -111,8 +95,13 @@ def _let_go(pool: _LocalPool) -> None:
 
 
 warm_pool = OnePerProcess(
-    lambda: _LocalPool(
-        start_waiting, StartedSandbox.is_waiting, _end, delay=_RUN_FIRST_SECONDS, patience=_PATIENCE_SECONDS
+    lambda: WarmPool(
+        start_waiting,
+        StartedSandbox.is_waiting,
+        _end,
+        delay=_RUN_FIRST_SECONDS,
+        patience=_PATIENCE_SECONDS,
+        from_second=True,
     ),
     _let_go,
 )
