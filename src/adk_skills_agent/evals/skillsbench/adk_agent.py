@@ -173,8 +173,6 @@ def _read_by_commands(trace: Trace, skills: TaskSkills | None) -> list[str]:
     return [name for name in skills.names if re.search(rf"skills?/{re.escape(name)}(?:/|\b)", commands)]
 
 
-# The tool ``bash`` of a bench agent: commands in the task's environment (S0-132).
-
 MAX_CHARACTERS = 10_000
 COMMAND_SECONDS = 300.0
 """Of one command (S0-131)."""
@@ -235,8 +233,6 @@ class BashTool(BaseTool):
         killed = 124 if ran.timed_out else 137  # as timeout(1) and shells report them
         return {"exit_code": killed if ran.exit_code is None else ran.exit_code, "output": output}
 
-
-# google-adk's code executor over a task's environment: skill scripts run where the task is (S0-130).
 
 _MAX_STDERR_BYTES = 256 << 10
 

@@ -224,8 +224,6 @@ def _pack(root: Path, users: UserRange, file: IO[bytes]) -> None:
         raise BuildError(f"{root.name} could not be packed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
 
 
-# One build by the engine: followed line by line, ended when its time is over.
-
 DOCKERFILE = "Dockerfile.adk-skills"
 _LAST_LINES = 40
 

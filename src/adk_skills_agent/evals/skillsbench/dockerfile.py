@@ -230,9 +230,6 @@ def _heredoc(lines: list[str], number: int, match: re.Match[str], line: int) -> 
     raise ConfigError(f"Dockerfile line {line}: the here-document {match[3]} does not end.")
 
 
-# The images a Dockerfile begins its stages from: found, and replaced by others.
-
-
 def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
     """The images behind every FROM, each once; a stage of the same file and ``scratch`` are none.
 
@@ -285,8 +282,6 @@ def _from_images(instructions: Sequence[Instruction], given: Mapping[str, str]) 
             stages.add(rest[1].lower())
     return found
 
-
-# What COPY takes from a task's ``environment`` folder: found, digested, and packed for the image.
 
 _NEVER_COPIED = ("Dockerfile", ".dockerignore")
 _PIECE = 1 << 20

@@ -108,8 +108,6 @@ def _bundle(path: Path) -> str:
     return content.decode("utf-8", "replace")  # only comments can be anything but ASCII
 
 
-# How a command that has a network gets through: proxies, and the certificates to trust. Passwords stay untold.
-
 _NAMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 PROXIES = frozenset((*_NAMES, *(name.upper() for name in _NAMES)))
 """Also the build arguments that engines give to every RUN and keep in no image."""

@@ -147,9 +147,6 @@ class BuiltImage:
     handle: object
 
 
-# What builds the environments of tasks and starts trials in them: local mode or container mode, as one interface.
-
-
 class TaskSandbox(ABC):
     """One mode. It is opened by its own function, used by one event loop, and closed."""
 
@@ -192,8 +189,6 @@ class TaskSandbox(ABC):
     async def close(self) -> None:
         """Release what the mode holds; trials must have ended."""
 
-
-# The environments of a run: each built once, tried again when it fails, and shared by its trials (S0-128, S0-129).
 
 RETRIES = 2
 _CACHED_SECONDS = 0.5

@@ -388,9 +388,6 @@ def _packed(sources: Sequence[Source], documents: Mapping[str, str]) -> bytes:
         return file.read()
 
 
-# Where layers are kept: one folder for each, complete or not there at all.
-
-
 @dataclass(slots=True)
 class NewLayer:
     """A layer in the making; ``top`` and ``scratch`` are names below the store."""

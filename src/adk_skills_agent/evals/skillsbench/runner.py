@@ -87,9 +87,6 @@ async def build_all(
     await in_parallel(parallel, len(waiting), work)
 
 
-# Which trials a run has, in which order.
-
-
 def make_plan(
     tasks: Sequence[Task], arms: Sequence[str], agents: Sequence[str], trials: int, settings: Mapping[str, Any]
 ) -> list[BenchTrial]:

@@ -385,8 +385,6 @@ class _Reader:
         )
 
 
-# The skills an agent may discover in a task: loaded leniently, every repair on a list (S0-133).
-
 MAX_SKILLS_BYTES = 8 << 20
 """Of a tar of skills an agent wrote."""
 

@@ -134,8 +134,6 @@ def _ranges(file: Path, names: tuple[str, ...]) -> set[int]:
     return found
 
 
-# Folders that belong to a user range: made and removed also by a caller who is none of its users.
-
 OPEN_TO_PASS = 0o711
 _OPEN_TO_ALL = 0o1777
 

@@ -301,8 +301,6 @@ def seen(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-# What goes wrong with an engine, as typed errors that say what to do.
-
 _INSTALL = (
     "Install one: Debian or Ubuntu: sudo apt-get install podman, then systemctl --user start podman.socket; or Docker: "
     "https://docs.docker.com/engine/install/."

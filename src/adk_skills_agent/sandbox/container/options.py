@@ -222,9 +222,6 @@ def _memory_folder(info: EngineInfo, size: int | None, inodes: int | None, user:
     return ",".join([*parts, "mode=0700", f"uid={uid}", f"gid={gid or uid}"])
 
 
-# What a sandbox of containers says about itself to people.
-
-
 @dataclass(frozen=True, slots=True)
 class ContainerDescription:
     """What a sandbox of containers found, for people: ``adk-skills doctor --container``.

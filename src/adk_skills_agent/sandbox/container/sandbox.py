@@ -313,9 +313,6 @@ def _key(plan: Plan, info: EngineInfo) -> str:
     return json.dumps([plan.settings(info, "", {}), plan.hello()], sort_keys=True, default=repr)
 
 
-# Python sessions in containers: a container for each session (issue 5, S0-109 to S0-114).
-
-
 class ContainerSessions:
     """Starts sessions in containers of a sandbox; see :class:`~..sessions.session.SessionHost`."""
 

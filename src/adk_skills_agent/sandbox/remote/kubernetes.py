@@ -309,8 +309,6 @@ def _delete_later(claiming: asyncio.Future[Any]) -> None:
     threading.Thread(target=claiming.result().terminate, name="adk-skills-kubernetes", daemon=True).start()
 
 
-# What a pod's own description says about who enforces what in it.
-
 _OWN_KERNEL = ("gvisor", "runsc", "kata", "firecracker")
 
 

@@ -318,8 +318,6 @@ async def _work(work: Callable[[], _Result]) -> _Result:
     return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
 
 
-# Where a sandbox has what the contract calls ``/work``, ``/skill`` and ``/tmp``.
-
 TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # the name in the sandbox's view, not a folder of the host
 
 
@@ -362,8 +360,6 @@ class Layout:
         pairs = [(mount.target, self.place(mount.target)) for mount in mounts]
         return PathMapping([*pairs, (WORK_DIR, self.work), (TMP_DIR, self.temporary)], root=self.root)
 
-
-# From what a sandbox said and how it ended to the result of the run.
 
 _LOST = (
     "The sandbox was ended before it had sent back the files of the run: what the script wrote is lost, the session's "

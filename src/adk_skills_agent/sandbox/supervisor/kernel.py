@@ -452,9 +452,6 @@ def _say(text: object) -> None:
         pass
 
 
-# What an execution finds, and has to leave as it was when it fails (S0-112).
-
-
 class State:
     """What an execution found: names, variables of the environment, working directory."""
 
