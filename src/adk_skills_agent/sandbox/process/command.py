@@ -256,16 +256,16 @@ def build_environment(
         if name in host:
             environment[name] = host[name]
     environment.update((name, revealed(value)) for name, value in policy.env.items())
-    environment.update((name, granted_text(name, value)) for name, value in granted.items())
+    environment.update((name, granted_value(name, value)) for name, value in granted.items())
     environment[RUN_ID_VARIABLE] = run_id
     return environment
 
 
-def granted_text(name: str, value: EnvValue) -> str:
-    """What a variable that is granted to one run or to code of a session says.
+def granted_value(name: str, value: EnvValue) -> str:
+    """The text of a variable granted to one run.
 
     Raises:
-        ValueError: The name or the value cannot be in an environment.
+        ValueError: Its name or its value cannot be in an environment, or must not be granted.
     """
     text = revealed(value)
     if not isinstance(text, str) or "\0" in text:

@@ -73,9 +73,6 @@ class RunFolder:
     def fill(self, run_id: str) -> None:
         """Make the folder with everything that is to be sent; :meth:`discard` removes it, whatever happens.
 
-        Args:
-            run_id: Names the folder on the host.
-
         Raises:
             SandboxError: A mount or the session's workspace cannot be used.
             SkillChanged: A mount does not hold what it must.

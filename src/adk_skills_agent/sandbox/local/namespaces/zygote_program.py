@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         _PR_SET_PDEATHSIG,
         _Library,
         _one_word,
-        _QuickEnd,
     )
     from adk_skills_agent.sandbox.local.init.program import _warm_up, run_init
     from adk_skills_agent.sandbox.local.namespaces.zygote_root import (
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         _place,
         _tree,
     )
+    from adk_skills_agent.sandbox.supervisor.script_end import QuickEnd
 
 _HOST_FD = 0  # a socket that keeps messages apart
 _MESSAGE_BYTES, _MOST_DESCRIPTORS, _ALL_DESCRIPTORS = 16, 32, 0xFFFFFFFF
@@ -99,7 +99,7 @@ def serve(spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
         posix.dup2(null, number)
     posix.close(null)
     known = {entry for entry in sys.path if _exists(entry)}
-    end = _QuickEnd()
+    end = QuickEnd()
     _warm_up()
     if len(posix.listdir("/proc/self/task")) > 1:
         posix.write(_HOST_FD, b"failed a_module_of_site_started_a_thread 0")
@@ -155,7 +155,7 @@ def _fork(functions: "dict[str, Any]", clone: int) -> int:
 
 
 def _become_init(
-    library: "_Library", spec: "dict[str, Any]", given: "list[int]", known: "set[str]", end: "_QuickEnd"
+    library: "_Library", spec: "dict[str, Any]", given: "list[int]", known: "set[str]", end: "QuickEnd"
 ) -> tuple:  # type: ignore[type-arg]
     """Make the rest of a sandbox, in its process 1; returns only in a script's process.
 
