@@ -40,7 +40,10 @@ ONLY_AT_LANDLOCK = {"test.test_os"}
 async def test_a_program_of_the_system_works(box, backend, name: str) -> None:
     if not backend.is_local or shutil.which(name) is None:
         pytest.skip(f"{name} is not installed here")
-    if name == "git" and (await box.bash('test -x "$PWD"')).exit_code:
+    if (
+        name == "git"
+        and (await box.python("import os; raise SystemExit(not os.access(os.getcwd(), os.X_OK))")).exit_code
+    ):
         pytest.skip(
             "the temporary folder lies in one that the run's user may not enter, and git goes there by its path"
         )
