@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from adk_skills_agent.sandbox.contract import IsolationLevel, Status
+from adk_skills_agent.sandbox.contract import IsolationLevel, Network, Status
 
 MIB = 1 << 20
 
@@ -442,3 +442,32 @@ time.sleep(20)
     assert result.status is not Status.OK
     assert result.timed_out is False, result.stderr
     assert time.monotonic() - began < 15
+
+
+@pytest.mark.local("what the watchdog or a control group counts")
+@pytest.mark.level("namespaces")
+async def test_row_79_buffers_of_sockets_count_as_memory(box):
+    """Seen: 1.25 GiB in buffers of TCP below a control group of version 1, and 1.4 GiB where there is none."""
+    code = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0), backlog=512)
+held, total = [], 0
+piece = bytes(1 << 20)
+for _ in range(110):
+    client = socket.create_connection(server.getsockname())
+    held += [client, server.accept()[0]]
+    client.setblocking(False)
+    try:
+        while total < 1 << 30:
+            total += client.send(piece)
+    except BlockingIOError:
+        pass
+    time.sleep(0.01)
+print(total >> 20, flush=True)
+time.sleep(5)
+"""
+    result = await box.python(
+        code, memory_bytes=64 << 20, wall_seconds=30, open_files=1024, network=Network.loopback()
+    )  # fmt: skip
+    kept = int(result.stdout or b"0")
+    assert result.status is Status.OUT_OF_MEMORY or 0 < kept <= 128, (result.status, kept, result.stderr)
