@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from adk_skills_agent import Secret
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
 from adk_skills_agent.executors import (
     CodeExecutionInput,
+    File,
     LocalSandboxCodeExecutor,
     RemoteCodeExecutor,
     SandboxEnvironment,
@@ -255,3 +257,23 @@ def test_code_of_an_executor_over_a_remote_sandbox_knows_whose_turn_it_is():
     assert (result.stdout, result.exit_code) == ("42\n", 0)
     assert inner.seen[0][0] is turn
     assert inner.seen[0][1] >= 7
+
+
+def test_files_are_where_the_code_looks_for_them_although_the_service_knows_names_only(tmp_path: Path) -> None:
+    """S0-22 to S0-24. Seen: ``working_dir`` and ``path`` went to a class that reads neither, and were lost."""
+    executor = RemoteCodeExecutor(ElsewhereExecutor())
+    code = "import os\nprint(open('data/a.csv').read(), open('b.csv', 'rb').read(), os.path.basename(os.getcwd()))"
+    files = [File(name="x", content=b"1,2", path="data/a.csv"), File(name="b.csv", content=b"\0")]
+    folder = f"{tmp_path.name}-analysis"
+    try:
+        found = executor.execute_code(None, CodeExecutionInput(code=code, input_files=files, working_dir=folder))
+        assert (found.stdout, found.stderr) == (f"1,2 b'\\x00' {folder}\n", "")
+        failed = executor.execute_code(None, CodeExecutionInput(code="\n1 / 0", working_dir=folder))
+        assert 'File "<code>", line 2' in failed.stderr
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    with pytest.raises(ValueError, match="must be inside"):
+        executor.execute_code(None, CodeExecutionInput(code="1", working_dir="../up"))
+    outside = [File(name="a", content=b"", path="../a")]
+    with pytest.raises(ValueError, match="must be relative"):
+        executor.execute_code(None, CodeExecutionInput(code="1", input_files=outside))
