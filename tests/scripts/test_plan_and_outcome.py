@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -50,25 +51,65 @@ def run(skill: Skill, script: str, args: object = None, **policy: Any) -> Script
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize("name", ["scripts/r.rb", "scripts/r.js", "scripts/noext", "scripts/r.py.bak"])
+@pytest.mark.parametrize("name", ["scripts/r.xyz", "scripts/noext", "scripts/r.py.bak"])
 def test_a_kind_without_an_interpreter_is_refused(skill_with: Callable[..., Skill], name: str) -> None:
     """S0-7, S0-8, S0-31."""
     with pytest.raises(UnsupportedScriptType, match=r"\.py, \.sh, \.bash"):
         plan_script(skill_with({name: "x"}), name)
 
 
-@pytest.mark.parametrize("name", ["scripts/tool", "scripts/tool.rb"])
-def test_an_executable_file_with_a_shebang_line_starts_by_itself(skill_with: Callable[..., Skill], name: str) -> None:
+@pytest.mark.parametrize("name", ["scripts/tool", "scripts/tool.rb", "scripts/tool.py"])
+def test_the_first_line_says_what_runs_a_file_whatever_its_mode_and_suffix(
+    skill_with: Callable[..., Skill], name: str
+) -> None:
     """GOOGLE_ADK rows 10 and 15; never taken for Python (S0-8)."""
     skill = skill_with({name: '#!/bin/sh\necho "$0" "$1"\n'})
-    with pytest.raises(UnsupportedScriptType):
-        plan_script(skill, name)
-    (skill.skill_dir / name).chmod(0o755)
     outcome = run(skill, name, ["a b"])
     assert (outcome.status, outcome.stdout) == ("success", f"/skill/{name} a b\n")
-    (skill.skill_dir / name).write_text("print('no line')")
-    with pytest.raises(UnsupportedScriptType):
-        plan_script(skill, name)
+
+
+PRINTS = {
+    "perl": 'print "@ARGV\\n"',
+    "node": "console.log(process.argv.slice(2).join(' '))",
+    "awk": "BEGIN { print ARGV[1] }",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "program"),
+    [
+        ("r.pl", "", "perl"), ("r", "#!/usr/bin/env perl\n", "perl"), ("r.txt", "#!/usr/bin/env -S perl -w\n", "perl"),
+        ("r.js", "", "node"), ("r.mjs", "", "node"), ("r.cjs", "", "node"), ("r.sh", "#!/usr/bin/env node\n", "node"),
+    ],
+)  # fmt: skip
+def test_scripts_of_other_languages_run_where_their_interpreter_is(
+    skill_with: Callable[..., Skill], name: str, first: str, program: str
+) -> None:
+    if shutil.which(program, path="/usr/local/bin:/usr/bin:/bin") is None:
+        pytest.skip(f"{program} is not installed here")
+    outcome = run(skill_with({f"scripts/{name}": first + PRINTS[program]}), name, ["one"])
+    assert (outcome.status, outcome.stdout) == ("success", "one\n"), outcome.stderr
+
+
+def test_an_interpreter_that_is_missing_is_named(
+    skill_with: Callable[..., Skill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked for before the run, so that it does not look like the script's failure."""
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    wanted = {"r.rb": "ruby", "r.ts": "tsx or bun or node", "r.ps1": "pwsh", "r.R": "Rscript"}
+    skill = skill_with({f"scripts/{name}": "x" for name in wanted})
+    for name, programs in wanted.items():
+        with pytest.raises(UnsupportedScriptType, match=f"'{name}' needs {programs}, which this machine does not have"):
+            plan_script(skill, name)
+
+
+@pytest.mark.parametrize(
+    "first", ["#!/usr/bin/env -S uv run --script\n", "#!/usr/bin/env npx\n", "#!/no/such/thing\n", "#!\n"]
+)
+def test_a_first_line_that_fetches_or_names_nothing_leaves_it_to_the_suffix(
+    skill_with: Callable[..., Skill], first: str
+) -> None:
+    assert run(skill_with({"scripts/r.py": f"{first}print('fine')\n"}), "r.py").stdout == "fine\n"
 
 
 def test_an_interpreter_of_the_owner_wins_and_gets_the_path_last(skill_with: Callable[..., Skill]) -> None:

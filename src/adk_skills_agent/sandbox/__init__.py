@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         policy_of,
         resolve_policy,
     )
-    from adk_skills_agent.sandbox.process.command import NOBODY
+    from adk_skills_agent.sandbox.process.command import NOBODY, search_path
     from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
     from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, RemoteAnswer, RemoteSandbox
     from adk_skills_agent.sandbox.remote.result import foreign_result
@@ -105,7 +105,7 @@ _NAMES = {
     "policy": (
         "FORMER_LEVELS PRESETS check_env check_env_name check_policy load_policy looks_secret policy_of resolve_policy"
     ),
-    "process.command": "NOBODY",
+    "process.command": "NOBODY search_path",
     "remote.kubernetes": "KubernetesSandbox",
     "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox",
     "remote.result": "foreign_result",

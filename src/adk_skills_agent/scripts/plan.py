@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-import os
+import re
 import shlex
-import stat
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from adk_skills_agent.sandbox import (
     SecretForms,
     check_env,
     forms_of,
+    search_path,
     secrets_of,
 )
 
@@ -120,21 +122,34 @@ class Interpreters:
             script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
             source: The same file on the host, for what depends on its bytes.
             python: The Python to use for ``.py``; None takes the one that runs the agent.
-            by_itself: Whether an executable file of another kind may be started by its ``#!`` line; False where the
-                executable bit is lost on the way.
+            by_itself: Whether a file's ``#!`` line and the interpreters of this machine count; False where the script
+                runs on another one.
 
         Raises:
-            UnsupportedScriptType: Nothing runs that suffix, or it has none, and the file does not start by itself.
+            UnsupportedScriptType: Nothing runs that suffix, or its interpreter is not here.
         """
         suffix = script.suffix.lower()
         if suffix in self._extra:
             return (*self._extra[suffix], str(script)), ()
-        if suffix in PYTHON_SUFFIXES:
+        named = _first_line(source) if by_itself else ()
+        name = PurePosixPath(named[0]).name if named else ""
+        if suffix in PYTHON_SUFFIXES if not _is_usable(name) else name.startswith("python"):
             return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
-        if suffix in SHELL_SUFFIXES:
+        if suffix in SHELL_SUFFIXES if not _is_usable(name) else name in _SHELLS:
             return _shell_command(script, source)
-        if by_itself and _starts_by_itself(source):
-            return (str(script),), ()
+        wanted = [(name, *named[1:])] if _is_usable(name) else [*_BY_SUFFIX.get(suffix, ())] if by_itself else []
+        path = search_path(python)
+        for program, *flags in wanted:
+            found = shutil.which(program, path=path)
+            if found is not None and _understands(found, suffix):
+                return (found, *flags, str(script)), ()
+        if wanted:
+            missing = " or ".join(dict.fromkeys(PurePosixPath(program).name for program, *_ in wanted))
+            raise UnsupportedScriptType(
+                f"'{script.name}' needs {missing}, which this machine does not have"
+                f"{' in a version that runs it' if suffix in _NEW_NODE else ''}. "
+                "Do the work another way, or tell the user that the owner has to install it."
+            )
         kind = f"'{suffix}'" if suffix else "(no extension)"
         raise UnsupportedScriptType(
             f"Scripts of type {kind} cannot be run. Supported types: {', '.join(self.suffixes)}. "
@@ -142,13 +157,63 @@ class Interpreters:
         )
 
 
-def _starts_by_itself(source: Path) -> bool:
-    """Whether the file is executable and names its interpreter in its first line (GOOGLE_ADK rows 10 and 15)."""
+_SHELLS = ("bash", "sh", "dash")
+_FETCHING = frozenset({"uv", "uvx", "pipx", "npx", "bunx"})
+"""They would fetch packages first; the suffix says what runs the file itself."""
+_NEW_NODE = (".ts", ".mts", ".cts")
+# Each the first that is there. A suffix whose file has a "#!" line goes by that.
+_BY_SUFFIX: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType(
+    {
+        **dict.fromkeys((".js", ".mjs", ".cjs"), (("node",), ("bun",))),
+        **dict.fromkeys(_NEW_NODE, (("tsx",), ("bun",), ("node", "--experimental-strip-types"))),
+        ".rb": (("ruby",),),
+        ".pl": (("perl",),),
+        ".r": (("Rscript", "--vanilla"),),
+        ".ps1": (("pwsh", "-NoProfile", "-File"),),
+        ".lua": (("lua",), ("luajit",)),
+        ".php": (("php",),),
+        ".zsh": (("zsh", "--no-rcs"),),
+        ".fish": (("fish", "--no-config"),),
+        ".awk": (("awk", "-f"),),
+        ".tcl": (("tclsh",),),
+    }
+)
+
+
+def _first_line(source: Path) -> tuple[str, ...]:
+    """The interpreter and its arguments that a file's ``#!`` line names; empty without one."""
     try:
         with source.open("rb") as stream:
-            return bool(os.fstat(stream.fileno()).st_mode & stat.S_IXUSR) and stream.read(2) == b"#!"
+            head = stream.read(_FIRST_LINE_BYTES)
     except OSError:
+        return ()  # the run itself will say why it cannot be read
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    if not head.startswith(b"#!"):
+        return ()
+    words = head[2:].splitlines()[0].decode("utf-8", "replace").split() if head[2:].strip() else []
+    if words and PurePosixPath(words[0]).name == "env":
+        words = [word for word in words[1:] if word != "-S" and "=" not in word]
+    return tuple(words)
+
+
+_FIRST_LINE_BYTES = 256
+
+
+def _is_usable(name: str) -> bool:
+    """Whether the program of a ``#!`` line decides: it is there, or Python or a shell, and fetches nothing."""
+    if not name or name in _FETCHING or name.startswith("-"):
         return False
+    return name.startswith("python") or name in _SHELLS or shutil.which(name, path=search_path(None)) is not None
+
+
+@functools.lru_cache(maxsize=64)
+def _understands(program: str, suffix: str) -> bool:
+    """Whether this Node.js runs TypeScript (22.6 and later); every other program runs what it is asked to."""
+    if suffix not in _NEW_NODE or PurePosixPath(program).name != "node":
+        return True
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
+    numbers = re.match(r"v(\d+)\.(\d+)", done.stdout)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (22, 6)
 
 
 def _shell_command(script: PurePosixPath, source: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
