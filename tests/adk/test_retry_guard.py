@@ -50,6 +50,7 @@ def codes(answered: Any) -> list[str | None]:
 @pytest.mark.behaviour(
     "better", "A wrong script path", google="an error", ours="the nearest paths and the list of scripts as well"
 )
+@pytest.mark.requirement("S2-4", "S2-7")
 async def test_the_first_miss_is_mild_and_a_success_after_it_works(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-4, S2-7."""
     server = rehearse(calls(script("god.py"), script("good.py")))
@@ -65,6 +66,7 @@ async def test_the_first_miss_is_mild_and_a_success_after_it_works(worker: Path,
 @pytest.mark.behaviour(
     "same", "The second wrong path in a turn", ours="`SCRIPT_NOT_FOUND_FATAL`, `RESOURCE_NOT_FOUND_FATAL`"
 )
+@pytest.mark.requirement("S2-5", "S2-10")
 async def test_a_fatal_answer_says_what_to_do_and_has_the_number_of_the_failure(
     worker: Path, rehearse: Any, ask: Any
 ) -> None:
@@ -81,6 +83,7 @@ async def test_a_fatal_answer_says_what_to_do_and_has_the_number_of_the_failure(
     assert answered.text == "done"  # the model may still report it by itself
 
 
+@pytest.mark.requirement("S2-6")
 async def test_scripts_and_resources_are_counted_apart(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-6."""
     made = [script("a.py"), resource("references/x.md"), script("good.py"), resource("references/guide.md")]
@@ -90,6 +93,7 @@ async def test_scripts_and_resources_are_counted_apart(worker: Path, rehearse: A
     assert codes(answered) == ["SCRIPT_NOT_FOUND", "RESOURCE_NOT_FOUND", None, None]
 
 
+@pytest.mark.requirement("S2-1", "S2-2", "S2-3")
 async def test_the_next_question_starts_anew_and_nothing_of_it_is_stored(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-1 to S2-3: google-adk's keys, for one invocation, never in the stored session."""
     turn = calls(script("a.py"), script("b.py"))
@@ -107,6 +111,7 @@ async def test_the_next_question_starts_anew_and_nothing_of_it_is_stored(worker:
     assert not any("not_found" in key for event in session.events for key in event.actions.state_delta)
 
 
+@pytest.mark.requirement("S2-12")
 async def test_after_a_fatal_answer_nothing_is_done_and_the_turn_ends(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-12: even a call that would work."""
     ran: list[str] = []

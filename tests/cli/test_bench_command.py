@@ -89,6 +89,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-124", "S0-139")
 def test_the_self_test_runs_without_an_engine(tmp_path: Path, store: Path) -> None:
     make_task(tmp_path / "tasks")
     make_task(tmp_path / "tasks", "lazy", solution__solve_DOT_sh="true\n")
@@ -104,6 +105,7 @@ def test_the_self_test_runs_without_an_engine(tmp_path: Path, store: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-139")
 def test_a_scripted_agent_shows_the_lift_of_a_skill_in_a_real_box(tmp_path: Path, store: Path) -> None:
     make_task(tmp_path / "tasks")
     (tmp_path / "model.yaml").write_text(RULES)

@@ -20,6 +20,7 @@ def settings(info: EngineInfo = DOCKER, policy: SandboxPolicy | None = None, **o
     return plan.settings(info, "program", {"a": "b"})
 
 
+@pytest.mark.requirement("S0-100", "S0-101", "S0-102", "S0-103")
 def test_the_defaults_are_hard() -> None:
     made = settings()
     assert made["user"] == "65534:65534"

@@ -123,6 +123,7 @@ async def test_a_command_that_is_not_there_is_no_result(box):
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-83")
 async def test_a_service_that_never_answers_is_given_up_with_a_warning(tmp_path, caplog):
     """S0-83: the client's own clock, and the word that the remote side may go on."""
     deaf = ElsewhereEnvironment(tmp_path / "there", deaf=True, path="/bin:/usr/bin")
@@ -213,6 +214,7 @@ def test_a_failure_is_one_whether_the_service_says_an_exit_code_or_not(says):
     assert "broken" in failed.stderr
 
 
+@pytest.mark.requirement("S0-82", "S0-84")
 def test_every_executor_has_a_deadline_and_the_calls_own_comes_first():
     """S0-82, S0-84: the wrapped executor has no limit at all."""
     slow = GoogleInput(code="import time; time.sleep(4)")

@@ -21,6 +21,7 @@ def codes(skill: ParsedSkill) -> list[str]:
     return [d.code for d in skill.diagnostics]
 
 
+@pytest.mark.requirement("C13")
 def test_a_good_skill_has_every_field_and_no_diagnostic() -> None:
     skill = parse(
         "name: pdf\ndescription: >-\n  Reads\n  PDFs.\nlicense: Apache-2.0\ncompatibility: Needs git\n"
@@ -147,6 +148,7 @@ ROWS: list[tuple[str, str, str, dict[str, object], str, int | None]] = [
 @pytest.mark.parametrize(
     ("frontmatter", "folder", "values", "code", "line"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS]
 )
+@pytest.mark.requirement("S0-133", "C15", "C16")
 def test_a_deviation_loads_with_one_diagnostic(frontmatter, folder, values, code, line) -> None:
     skill = parse(frontmatter, folder=folder)
     for field, value in values.items():
@@ -249,6 +251,7 @@ class TestOnDisk:
         assert head.metadata.description.startswith("Derived text.")
         assert head.body == ""
 
+    @pytest.mark.requirement("C20")
     def test_a_relative_path_gives_an_absolute_location_and_the_folder_name(self, write_skill, monkeypatch) -> None:
         monkeypatch.chdir(write_skill())
         for parsed in (parse_head(Path("SKILL.md")), parse_file(Path("SKILL.md"))):

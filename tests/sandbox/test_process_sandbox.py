@@ -153,6 +153,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("missing", WITHOUT.values(), ids=WITHOUT.keys())
+@pytest.mark.requirement("S0-94")
 def test_it_works_where_the_system_offers_less(missing, tmp_path):
     """S0-94."""
     code = """

@@ -32,6 +32,7 @@ def row_of(out: Path) -> dict[str, Any]:
     return {row["arm"]: row for row in rows}
 
 
+@pytest.mark.requirement("S0-138")
 async def test_an_agent_solves_a_task_through_bash_with_the_skill_and_not_without(tmp_path: Path) -> None:
     with GeminiServer(SOLVES_WITH_THE_SKILL, remember=100) as server:
         settings = settings_for(HostSandbox(tmp_path), tmp_path / "out", [AdkAgent(server.model())])
@@ -60,6 +61,7 @@ async def test_a_model_that_cannot_be_reached_is_no_zero_and_ends_the_run_after_
     assert [(result.reward, result.error_kind) for result in state.results.values()] == [(None, "model")] * 3
 
 
+@pytest.mark.requirement("S0-136")
 async def test_an_agent_out_of_time_is_stopped_in_its_command_and_graded(tmp_path: Path) -> None:
     model = RuleModel([Rule(call("bash", command="echo 42 > answer.txt; sleep 100"))], otherwise=say("never"))
     task = make_task(tmp_path / "tasks", task_DOT_toml="[agent]\ntimeout_sec = 3\n")
@@ -93,6 +95,7 @@ async def test_skills_an_agent_writes_itself_are_used_in_a_fresh_box(tmp_path: P
     assert set(trace) == {"writing_skills", "task"}
 
 
+@pytest.mark.requirement("S0-137")
 async def test_without_tests_a_used_skill_and_an_answer_pass(tmp_path: Path) -> None:
     with GeminiServer(SOLVES_WITH_THE_SKILL) as server:
         agent = AdkAgent(server.model())
@@ -114,6 +117,7 @@ async def test_without_tests_a_used_skill_and_an_answer_pass(tmp_path: Path) -> 
         (f"true {'x' * 200_000}\necho long", 0, "long\n"),
     ],
 )
+@pytest.mark.requirement("S0-132")
 async def test_bash_answers_with_code_and_output(tmp_path: Path, command: str, code: int, output: str) -> None:
     tool = BashTool(HostBox(tmp_path / "box", None), Phase())
     answer = await tool.run_async(args={"command": command}, tool_context=None)  # type: ignore[arg-type]
@@ -134,6 +138,7 @@ async def test_a_command_that_takes_too_long_is_ended_and_says_so(tmp_path: Path
     assert "ended after 0.5 seconds" in answer["output"]
 
 
+@pytest.mark.requirement("S0-133")
 def test_skills_are_loaded_leniently_and_every_repair_is_told(tmp_path: Path) -> None:
     for name, text in {
         "good": "---\nname: good\ndescription: Good.\n---\nBody.\n",

@@ -42,6 +42,7 @@ def task(tmp_path: Path) -> Task:
     return make_task(tmp_path / "tasks", environment__Dockerfile=DOCKERFILE)
 
 
+@pytest.mark.requirement("S0-130")
 async def test_the_oracle_gets_one_and_nobody_gets_zero_in_containers(
     containers: ContainerMode, task: Task, tmp_path: Path
 ) -> None:
@@ -57,6 +58,7 @@ async def test_the_oracle_gets_one_and_nobody_gets_zero_in_containers(
     assert row["sandbox"] == "container"
 
 
+@pytest.mark.requirement("S0-128")
 async def test_an_image_without_skills_has_none_and_each_is_built_once(containers: ContainerMode, task: Task) -> None:
     find = "find / -xdev -iname '*answering*' -not -path '/proc/*'; ls /everything"
     for with_skills in (False, True):
@@ -73,6 +75,7 @@ async def test_an_image_without_skills_has_none_and_each_is_built_once(container
         assert "data.txt" in found
 
 
+@pytest.mark.requirement("S0-130")
 async def test_a_command_has_a_time_an_exit_code_and_an_input(containers: ContainerMode, task: Task) -> None:
     box = await opened(containers, task)
     try:
@@ -158,6 +161,7 @@ async def test_a_dockerfile_that_fails_says_what_the_engine_said(containers: Con
     assert "freed" in await containers.prune()
 
 
+@pytest.mark.requirement("S0-125")
 def test_an_engine_that_does_not_answer_ends_with_a_sentence_and_code_1(tmp_path: Path) -> None:
     pytest.importorskip("docker")
     make_task(tmp_path / "tasks")
@@ -177,6 +181,7 @@ def test_an_engine_that_does_not_answer_ends_with_a_sentence_and_code_1(tmp_path
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.requirement("S0-125")
 def test_without_an_engine_the_mode_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("docker")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")

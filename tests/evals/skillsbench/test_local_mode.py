@@ -136,6 +136,7 @@ async def test_a_step_that_fails_names_its_line_and_keeps_its_last_words(local: 
     assert "because" in failed.value.output
 
 
+@pytest.mark.requirement("S0-128")
 async def test_a_build_out_of_time_ends_and_leaves_no_layer(local: LocalMode, store: Path, tmp_path: Path) -> None:
     task = make_task(
         tmp_path,

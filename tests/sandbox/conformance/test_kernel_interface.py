@@ -178,6 +178,7 @@ for name in ("mem", "environ", "maps", "fd/0", "root/etc/passwd"):
 
 
 @pytest.mark.level("landlock")
+@pytest.mark.requirement("S0-96")
 async def test_row_56_no_network_is_reached_and_refusal_is_immediate(box):
     """S0-96."""
     servers = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
