@@ -41,6 +41,7 @@ async def test_googles_own_executor_runs_python_scripts(
     more = {} if args is None else {"args": args}
     result = await result_of(ask, rehearse(run(path, **more)), toolset)
     assert (result["status"], result["stdout"], result["file_path"]) == ("success", stdout, path)
+    assert (result["skill_name"], result["stderr"]) == ("tools", "")
 
 
 @pytest.mark.behaviour(

@@ -111,6 +111,31 @@ async def test_the_next_question_starts_anew_and_nothing_of_it_is_stored(worker:
     assert not any("not_found" in key for event in session.events for key in event.actions.state_delta)
 
 
+@pytest.mark.requirement("S2-1", "S2-2", "S2-3")
+async def test_the_count_stands_under_google_adks_key_of_the_invocation(worker: Path, rehearse: Any, ask: Any) -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+
+    def look(tool: Any, args: Any, tool_context: Any, tool_response: Any) -> None:
+        counts = {key: value for key, value in tool_context.state.to_dict().items() if "_script_not_found_" in key}
+        seen.append((tool_context.invocation_id, counts))
+
+    agent = agent_with(rehearse(calls(script("a.py"), script("b.py"))), worker)
+    agent.after_tool_callback = look
+    await ask(agent, "go")
+    invocation = seen[0][0]
+    key = f"temp:_adk_skill_script_not_found_count_{invocation}"
+    assert seen == [(invocation, {key: 1}), (invocation, {key: 2})]
+
+
+@pytest.mark.requirement("S2-8")
+async def test_the_instruction_says_not_to_retry_and_not_to_guess(worker: Path, rehearse: Any, ask: Any) -> None:
+    server = rehearse("turns: [{text: hi}]")
+    await ask(agent_with(server, worker), "go")
+    assert "returns an error, do not retry and do not guess another path: tell the user and stop." in (
+        server.requests[0].system_text
+    )
+
+
 @pytest.mark.requirement("S2-12")
 async def test_after_a_fatal_answer_nothing_is_done_and_the_turn_ends(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-12: even a call that would work."""

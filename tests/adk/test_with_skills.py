@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 
-from adk_skills_agent import SandboxPolicy, SkillsRegistry, create_run_script_tool, create_use_skill_tool, with_skills
+from adk_skills_agent import (
+    SandboxPolicy,
+    SkillsRegistry,
+    create_read_reference_tool,
+    create_run_script_tool,
+    create_use_skill_tool,
+    with_skills,
+)
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.testing import GeminiServer
@@ -455,6 +462,26 @@ async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_ow
         await ask(with_skills(agent_for(server), [skills], policy=nothing_so_strong), "hi")
     assert server.requests[0].tool_names == ["use_skill", "read_reference"]
     assert "run_script is not offered" in caplog.text
+
+
+@pytest.mark.requirement("S4-11")
+async def test_each_tool_can_be_made_alone(skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy) -> None:
+    registry = SkillsRegistry()
+    registry.discover([skills])
+    made = [
+        create_use_skill_tool(registry),
+        create_read_reference_tool(registry),
+        create_run_script_tool(registry, policy=policy),
+    ]
+    for tool, args, key, value in (
+        (made[0], {"name": "reporter"}, "has_scripts", True),
+        (made[1], {"skill": "reporter", "reference": "guide.md"}, "content", "the guide"),
+        (made[2], {"skill": "reporter", "script": "write.py", "args": {"title": "A", "top": 1}}, "status", "success"),
+    ):
+        server = rehearse(one_call(tool.name, **args))
+        answered = await ask(agent_for(server, tools=[tool]), "go")
+        assert server.requests[0].tool_names == [tool.name]
+        assert dict(answered.results)[tool.name][key] == value
 
 
 async def test_a_tool_made_alone_answers_that_the_sandbox_is_unavailable(

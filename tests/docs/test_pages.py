@@ -99,6 +99,13 @@ def test_how_a_default_changes_is_promised() -> None:
         assert words in promise
 
 
+@pytest.mark.requirement("S3-1")
+def test_why_gemini_rejects_native_code_calls_is_documented() -> None:
+    why = " ".join((DOCS / "code-execution.md").read_text().partition("`CodeExecutionRecoveryPlugin`")[0].split())
+    for words in ("Python in a fenced block", "native `code_execution` tool", "does not declare", "rejects the answer"):
+        assert words in why
+
+
 @pytest.mark.requirement("S0-163")
 def test_the_rejected_ways_are_on_record() -> None:
     """S0-163."""

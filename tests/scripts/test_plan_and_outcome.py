@@ -94,11 +94,12 @@ def test_argv_is_literal_for_python_and_shell(skill_with: Callable[..., Skill]) 
     skill = skill_with(
         {
             "scripts/a.py": "import json, sys; print(json.dumps(sys.argv[1:]))",
-            "scripts/a.sh": 'for a in "$@"; do printf "%s\\0" "$a"; done',
+            **dict.fromkeys(("scripts/a.sh", "scripts/a.bash"), 'for a in "$@"; do printf "%s\\0" "$a"; done'),
         }
     )
     assert json.loads(run(skill, "a.py", hostile).stdout) == hostile
-    assert run(skill, "a.sh", hostile).result.stdout.decode().split("\0")[:-1] == hostile
+    for name in ("a.sh", "a.bash"):
+        assert run(skill, name, hostile).result.stdout.decode().split("\0")[:-1] == hostile
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from adk_skills_agent.evals.models import model_named
 from adk_skills_agent.evals.skillsbench.adk_agent import AdkAgent, BashTool
 from adk_skills_agent.evals.skillsbench.box import Phase
 from adk_skills_agent.evals.skillsbench.task import load_skills, unpack_skills
@@ -50,6 +51,24 @@ async def test_an_agent_solves_a_task_through_bash_with_the_skill_and_not_withou
     tools = {frozenset(request.tool_names) for request in requests}
     assert frozenset(["bash"]) in tools  # the arm without has no toolset at all
     assert all(request.user_text == "Write the answer to answer.txt.\n" for request in requests)
+
+
+@pytest.mark.requirement("S0-138")
+async def test_the_agent_asks_as_the_benchmark_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with GeminiServer(SOLVES_WITH_THE_SKILL) as server:
+        model = server.model().model_copy(update={"model": "gemini-3-flash-preview"})
+        settings = settings_for(HostSandbox(tmp_path), tmp_path / "out", [AdkAgent(model)])
+        await carry_out(plan_of([make_task(tmp_path / "tasks")], ("with-skill",), ("adk",)), settings)
+        request = server.requests[0]
+    config = request.body["generationConfig"]
+    assert (config["temperature"], config["thinkingConfig"]) == (1.0, {"thinking_level": "HIGH"})
+    for step in range(1, 7):
+        assert f"\n{step}. " in request.system_text
+    assert "\n7. " not in request.system_text
+    monkeypatch.setenv("GOOGLE_API_KEY", "a-key")
+    retry = model_named("gemini-3-flash-preview").retry_options
+    assert (retry.attempts, retry.initial_delay, retry.max_delay, retry.exp_base) == (5, 2.0, 60.0, 2.0)
+    assert retry.http_status_codes == [429, 503]
 
 
 async def test_a_model_that_cannot_be_reached_is_no_zero_and_ends_the_run_after_three(tmp_path: Path) -> None:

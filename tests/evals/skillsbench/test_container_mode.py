@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -73,6 +75,25 @@ async def test_an_image_without_skills_has_none_and_each_is_built_once(container
             await box.close()
         assert ("answering" in found) == with_skills
         assert "data.txt" in found
+
+
+@pytest.mark.requirement("S0-131")
+async def test_a_command_does_not_hold_the_event_loop_and_ends_at_its_time(
+    containers: ContainerMode, task: Task
+) -> None:
+    box = await opened(containers, task)
+    try:
+        running = asyncio.create_task(box.run(("sleep", "600"), seconds=3))
+        pauses, last = [], time.monotonic()
+        while not running.done():
+            await asyncio.sleep(0.05)
+            pauses.append(time.monotonic() - last)
+            last = time.monotonic()
+        assert (await running).timed_out
+        assert len(pauses) > 10
+        assert max(pauses) < 1.0
+    finally:
+        await box.close()
 
 
 @pytest.mark.requirement("S0-130")
