@@ -18,7 +18,7 @@ import backend_matrix
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.levels.base import Level, levels
+from adk_skills_agent.sandbox.local.levels.base import LocalLevel, local_levels
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 
@@ -27,7 +27,7 @@ _LEVEL_OF_TEST = re.compile(rf"[\[-]({'|'.join(level.value for level in LOCAL)})
 _COUNTED = ("passed", "failed", "error", "skipped")
 
 
-def missing(level: Level | None) -> tuple[str | None, bool]:
+def missing(level: LocalLevel | None) -> tuple[str | None, bool]:
     """Why a level cannot be tested here, and whether that is a failure: what could be installed and is not."""
     if level is None:
         return "there is no such level on this system", False
@@ -39,9 +39,9 @@ def missing(level: Level | None) -> tuple[str | None, bool]:
     return (problem, False) if remedy is None else (f"{problem}; {remedy}", True)
 
 
-def level_named(name: str) -> Level | None:
+def level_named(name: str) -> LocalLevel | None:
     """The level of that name, when this system has one."""
-    return next((level for level in levels() if level.level.value == name), None)
+    return next((level for level in local_levels() if level.level.value == name), None)
 
 
 def table(stats: Mapping[str, Iterable[Any]]) -> list[str]:
@@ -92,7 +92,7 @@ def _counted(tests: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {outcome}" for outcome, number in tests.items()) or "none run"
 
 
-def _state(level: Level | None) -> str:
+def _state(level: LocalLevel | None) -> str:
     problem, could_be_installed = missing(level)
     if level is None or problem is not None:
         return f"{'NOT INSTALLED' if could_be_installed else 'not here'}: {problem}"

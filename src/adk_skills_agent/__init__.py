@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         SkillDropped,
         SkillEvent,
     )
-    from adk_skills_agent.adk.permissions.rules import Permissions
+    from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.errors import (
@@ -103,7 +103,7 @@ _HOME = {
         "SkillDropped",
         "SkillEvent",
     ),
-    "adk.permissions.rules": ("Permissions",),
+    "adk.permissions": ("Permissions",),
     "adk.plugins": ("CodeExecutionRecoveryPlugin",),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent import SkillsRegistry
-from adk_skills_agent.adk.skills.disk import DiskSkill, FolderVersion
+from adk_skills_agent.adk.skills.source import DiskSkill, FolderVersion
 from adk_skills_agent.errors import CatalogError, SandboxError
 from adk_skills_agent.sandbox import skill_store
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent.adk.permissions.rules import Keep, Permissions, Rule, Verdict, permissions_of
+from adk_skills_agent.adk.permissions import Keep, Permissions, Rule, Verdict, permissions_of
 from adk_skills_agent.adk.skill_toolset import SkillToolset
-from adk_skills_agent.adk.skills.disk import DiskSkill
 from adk_skills_agent.adk.skills.known import KnownSkill
+from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.catalog import SkillsRegistry
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.errors import ConfigError

@@ -17,7 +17,7 @@ from tool_calls import agent_with, many_calls
 
 from adk_skills_agent.adk.events.events import ScriptStarted
 from adk_skills_agent.adk.skill_toolset import SkillToolset
-from adk_skills_agent.adk.skills.disk import DiskSkill
+from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 
 FLOODS = {

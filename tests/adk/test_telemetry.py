@@ -31,8 +31,8 @@ from adk_skills_agent.adk.events.events import (
     SkillDiscovered,
     SkillDropped,
     SkillEvent,
+    Telemetry,
 )
-from adk_skills_agent.adk.events.telemetry import Telemetry
 
 ORIGIN = Origin(app="app", user="alice", session="s1", invocation="i1", agent="helper", call="c1")
 

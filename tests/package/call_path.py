@@ -1,13 +1,17 @@
 """A program: which files of the package one ``run_skill_script`` call passes, as a JSON list on standard output.
 
-A rehearsed model calls the tool several times through a real Runner; the last call counts, when sandboxes wait and
-nothing is found out for the first time. Its argument is a folder of skills with ``tools/scripts/hello.py``.
+A rehearsed model calls the tool several times through a real Runner. The last calls count, all files of them together:
+sandboxes wait then, nothing is found out for the first time, and what a thread of the sandbox does beside one call
+shows in another. The model is in a process of its own: its threads are no part of a call. The argument is a folder of
+skills with ``tools/scripts/hello.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +20,8 @@ from typing import Any
 
 import adk_skills_agent
 
-CALLS = 6
+CALLS = 9
+FIRST_CALLS = 3
 ROOT = f"{Path(adk_skills_agent.__file__).parent}/"
 CALL = "  - call: {name: run_skill_script, args: {skill_name: tools, file_path: hello.py}, undeclared: true}\n"
 
@@ -30,24 +35,21 @@ def look(frame: FrameType, event: str, _: object) -> None:
         seen.add(name.removeprefix(ROOT))
 
 
-# Before anything starts a thread: only those that start later are looked at.
-threading.setprofile(look)
-sys.setprofile(look)
-
-
 async def main(skills: Path) -> None:
+    calls = 0
     from google.adk.agents import LlmAgent
     from google.adk.runners import InMemoryRunner
     from google.genai import types
 
     from adk_skills_agent import SkillToolset
     from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
-    from adk_skills_agent.testing import GeminiServer, parse_conversation
 
     class Watched(RunSkillScriptTool):
         async def run_async(self, **named: Any) -> Any:
-            seen.clear()
-            inside.set()
+            nonlocal calls
+            calls += 1
+            if calls > FIRST_CALLS:
+                inside.set()
             try:
                 return await super().run_async(**named)
             finally:
@@ -57,19 +59,32 @@ async def main(skills: Path) -> None:
     for tool in await toolset.get_tools():
         if type(tool) is RunSkillScriptTool:
             tool.__class__ = Watched
-    with GeminiServer([parse_conversation(f"turns:\n{CALL * CALLS}  - text: done\n")]) as server:
-        agent = LlmAgent(name="assistant", model=server.model(), tools=[toolset])
-        runner = InMemoryRunner(agent, app_name="app")
-        session = await runner.session_service.create_session(app_name="app", user_id="user")
-        question = types.Content(role="user", parts=[types.Part(text="go")])
-        answers = []
-        async for event in runner.run_async(user_id="user", session_id=session.id, new_message=question):
-            answers += [call.response for call in event.get_function_responses()]
-        await toolset.close()
+    agent = LlmAgent(name="assistant", model="gemini-2.5-flash", tools=[toolset])
+    runner = InMemoryRunner(agent, app_name="app")
+    session = await runner.session_service.create_session(app_name="app", user_id="user")
+    question = types.Content(role="user", parts=[types.Part(text="go")])
+    answers = []
+    async for event in runner.run_async(user_id="user", session_id=session.id, new_message=question):
+        answers += [call.response for call in event.get_function_responses()]
+    await toolset.close()
     if [answer["stdout"] for answer in answers] != ["hello\n"] * CALLS:
         sys.exit(f"The calls did not do what they should: {answers}")
     print(json.dumps(sorted(seen)))
 
 
+def with_model() -> int:
+    """Run this program again beside a model that calls the tool."""
+    from adk_skills_agent.testing import GeminiServer, parse_conversation
+
+    with GeminiServer([parse_conversation(f"turns:\n{CALL * CALLS}  - text: done\n")]) as server:
+        line = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "agent"]
+        return subprocess.run(line, check=False, env={**os.environ, **server.environment()}).returncode
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        sys.exit(with_model())
+    # Before anything starts a thread: only those that start later are looked at.
+    threading.setprofile(look)
+    sys.setprofile(look)
     asyncio.run(main(Path(sys.argv[1])))

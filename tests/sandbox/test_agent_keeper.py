@@ -16,6 +16,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -25,9 +26,9 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
-from adk_skills_agent.sandbox.local.namespaces.keeper import end_keeper, keepers, kept_group
+from adk_skills_agent.sandbox.local.namespaces.bubblewrap import end_keeper, keepers, kept_group
 from adk_skills_agent.sandbox.local.namespaces.zygote import ZygoteLife
-from adk_skills_agent.sandbox.process.spawn import Child, Launch
+from adk_skills_agent.sandbox.process.supervise import Child, Launch
 from adk_skills_agent.sandbox.process.tree import children_of
 
 POLICY = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=30)
@@ -39,7 +40,7 @@ import asyncio, os, signal, sys, time, warnings
 warnings.simplefilter("ignore")
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.namespaces.keeper import end_keeper, keepers
+from adk_skills_agent.sandbox.local.namespaces.bubblewrap import end_keeper, keepers
 from adk_skills_agent.sandbox.local.namespaces.zygote import ZygoteLife
 ZygoteLife.ready = lambda *_: None  # all sandboxes are bubblewrap's
 policy = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=30)
@@ -52,12 +53,13 @@ HALF_MADE = """
 import fcntl, stat
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 launch = bubblewrap.Launch
-def with_full_pipes(words, env, cwd, stdin, passed, *more):
-    for descriptor in passed:
+def with_full_pipes(*given, **named):
+    made = launch(*given, **named)
+    for descriptor in made.pass_fds:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 4096)
             os.write(descriptor, bytes(4096))
-    return launch(words, env, cwd, stdin, passed, *more)
+    return made
 def wait(info, child):
     while not bubblewrap.children_of(child.pid):
         time.sleep(0.001)
@@ -357,17 +359,16 @@ def test_a_start_without_descriptors_left_leaves_no_clone(monkeypatch):
     assert is_soon_gone(clones[0])
 
 
-def with_full_pipes(
-    words: tuple[bytes, ...], env: dict[bytes, bytes], cwd: bytes, stdin: int, passed: tuple[int, ...], *more: object
-) -> Launch:
+def with_full_pipes(*given: Any, **named: Any) -> Launch:
     """Bubblewrap waits for a reader, when it has cloned and before it lets that go on."""
     import fcntl
 
-    for descriptor in passed:
+    made = Launch(*given, **named)
+    for descriptor in made.pass_fds:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 4096)
             os.write(descriptor, bytes(4096))
-    return Launch(words, env, cwd, stdin, passed, *more)  # type: ignore[arg-type]
+    return made
 
 
 def test_the_watchdog_counts_what_runs_in_a_sandbox_of_bubblewrap(tmp_path: Path):

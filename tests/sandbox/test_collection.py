@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
-from adk_skills_agent.sandbox.files.collect import collect, read_entry
-from adk_skills_agent.sandbox.files.walk import Entry, open_folder
+from adk_skills_agent.sandbox.files.collect import Entry, collect, open_folder, read_entry
 from adk_skills_agent.sandbox.files.workspace import Workspace, create_workspace
 
 SECONDS = 20

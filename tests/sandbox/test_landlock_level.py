@@ -16,8 +16,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.kernel import landlock
-from adk_skills_agent.sandbox.local.landlock_run import read_report
-from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel, landlock_report
+from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel, landlock_report, read_report
 from adk_skills_agent.sandbox.process.supervise import EndReport
 
 pytestmark = [
@@ -226,8 +225,7 @@ def test_the_systems_folders_are_readable_but_not_what_may_be_an_application():
 
 def test_older_versions_of_landlock_still_protect_what_they_can(skill):
     """The rules of each version are accepted by this kernel, and a run under them works and is contained."""
-    from adk_skills_agent.sandbox.local.landlock_run import ConfinedRun
-    from adk_skills_agent.sandbox.local.levels.landlock import trial
+    from adk_skills_agent.sandbox.local.levels.landlock import ConfinedRun, trial
 
     for version in range(1, landlock.abi() + 1):
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent.sandbox.files.path_mapping import PathMapping
+from adk_skills_agent.sandbox.output import PathMapping
 
 VIEW = PathMapping(
     [

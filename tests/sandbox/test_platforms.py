@@ -38,8 +38,8 @@ except SandboxUnavailable as error:
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])
 def test_no_level_of_linux_works_elsewhere_and_each_says_why(level: str) -> None:
     code = f"""
-from adk_skills_agent.sandbox.local.levels.base import levels
-found = [each for each in levels() if each.level.value == {level!r}]
+from adk_skills_agent.sandbox.local.levels.base import local_levels
+found = [each for each in local_levels() if each.level.value == {level!r}]
 print(found[0].problem(), found[0].remedy()) if found else print("feature of Linux")
 """
     said = told_on("darwin", code)

@@ -20,7 +20,7 @@ from adk_skills_agent.errors import ConfigError, SandboxError, SecurityWarning
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.process.spawn import Launch, start
+from adk_skills_agent.sandbox.process.supervise import Launch, start
 
 POLICY = SandboxPolicy(isolation="process", min_isolation="process", wall_seconds=20.0)
 HEAD = """

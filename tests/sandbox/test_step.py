@@ -10,9 +10,10 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError, SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local import local_sandbox, run
+from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local import sandbox as course
-from adk_skills_agent.sandbox.local.run import LocalRun
+from adk_skills_agent.sandbox.local.levels import base
+from adk_skills_agent.sandbox.local.levels.base import LocalRun
 from adk_skills_agent.sandbox.threads import Step
 
 pytestmark = pytest.mark.filterwarnings("ignore::adk_skills_agent.errors.SecurityWarning")
@@ -29,10 +30,10 @@ def overflow(*_: object, **__: object) -> object:
         (course, "choose", "choose an isolation level"),
         (LocalRun, "_prepare_and_spawn", "prepare the run"),
         (course, "Supervision", "watch the command"),
-        (run, "end_run", "end the run"),
-        (run, "drain", "end the run"),
-        (run, "reap_adopted", "end the run"),
-        (run, "collect", "end the run"),
+        (base, "end_run", "end the run"),
+        (base, "drain", "end the run"),
+        (base, "reap_adopted", "end the run"),
+        (base, "collect", "end the run"),
     ],
 )
 def test_an_unforeseen_exception_names_the_step_and_no_path_and_leaves_nothing(

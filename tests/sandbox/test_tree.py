@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.files.removal import remove_tree
-from adk_skills_agent.sandbox.files.walk import disk_usage
 
 MANY = 10**6
 SECONDS = 60.0

@@ -29,9 +29,10 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
-from adk_skills_agent.sandbox.local.warm_pool import _MAKERS, MOST_IDLE, WarmPool, warm_pool
+from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 from adk_skills_agent.sandbox.policy import check_policy, resolve_policy
 from adk_skills_agent.sandbox.secrets import Secret
+from adk_skills_agent.sandbox.warm_pool import MAKERS, MOST_IDLE, WarmPool
 
 pytestmark = pytest.mark.skipif(NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem()))
 
@@ -141,7 +142,7 @@ async def test_row_71_what_a_run_leaves_anywhere_is_not_there_for_the_next(skill
 async def test_row_71_a_sandbox_that_was_killed_while_idle_is_replaced_without_an_error():
     await warmed("sh", "-c", "echo x")
     await until_ready(2)
-    for sandbox in [sandbox for kind in warm_pool()._kinds.values() for sandbox in kind.ready]:
+    for sandbox in warm_pool().ready():
         for pid in (sandbox.command, sandbox.first_pid):
             os.kill(pid, signal.SIGKILL)
     result = await run("sh", "-c", "echo still fine")
@@ -264,7 +265,7 @@ async def test_many_runs_over_few_sandboxes_leave_nothing(skill):
     assert own_children() == []
     assert own_mounts() == mounts
     assert len(os.listdir("/proc/self/fd")) <= descriptors
-    assert threading.active_count() <= threads + _MAKERS + 1
+    assert threading.active_count() <= threads + MAKERS + 1
 
 
 AGENT = """

@@ -16,10 +16,9 @@ from google.adk.utils import instructions_utils
 from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.instructions import SkillTexts
 from adk_skills_agent.adk.events.audit_log import AuditLog
-from adk_skills_agent.adk.events.events import Events, Listener
-from adk_skills_agent.adk.events.telemetry import Telemetry
+from adk_skills_agent.adk.events.events import Events, Listener, Telemetry
 from adk_skills_agent.adk.options import SkillLimits
-from adk_skills_agent.errors import CatalogError, ConfigError, RegistryError, SkillNotActive, SkillNotFound, SkillsError
+from adk_skills_agent.errors import CatalogError, ConfigError, RegistryError, SkillNotFound, SkillsError
 from adk_skills_agent.scripts import Grants, RunSettings
 
 if TYPE_CHECKING:
@@ -28,13 +27,12 @@ if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.code_executors import BaseCodeExecutor
     from google.adk.environment import BaseEnvironment
-    from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.activation.active_skills import ActiveSkills
     from adk_skills_agent.adk.activation.instructions import SkillText
     from adk_skills_agent.adk.activation.listing import SkillListing
     from adk_skills_agent.adk.guard import RetryGuard
-    from adk_skills_agent.adk.permissions.rules import Permissions
+    from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.skills.known import KnownSkill
     from adk_skills_agent.adk.skills.source import SkillSource
     from adk_skills_agent.sandbox import Sandbox, SecretForms
@@ -195,16 +193,6 @@ class SkillRuntime:
     async def missing_tools(self, skill: KnownSkill, context: ReadonlyContext) -> list[str]:
         """The tools a skill asks for that the application does not have."""
         return await self.additional.missing(skill.additional_tools, context)
-
-    def check_active(self, tool_context: ToolContext, skill: KnownSkill) -> None:
-        """Refuse what needs an active skill.
-
-        Raises:
-            SkillNotActive: The owner requires activation, and the skill is not active.
-        """
-        if self.require_activation and skill.name not in self.active.active(tool_context):
-            load = self.tool_name("load_skill")
-            raise SkillNotActive(f"Skill '{skill.name}' is not active. Call {load} with it first.")
 
 
 # Who is told what happens with skills, from the owner's settings of a toolset.

@@ -11,7 +11,7 @@ from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.listing import SEARCH_TOOL, SkillListing
 from adk_skills_agent.adk.guard import RetryGuard
 from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of
-from adk_skills_agent.adk.permissions.rules import Permissions, permissions_of
+from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
 from adk_skills_agent.adk.skills.source import SkillSource

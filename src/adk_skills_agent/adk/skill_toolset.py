@@ -15,7 +15,7 @@ from adk_skills_agent.adk.activation.listing import SkillListing, toolset_instru
 from adk_skills_agent.adk.events.events import SkillDiscovered, origin_of
 from adk_skills_agent.adk.guard import RetryGuard
 from adk_skills_agent.adk.options import SkillDiscoveryMode, SkillLimits, discovery_of, lifecycle_of, limits_of
-from adk_skills_agent.adk.permissions.rules import Permissions, permissions_of
+from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
 from adk_skills_agent.adk.skills.google_objects import as_object, stand_in_for_theirs

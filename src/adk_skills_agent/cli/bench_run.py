@@ -23,7 +23,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile
 from adk_skills_agent.evals.skillsbench.agents import ADK, BenchAgent, Nop, Oracle
 from adk_skills_agent.evals.skillsbench.bench_summary import self_test_problems, summarise
-from adk_skills_agent.evals.skillsbench.box import BuildError, Images, TaskSandbox
+from adk_skills_agent.evals.skillsbench.environment import BuildError, Images, TaskSandbox
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, row_file
 from adk_skills_agent.evals.skillsbench.runner import OUTAGE, build_all, make_plan, run_bench
 from adk_skills_agent.evals.skillsbench.task import Task, read_tasks

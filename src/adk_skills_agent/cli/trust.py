@@ -91,7 +91,7 @@ def approvals_command(
         raise ConfigError("Give --approve or --revoke, not both.")
     approved = ApprovedSkills(path)
     if approve is not None:
-        from adk_skills_agent.adk.skills.disk import DiskSkill
+        from adk_skills_agent.adk.skills.source import DiskSkill
 
         skill = open_skill(approve, dirs, trust_project=trust_project)
         version = DiskSkill(skill).version()

@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.files.removal import temporary_folder, temporary_prefix
     from adk_skills_agent.sandbox.in_process import InProcessPython, InProcessResult
     from adk_skills_agent.sandbox.local import local_sandbox
-    from adk_skills_agent.sandbox.local.cgroup import Group as ControlGroup
-    from adk_skills_agent.sandbox.local.levels.base import Level as LocalLevel
-    from adk_skills_agent.sandbox.local.levels.base import levels as local_levels
+    from adk_skills_agent.sandbox.local.cgroup import ControlGroup
+    from adk_skills_agent.sandbox.local.levels.base import LocalLevel, local_levels
     from adk_skills_agent.sandbox.local.machine import Machine, this_machine
-    from adk_skills_agent.sandbox.local.namespaces.keeper import kept_group
+    from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
     from adk_skills_agent.sandbox.output import Capture
     from adk_skills_agent.sandbox.policy import (
         FORMER_LEVELS,
@@ -85,112 +84,42 @@ if TYPE_CHECKING:
 
 # The same for Python at run time: the names of each module.
 _NAMES = {
-    "choose": (
-        "SANDBOX_NAMES",
-        "SandboxChoice",
-        "choose_sandbox",
-        "sandbox_of",
-    ),
-    "container": (
-        "ContainerOptions",
-        "ContainerSandbox",
-    ),
-    "container.engine": ("engine_urls",),
+    "choose": "SANDBOX_NAMES SandboxChoice choose_sandbox sandbox_of",
+    "components": "container_filter control_group control_groups_problem require_bubblewrap",
+    "container": "ContainerOptions ContainerSandbox",
+    "container.engine": "engine_urls",
     "contract": (
-        "CONCERNS",
-        "ExecutionRequest",
-        "ExecutionResult",
-        "InputFile",
-        "IsolationLevel",
-        "IsolationReport",
-        "Network",
-        "OutputFile",
-        "ReadOnlyMount",
-        "SKILL_DIR",
-        "Sandbox",
-        "SandboxPolicy",
-        "Status",
-        "WORK_DIR",
+        "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "
+        "ReadOnlyMount SKILL_DIR Sandbox SandboxPolicy Status WORK_DIR"
     ),
-    "files.removal": (
-        "temporary_folder",
-        "temporary_prefix",
-    ),
-    "in_process": (
-        "InProcessPython",
-        "InProcessResult",
-    ),
-    "local": ("local_sandbox",),
-    "local.machine": (
-        "Machine",
-        "this_machine",
-    ),
-    "process.command": ("NOBODY",),
-    "local.namespaces.keeper": ("kept_group",),
-    "output": ("Capture",),
+    "files.removal": "temporary_folder temporary_prefix",
+    "in_process": "InProcessPython InProcessResult",
+    "local": "local_sandbox",
+    "local.cgroup": "ControlGroup",
+    "local.levels.base": "LocalLevel local_levels",
+    "local.machine": "Machine this_machine",
+    "local.namespaces.bubblewrap": "kept_group",
+    "output": "Capture",
     "policy": (
-        "FORMER_LEVELS",
-        "PRESETS",
-        "check_env",
-        "check_env_name",
-        "check_policy",
-        "load_policy",
-        "looks_secret",
-        "policy_of",
-        "resolve_policy",
+        "FORMER_LEVELS PRESETS check_env check_env_name check_policy load_policy looks_secret policy_of resolve_policy"
     ),
-    "remote.kubernetes": ("KubernetesSandbox",),
-    "remote.result": ("foreign_result",),
-    "remote.remote": (
-        "MAY_GO_ON",
-        "RemoteAnswer",
-        "RemoteSandbox",
-    ),
-    "secrets": (
-        "EnvValue",
-        "MIN_SECRET_CHARS",
-        "Secret",
-        "SecretForms",
-        "forms_of",
-        "redact_error",
-        "redacted",
-        "secrets_of",
-    ),
-    "sessions.session": (
-        "SessionHost",
-        "SessionRequest",
-    ),
-    "sessions.sessions": (
-        "SessionHealth",
-        "SessionLimits",
-        "Sessions",
-    ),
-    "skill_store": ("FolderDigest",),
-    "streaming": (
-        "EndEvent",
-        "OutputEvent",
-        "ResourceSample",
-    ),
-    "components": (
-        "container_filter",
-        "control_group",
-        "control_groups_problem",
-        "require_bubblewrap",
-    ),
-    "threads": (
-        "Semaphore",
-        "warn_insecure_once",
-    ),
+    "process.command": "NOBODY",
+    "remote.kubernetes": "KubernetesSandbox",
+    "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox",
+    "remote.result": "foreign_result",
+    "secrets": "EnvValue MIN_SECRET_CHARS Secret SecretForms forms_of redact_error redacted secrets_of",
+    "sessions.session": "SessionHost SessionRequest",
+    "sessions.sessions": "SessionHealth SessionLimits Sessions",
+    "skill_store": "FolderDigest",
+    "streaming": "EndEvent OutputEvent ResourceSample",
+    "threads": "Semaphore warn_insecure_once",
 }
 _ALIASES = {
     "ContainerEngine": ("container.engine", "Engine"),
     "connect_engine": ("container.engine", "connect_now"),
-    "ControlGroup": ("local.cgroup", "Group"),
-    "LocalLevel": ("local.levels.base", "Level"),
-    "local_levels": ("local.levels.base", "levels"),
     "python_program_text": ("supervisor.python_program", "program_text"),
 }
-_PLACE_OF = {name: (module, name) for module, names in _NAMES.items() for name in names} | _ALIASES
+_PLACE_OF = {name: (module, name) for module, names in _NAMES.items() for name in names.split()} | _ALIASES
 
 __all__ = sorted(_PLACE_OF)
 

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Iterator
 
 from adk_skills_agent.errors import SandboxUnavailable
-from adk_skills_agent.sandbox.local.cgroup import Group, NoControlGroups, group_pool
+from adk_skills_agent.sandbox.local.cgroup import ControlGroup, NoControlGroups, group_pool
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from adk_skills_agent.sandbox.process import seccomp
 
@@ -50,7 +50,7 @@ def control_groups_problem() -> str | None:
 
 
 @contextlib.contextmanager
-def control_group() -> Iterator[Group | None]:
+def control_group() -> Iterator[ControlGroup | None]:
     """A control group to put processes into, given back at the end; None where there are no control groups."""
     try:
         pool = group_pool()

@@ -25,6 +25,7 @@ _NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
 SKILL_DIR = PurePosixPath("/skill")
 """Where a skill's files are, as the script and the model see it."""
 WORK_DIR = PurePosixPath("/work")
+TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host
 """The writable workspace and working directory, as the script and the model see it."""
 
 

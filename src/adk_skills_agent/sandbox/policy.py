@@ -269,7 +269,8 @@ def _check_network(network: object) -> None:
     for host in network.hosts:
         if not isinstance(host, str) or not host or not host.isprintable() or any(c.isspace() for c in host):
             raise ConfigError(f"network: {host!r} is no host name.")
-    parse_hosts(network.hosts)
+    if network.hosts:
+        parse_hosts(network.hosts)
     for port in network.ports:
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise ConfigError(f"network: {port!r} is no port; use a number from 1 to 65535.")

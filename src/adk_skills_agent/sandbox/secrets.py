@@ -457,7 +457,7 @@ def redacted(result: ExecutionResult, secrets: SecretForms | None) -> ExecutionR
     """The result of somebody else's sandbox without secrets: ``[secret NAME]`` in texts, files with one left out.
 
     Sandboxes of this package filter while the run goes on, and build results that have none
-    (:func:`~adk_skills_agent.sandbox.result.build_result`).
+    (:func:`~adk_skills_agent.sandbox.output.build_result`).
 
     A file is not redacted but left out, because a changed byte would break most formats. Spill files are the backend's
     to redact while it writes them.

@@ -25,9 +25,18 @@ from pathlib import Path
 
 from adk_skills_agent.errors import CHANGED, SandboxError, SkillChanged, about
 from adk_skills_agent.sandbox.contract import ExecutionRequest
-from adk_skills_agent.sandbox.files.collect import readable_name
+from adk_skills_agent.sandbox.files.collect import (
+    Entry,
+    Stamp,
+    Walk,
+    on_disk,
+    open_folder,
+    portable,
+    readable_name,
+    stamp,
+    write_all,
+)
 from adk_skills_agent.sandbox.files.removal import remove_tree
-from adk_skills_agent.sandbox.files.walk import Entry, Stamp, Walk, on_disk, open_folder, portable, stamp, write_all
 
 CACHE_VARIABLE = "ADK_SKILLS_SANDBOX_CACHE"
 """Variable of the agent's environment that names another folder for the cache."""

@@ -12,7 +12,7 @@ from google.adk.agents import LlmAgent
 
 from adk_skills_agent import ApprovalDecided, SkillsRegistry
 from adk_skills_agent.adk.skill_toolset import SkillToolset
-from adk_skills_agent.adk.skills.disk import DiskSkill
+from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills, approvals_file
 from adk_skills_agent.errors import ConfigError
 

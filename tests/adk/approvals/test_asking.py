@@ -14,7 +14,7 @@ from google.adk.skills import models
 
 from adk_skills_agent import SkillsRegistry, with_skills
 from adk_skills_agent.adk.skill_toolset import SkillToolset
-from adk_skills_agent.adk.skills.disk import DiskSkill
+from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.catalog import RegistryConfig
 
 

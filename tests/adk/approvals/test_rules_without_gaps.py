@@ -11,9 +11,9 @@ import pytest
 from approval_chat import LOAD, PUBLISH, agent_with, calls
 from google.genai import types
 
-from adk_skills_agent.adk.permissions.rules import Permissions
+from adk_skills_agent.adk.permissions import Permissions
 from adk_skills_agent.adk.skill_toolset import SkillToolset
-from adk_skills_agent.adk.skills.disk import DiskSkill
+from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.catalog import SkillsRegistry
 
 SKILL_MD = ("load_skill_resource", {"skill_name": "reporter", "file_path": "SKILL.md"})

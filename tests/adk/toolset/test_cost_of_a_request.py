@@ -11,7 +11,7 @@ import pytest
 
 from adk_skills_agent.adk.activation import instructions
 from adk_skills_agent.adk.activation.instructions import SkillTexts
-from adk_skills_agent.adk.skills.disk import DiskSkill
+from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.catalog import SkillsRegistry
 
 LONG_AGO = 1_700_000_000

@@ -10,10 +10,10 @@ import pytest
 from google.adk.skills import models
 
 from adk_skills_agent import SkillsRegistry
-from adk_skills_agent.adk.skills.disk import DiskSkill
 from adk_skills_agent.adk.skills.known import KnownSkill, wanted_tools
 from adk_skills_agent.adk.skills.memory import EditedSkill, MemoryFolders, MemorySkill
 from adk_skills_agent.adk.skills.resources import usage_line
+from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.errors import CatalogError, InvalidResourcePath, ResourceNotFound, ScriptNotFound
 
 FILES = {"references/guide.md": "the guide", "assets/a.bin": b"\0\1", "scripts/go.py": "print(1)"}

@@ -11,7 +11,15 @@ from typing import Any
 
 from adk_skills_agent.evals.row_file import RowFile
 from adk_skills_agent.evals.skillsbench.agents import BenchAgent, Nop, Oracle
-from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, Images, Phase, Ran, TaskBox, TaskSandbox
+from adk_skills_agent.evals.skillsbench.environment import (
+    BuildError,
+    BuiltImage,
+    Images,
+    Phase,
+    Ran,
+    TaskEnvironment,
+    TaskSandbox,
+)
 from adk_skills_agent.evals.skillsbench.results import RunState
 from adk_skills_agent.evals.skillsbench.runner import make_plan, run_bench
 from adk_skills_agent.evals.skillsbench.task import Task, read_task
@@ -40,7 +48,7 @@ def make_task(folder: Path, name: str = "answer", **files: str) -> Task:
     return read_task(folder / name)
 
 
-class HostBox(TaskBox):
+class HostBox(TaskEnvironment):
     """Folders of its own for /app, /logs and what a phase brings; /usr is this machine's, read-only."""
 
     workdir = "/app"
@@ -136,7 +144,7 @@ class HostSandbox(TaskSandbox):
         skills = task.skills if with_skills else None
         return BuiltImage(task.name, {"PATH": "/usr/bin:/bin"}, "/app", 1.0, (), skills)
 
-    async def open(self, task: Task, image: BuiltImage) -> TaskBox:
+    async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
         skills = image.handle
         assert skills is None or isinstance(skills, Path)
         box = HostBox(self.folder / f"box-{len(self.opened)}", skills)

@@ -10,7 +10,7 @@ import pytest
 
 from adk_skills_agent.evals.models import model_named
 from adk_skills_agent.evals.skillsbench.adk_agent import AdkAgent, BashTool
-from adk_skills_agent.evals.skillsbench.box import Phase
+from adk_skills_agent.evals.skillsbench.environment import Phase
 from adk_skills_agent.evals.skillsbench.task import load_skills, unpack_skills
 from adk_skills_agent.testing import GeminiServer, Refusal, Rule, RuleModel, When, call, say
 from evals.skillsbench.bench_tasks import HostBox, HostSandbox, carry_out, make_task, plan_of, settings_for

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import container_engines
-from adk_skills_agent.evals.skillsbench.box import BuildError, Phase
 from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED
+from adk_skills_agent.evals.skillsbench.environment import BuildError, Phase
 from evals.skillsbench.bench_tasks import make_task
 from evals.skillsbench.container_modes import opened_mode
 

@@ -11,7 +11,7 @@ import pytest
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.agents import Assignment, BenchAgent, Nop, Oracle, Worked
 from adk_skills_agent.evals.skillsbench.bench_summary import self_test_problems, summarise
-from adk_skills_agent.evals.skillsbench.box import TaskBox
+from adk_skills_agent.evals.skillsbench.environment import TaskEnvironment
 from adk_skills_agent.evals.skillsbench.results import FIRST, BenchResult
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.trial import BenchTrial
@@ -142,7 +142,7 @@ class Interrupts(BenchAgent):
         self.left = after
         self.run: asyncio.Task[Any] | None = None
 
-    async def work(self, task: Task, box: TaskBox, assignment: Assignment) -> Worked:
+    async def work(self, task: Task, box: TaskEnvironment, assignment: Assignment) -> Worked:
         self.left -= 1
         if self.left < 0:
             assert self.run is not None

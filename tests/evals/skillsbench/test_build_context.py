@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.evals.skillsbench.box import MissingSource
 from adk_skills_agent.evals.skillsbench.dockerfile import Source, digest_of, find_sources, write_tar
+from adk_skills_agent.evals.skillsbench.environment import MissingSource
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 
 import container_engines
 from adk_skills_agent.errors import SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.box import BuildError, Phase, TaskBox
 from adk_skills_agent.evals.skillsbench.container_mode import ContainerMode, open_container_mode
+from adk_skills_agent.evals.skillsbench.environment import BuildError, Phase, TaskEnvironment
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.trial import grade
 from evals.skillsbench.bench_tasks import carry_out, make_task, plan_of, settings_for
@@ -34,7 +34,7 @@ async def containers(engine: container_engines.StartedEngine, store: Path) -> As
         yield mode
 
 
-async def opened(mode: ContainerMode, task: Task, *, with_skills: bool = True) -> TaskBox:
+async def opened(mode: ContainerMode, task: Task, *, with_skills: bool = True) -> TaskEnvironment:
     image = await mode.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
     return await mode.open(task, image)
 

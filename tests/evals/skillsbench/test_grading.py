@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.evals.skillsbench.box import Phase
+from adk_skills_agent.evals.skillsbench.environment import Phase
 from adk_skills_agent.evals.skillsbench.trial import grade, reward_of
 from evals.skillsbench.bench_tasks import HostBox, make_task
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.evals.skillsbench.box import BuildError, Phase, TaskBox
+from adk_skills_agent.evals.skillsbench.environment import BuildError, Phase, TaskEnvironment
 from adk_skills_agent.evals.skillsbench.local_image import LocalImage
 from adk_skills_agent.evals.skillsbench.local_mode import LocalMode
 from adk_skills_agent.evals.skillsbench.task import Task
@@ -36,12 +36,12 @@ COPY . /everything
 """
 
 
-async def opened(mode: LocalMode, task: Task, *, with_skills: bool = True) -> TaskBox:
+async def opened(mode: LocalMode, task: Task, *, with_skills: bool = True) -> TaskEnvironment:
     image = await mode.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
     return await mode.open(task, image)
 
 
-async def output(box: TaskBox, script: str, seconds: float = 60, phase: Phase | None = None) -> str:
+async def output(box: TaskEnvironment, script: str, seconds: float = 60, phase: Phase | None = None) -> str:
     ran = await box.run(("bash", "-c", script), seconds=seconds, phase=phase)
     assert ran.exit_code == 0, ran.text
     return ran.text
@@ -149,11 +149,11 @@ async def test_a_build_out_of_time_ends_and_leaves_no_layer(local: LocalMode, st
 
 
 @pytest.fixture
-async def box(local: LocalMode, task: Task) -> TaskBox:
+async def box(local: LocalMode, task: Task) -> TaskEnvironment:
     return await opened(local, task)
 
 
-async def test_a_command_out_of_time_is_ended_with_what_it_left_behind(box: TaskBox) -> None:
+async def test_a_command_out_of_time_is_ended_with_what_it_left_behind(box: TaskEnvironment) -> None:
     try:
         ran = await box.run(("bash", "-c", "setsid sleep 98765 & sleep 98765 & sleep 98765"), seconds=1)
         assert (ran.exit_code, ran.timed_out) == (None, True)
@@ -165,7 +165,7 @@ async def test_a_command_out_of_time_is_ended_with_what_it_left_behind(box: Task
 
 
 async def test_files_stay_from_command_to_command_and_go_with_the_box(
-    local: LocalMode, task: Task, box: TaskBox
+    local: LocalMode, task: Task, box: TaskEnvironment
 ) -> None:
     await output(box, "echo kept > /app/kept; rm /app/said.txt")
     assert await output(box, "cat /app/kept; ls /app") == "kept\ncopied\nhere.txt\nkept\nsecret.txt\n"
@@ -195,7 +195,7 @@ async def test_memory_is_limited(local: LocalMode, tmp_path: Path) -> None:
         await box.close()
 
 
-async def test_a_network_is_there_when_the_phase_says_so(box: TaskBox) -> None:
+async def test_a_network_is_there_when_the_phase_says_so(box: TaskEnvironment) -> None:
     devices = "cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' ' | sort"
     try:
         assert await output(box, devices) == "lo\n"
@@ -204,7 +204,7 @@ async def test_a_network_is_there_when_the_phase_says_so(box: TaskBox) -> None:
         await box.close()
 
 
-async def test_the_host_is_not_in_the_box(box: TaskBox) -> None:
+async def test_the_host_is_not_in_the_box(box: TaskEnvironment) -> None:
     try:
         assert (await output(box, "cat /etc/debian_version; ls /work 2>&1 || true")).startswith("12.")
         assert "No such file" in await output(box, "ls /work 2>&1 || true")
@@ -224,7 +224,7 @@ async def test_the_host_is_not_in_the_box(box: TaskBox) -> None:
     ],
 )
 async def test_what_an_agent_plants_where_the_tests_go_does_not_count(
-    local: LocalMode, task: Task, box: TaskBox, plants: str
+    local: LocalMode, task: Task, box: TaskEnvironment, plants: str
 ) -> None:
     try:
         await box.run(("bash", "-c", plants), seconds=30)
@@ -250,7 +250,7 @@ async def test_a_reward_that_is_a_link_to_a_secret_is_not_read(local: LocalMode,
         await box.close()
 
 
-async def test_a_cancelled_command_leaves_nothing_running_and_the_box_usable(box: TaskBox) -> None:
+async def test_a_cancelled_command_leaves_nothing_running_and_the_box_usable(box: TaskEnvironment) -> None:
     try:
         running = asyncio.create_task(box.run(("sleep", "87654"), seconds=600))
         await _until(

@@ -13,7 +13,7 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import CONCERNS, IsolationLevel, Status
-from adk_skills_agent.sandbox.local.levels.base import levels
+from adk_skills_agent.sandbox.local.levels.base import local_levels
 
 pytestmark = pytest.mark.host_side
 
@@ -260,7 +260,7 @@ async def test_the_report_names_the_level_and_every_concern(box, backend):
         assert any("network" in sentence for sentence in result.isolation.degraded)
     strongest = backend.level
     if backend.is_local:
-        strongest = next(level.level for level in levels() if level.problem() is None)
+        strongest = next(level.level for level in local_levels() if level.problem() is None)
     assert (await box.sandbox.probe()).level is strongest
     await box.sandbox.close()
     await box.sandbox.close()

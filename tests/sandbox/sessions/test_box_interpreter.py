@@ -161,7 +161,7 @@ def test_without_a_way_to_the_c_library_the_interpreter_ends_itself(monkeypatch:
     import atexit
     import gc
 
-    from adk_skills_agent.sandbox.supervisor.process import QuickEnd
+    from adk_skills_agent.sandbox.supervisor.script_end import QuickEnd
 
     registered: list[Any] = []
     monkeypatch.setattr(atexit, "register", registered.append)

@@ -214,10 +214,11 @@ async def test_a_policy_that_cannot_be_met_is_refused_and_nothing_is_kept(make: 
         await kept.sessions.execute("a", SessionRequest("1", replace(kept.policy, wall_seconds=-1)))
     for request in (
         SessionRequest("1", kept.policy, env={"A": "nul\0"}),
+        SessionRequest("1", kept.policy, env={"PATH": "bin:/bin"}),
         SessionRequest("1", kept.policy, cwd="../outside"),
         SessionRequest("1", kept.policy, cwd="/etc"),
     ):
-        with pytest.raises(ValueError, match=r"NUL|inside"):
+        with pytest.raises(ValueError, match=r"NUL|inside|absolute folders"):
             await kept.sessions.execute("a", request)
     # A request that could not be expressed has not touched the session.
     assert await kept.value("1 + 1") == "2"

@@ -86,6 +86,15 @@ while True:
         except OSError:
             pass
 """,
+    "begins a frame on its supervisor's socket": """
+import os, stat
+for number in range(3, 100):
+    try:
+        if stat.S_ISSOCK(os.fstat(number).st_mode):
+            os.write(number, (1000).to_bytes(4, "big"))
+    except OSError:
+        pass
+""",
     "kills its supervisor": """
 import os, signal, time
 os.kill(os.getppid(), signal.SIGKILL)
@@ -117,6 +126,13 @@ async def test_row_68_code_that_breaks_its_session_gets_a_result_and_the_next_co
     after = await kept.run("1 + 1")
     assert (after.status, after.stdout, after.session_reset) == ("ok", b"2\n", True)
     assert await kept.value("before", id="bystander") == "1"
+
+
+async def test_row_68_half_a_frame_ends_the_session_also_without_a_deadline(kept: Kept) -> None:
+    async with asyncio.timeout(20):
+        broken = await kept.run(BREAKING["begins a frame on its supervisor's socket"], wall_seconds=None)
+    assert broken.status == "error"
+    assert any("wrote to the descriptor of its supervisor" in note for note in broken.notes)
 
 
 async def test_row_69_two_executions_of_one_session_take_turns(kept: Kept) -> None:

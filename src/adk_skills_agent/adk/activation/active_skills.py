@@ -21,6 +21,7 @@ from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 
 from adk_skills_agent.adk.options import SkillLifecycleConfig, SkillLifecycleMode
+from adk_skills_agent.errors import SkillNotActive
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -110,6 +111,15 @@ class ActiveSkills:
         """The activations, least recently loaded first. Read-only."""
         turn = turn_of(context)
         return [found for found in self._own(context) if not self._is_over(found, turn)]
+
+    def check(self, context: ReadonlyContext, name: str, load: str) -> None:
+        """Refuse what needs the skill to be active; ``load`` is the tool that makes it so.
+
+        Raises:
+            SkillNotActive: It is not.
+        """
+        if name not in self.active(context):
+            raise SkillNotActive(f"Skill '{name}' is not active. Call {load} with it first.")
 
     def activate(self, context: ToolContext, name: str, *, tokens: int = 0, digest: str = "") -> Activation:
         """Make a skill active and release what that displaces. Only in a tool call."""

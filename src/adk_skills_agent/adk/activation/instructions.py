@@ -24,7 +24,7 @@ from google.genai import types
 
 from adk_skills_agent.adk.activation.active_skills import ActiveSkill, commit, own_keys
 from adk_skills_agent.adk.events.events import SkillDropped, origin_of
-from adk_skills_agent.adk.permissions.approvals import may_stay_in_force
+from adk_skills_agent.adk.permissions import may_stay_in_force
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.adk.skills.resources import HEAD_BYTES, usage_line
 from adk_skills_agent.catalog.budget import UNITS_PER_TOKEN, estimate_tokens, size_units

@@ -10,7 +10,7 @@ from adk_skills_agent.adk.activation.instructions import fenced, put_in_force
 from adk_skills_agent.adk.events.events import SkillActivated, SkillDropped, origin_of
 from adk_skills_agent.adk.guard import call_key
 from adk_skills_agent.adk.options import SkillLifecycleMode
-from adk_skills_agent.adk.permissions.approvals import may_stay_in_force, permit
+from adk_skills_agent.adk.permissions import may_stay_in_force, permit
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_text, skill_name_schema
 from adk_skills_agent.errors import RegistryError, SkillNotActive, SkillNotFound, SkillsError
 from adk_skills_agent.sandbox import SKILL_DIR

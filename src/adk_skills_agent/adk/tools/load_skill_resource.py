@@ -18,7 +18,7 @@ from google.genai import types
 from adk_skills_agent.adk.activation.instructions import fenced
 from adk_skills_agent.adk.events.events import ResourceRead, origin_of
 from adk_skills_agent.adk.guard import call_key
-from adk_skills_agent.adk.permissions.approvals import permit_reading
+from adk_skills_agent.adk.permissions import permit_reading
 from adk_skills_agent.adk.skills.known import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, is_skill_file
 from adk_skills_agent.adk.skills.resources import FileContent, is_for_a_model, mime_type_of, read_content
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema, whole_number
@@ -134,7 +134,8 @@ class LoadSkillResourceTool(ToolsetTool):
                 return refused
         skill = await runtime.skill(tool_context, name)
         path = await asyncio.to_thread(_find, skill, asked)
-        runtime.check_active(tool_context, skill)
+        if runtime.require_activation:
+            runtime.active.check(tool_context, skill.name, runtime.tool_name("load_skill"))
         pending = await permit_reading(runtime, tool_context, skill, path)
         if pending is not None:
             return pending

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.adk.activation.active_skills import turn_of
 from adk_skills_agent.adk.events.events import ScriptFinished, ScriptStarted, origin_of
 from adk_skills_agent.adk.guard import call_key
-from adk_skills_agent.adk.permissions.approvals import weigh
-from adk_skills_agent.adk.permissions.rules import Decision, Verdict
+from adk_skills_agent.adk.permissions import Decision, Verdict, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, load_inputs
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, script_backend_of
@@ -172,7 +171,8 @@ class RunSkillScriptTool(ToolsetTool):
         async with backend.claim(runtime, tool_context) as claim:
             call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
             found = await asyncio.to_thread(self._look, call, backend, wants_version=self.runtime.events.heard)
-            runtime.check_active(tool_context, skill)
+            if runtime.require_activation:
+                runtime.active.check(tool_context, skill.name, runtime.tool_name("load_skill"))
             denied = found.decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
             inputs = () if denied else await load_inputs(tool_context, args.get("files"))

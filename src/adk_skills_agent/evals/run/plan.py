@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.adk.skills.disk import FolderVersion
+from adk_skills_agent.adk.skills.source import FolderVersion
 from adk_skills_agent.catalog import CatalogReader, RegistryConfig, Skill, SkillsRegistry
 from adk_skills_agent.catalog.index import IndexedSkill
 from adk_skills_agent.catalog.registry import SkillsView

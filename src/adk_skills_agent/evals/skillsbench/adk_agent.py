@@ -1,4 +1,4 @@
-"""The google-adk agent of the benchmark: our toolset with the arm's skills, and bash in the task's box (S0-138)."""
+"""The google-adk agent of the benchmark: our toolset with the arm's skills, and bash (S0-138)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.cases import CaseTurn, EvalCase, Source
 from adk_skills_agent.evals.run.conversation import Conversation, converse
 from adk_skills_agent.evals.skillsbench.agents import ADK, Assignment, BenchAgent, Worked
-from adk_skills_agent.evals.skillsbench.box import LOGS, Phase, Ran, TaskBox
+from adk_skills_agent.evals.skillsbench.environment import LOGS, Phase, Ran, TaskEnvironment
 from adk_skills_agent.evals.skillsbench.task import MAX_SKILLS_BYTES, Task, TaskSkills
 from adk_skills_agent.evals.trace import Trace
 
@@ -66,20 +66,22 @@ class AdkAgent(BenchAgent):
     model: BaseLlm
     name: str = ADK
 
-    async def work(self, task: Task, box: TaskBox, assignment: Assignment) -> Worked:
+    async def work(self, task: Task, environment: TaskEnvironment, assignment: Assignment) -> Worked:
         """Say the instruction, word for word, and let the agent work."""
-        return (await self._asked(task.instruction, task, box, assignment))[0]
+        return (await self._asked(task.instruction, task, environment, assignment))[0]
 
-    async def write_skills(self, task: Task, box: TaskBox, assignment: Assignment) -> tuple[Worked, bytes | None]:
+    async def write_skills(
+        self, task: Task, environment: TaskEnvironment, assignment: Assignment
+    ) -> tuple[Worked, bytes | None]:
         """Let the agent write skills before it has the task."""
-        await box.empty(_WRITTEN)
+        await environment.empty(_WRITTEN)
         asked = _WRITES + task.instruction
-        worked, _ = await self._asked(asked, task, box, replace(assignment, skills=None))
+        worked, _ = await self._asked(asked, task, environment, replace(assignment, skills=None))
         packed = f"{LOGS}/agent/skills.tar"
         try:
-            await box.end_processes()
-            await box.run(("tar", "-C", _WRITTEN, "-cf", packed, "."), seconds=60)
-            tar = await box.read(packed, MAX_SKILLS_BYTES + 1)
+            await environment.end_processes()
+            await environment.run(("tar", "-C", _WRITTEN, "-cf", packed, "."), seconds=60)
+            tar = await environment.read(packed, MAX_SKILLS_BYTES + 1)
         except SandboxError as error:
             return replace(worked, error=("sandbox", error.message)), None
         if tar is not None and len(tar) > MAX_SKILLS_BYTES:
@@ -87,15 +89,17 @@ class AdkAgent(BenchAgent):
             return replace(worked, error=worked.error or ("agent", problem)), None
         return worked, tar
 
-    async def _asked(self, text: str, task: Task, box: TaskBox, assignment: Assignment) -> tuple[Worked, Conversation]:
+    async def _asked(
+        self, text: str, task: Task, environment: TaskEnvironment, assignment: Assignment
+    ) -> tuple[Worked, Conversation]:
         from google.adk.agents import LlmAgent
 
         from adk_skills_agent.adk.skill_toolset import SkillToolset
         from adk_skills_agent.evals.run.agent import Activations
 
         phase = Phase(assignment.network, assignment.folders)
-        tools: list[Any] = [BashTool(box, phase)]
-        executor, activations, toolset = BoxExecutor(box, phase), None, None
+        tools: list[Any] = [BashTool(environment, phase)]
+        executor, activations, toolset = EnvironmentExecutor(environment, phase), None, None
         if assignment.skills is not None:
             activations = Activations()
             toolset = SkillToolset(
@@ -110,18 +114,18 @@ class AdkAgent(BenchAgent):
             tools=tools,
             generate_content_config=_settings(self.model, assignment.trial),
         )
+
+        async def ended() -> None:
+            await executor.end()
+            if toolset is not None:
+                await toolset.close()
+
         case = EvalCase(task.name, (CaseTurn(text),), Source(str(task.folder), 1))
         try:
             went = await converse(case, agent, activations, f"{task.name}-{assignment.trial}", assignment.seconds)
         finally:
-            await asyncio.shield(_ended(executor, toolset))
+            await asyncio.shield(ended())
         return _worked(went, assignment.skills), went
-
-
-async def _ended(executor: Any, toolset: Any) -> None:
-    await executor.end()
-    if toolset is not None:
-        await toolset.close()
 
 
 def _settings(model: BaseLlm, trial: int) -> GenerateContentConfig:
@@ -169,8 +173,6 @@ def _read_by_commands(trace: Trace, skills: TaskSkills | None) -> list[str]:
     return [name for name in skills.names if re.search(rf"skills?/{re.escape(name)}(?:/|\b)", commands)]
 
 
-# The tool ``bash`` of a bench agent: commands in the task's box (S0-132).
-
 MAX_CHARACTERS = 10_000
 COMMAND_SECONDS = 300.0
 """Of one command (S0-131)."""
@@ -180,24 +182,18 @@ CUT = "... (truncated)"
 
 
 class BashTool(BaseTool):
-    """Runs shell commands where the task is.
+    """Runs shell commands where the task is."""
 
-    Args:
-        box: The trial's box.
-        phase: What is there while a command runs.
-        seconds: After so many a command is ended with all it started.
-    """
-
-    def __init__(self, box: TaskBox, phase: Phase, seconds: float = COMMAND_SECONDS) -> None:
+    def __init__(self, environment: TaskEnvironment, phase: Phase, seconds: float = COMMAND_SECONDS) -> None:
         super().__init__(
             name="bash",
             description=(
-                f"Run a command with bash in the working directory {box.workdir}. Each call is a new shell; files "
-                f"stay. A command is ended after {seconds:g} seconds. Returns its exit code and its output "
+                f"Run a command with bash in the working directory {environment.workdir}. Each call is a new shell; "
+                f"files stay. A command is ended after {seconds:g} seconds. Returns its exit code and its output "
                 "(standard output and error)."
             ),
         )
-        self._box = box
+        self._environment = environment
         self._phase = phase
         self._seconds = seconds
 
@@ -226,7 +222,7 @@ class BashTool(BaseTool):
         short = len(data) < _LONGEST_ARGUMENT
         argv, stdin = (("bash", "-c", command), None) if short else (("bash", "-s"), data)
         try:
-            ran = await self._box.run(argv, seconds=self._seconds, phase=self._phase, stdin=stdin)
+            ran = await self._environment.run(argv, seconds=self._seconds, phase=self._phase, stdin=stdin)
         except SandboxError as error:
             return {"error_code": "SANDBOX_ERROR", "error": error.message}
         output = ran.text
@@ -234,31 +230,24 @@ class BashTool(BaseTool):
             output = output[:MAX_CHARACTERS] + CUT
         if ran.timed_out:
             output += f"\nThe command was ended after {self._seconds:g} seconds."
-        return {"exit_code": _code(ran.exit_code, timed_out=ran.timed_out), "output": output}
+        killed = 124 if ran.timed_out else 137  # as timeout(1) and shells report them
+        return {"exit_code": killed if ran.exit_code is None else ran.exit_code, "output": output}
 
-
-def _code(code: int | None, *, timed_out: bool) -> int:
-    if code is not None:
-        return code
-    return 124 if timed_out else 137  # as timeout(1) and shells report them
-
-
-# google-adk's code executor over a task's box: skill scripts run where the task is (S0-130).
 
 _MAX_STDERR_BYTES = 256 << 10
 
 
-class BoxExecutor(BaseCodeExecutor):
-    """Runs Python code with the box's own Python. ``execute_code`` is called in a thread, as google-adk does."""
+class EnvironmentExecutor(BaseCodeExecutor):
+    """Runs Python code with the environment's own Python; google-adk calls ``execute_code`` in a thread."""
 
-    _box: TaskBox = PrivateAttr()
+    _environment: TaskEnvironment = PrivateAttr()
     _phase: Phase = PrivateAttr()
     _loop: asyncio.AbstractEventLoop = PrivateAttr()
     _running: set[asyncio.Task[Any]] = PrivateAttr(default_factory=set)
 
-    def __init__(self, box: TaskBox, phase: Phase, **data: Any) -> None:
+    def __init__(self, environment: TaskEnvironment, phase: Phase, **data: Any) -> None:
         super().__init__(**data)
-        self._box = box
+        self._environment = environment
         self._phase = phase
         self._loop = asyncio.get_running_loop()
 
@@ -287,13 +276,13 @@ class BoxExecutor(BaseCodeExecutor):
         try:
             # On standard input, as code with a skill's files in it is longer than an argument may be.
             name = f"{LOGS}/agent/stderr-{uuid.uuid4().hex}"
-            ran = await self._box.run(
+            ran = await self._environment.run(
                 ("sh", "-c", f"mkdir -p {LOGS}/agent; python3 - 2>{name}"),
                 seconds=seconds,
                 phase=self._phase,
                 stdin=code.encode("utf-8", "surrogatepass"),
             )
-            problems = await self._box.read(name, _MAX_STDERR_BYTES)
+            problems = await self._environment.read(name, _MAX_STDERR_BYTES)
             return ran, (problems or b"").decode("utf-8", "replace")
         finally:
             self._running.discard(task)

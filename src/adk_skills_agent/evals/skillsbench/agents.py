@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.evals.skillsbench.box import Phase, TaskBox
+from adk_skills_agent.evals.skillsbench.environment import Phase, TaskEnvironment
 from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled
 
 ORACLE, NOP, ADK = "oracle", "nop", "adk"
@@ -26,7 +26,7 @@ class Assignment:
         trial: Which repetition, from 1.
         network: Whether its commands have a network.
         skills: The skills it may discover; None in an arm without.
-        folders: Paths of the box to host folders that are there while it works.
+        folders: Paths of the environment to host folders that are there while it works.
     """
 
     seconds: float
@@ -67,10 +67,12 @@ class BenchAgent(ABC):
     name: str
 
     @abstractmethod
-    async def work(self, task: Task, box: TaskBox, assignment: Assignment) -> Worked:
+    async def work(self, task: Task, environment: TaskEnvironment, assignment: Assignment) -> Worked:
         """Work on a task until it is done or the time is over; whatever goes wrong is in the result."""
 
-    async def write_skills(self, task: Task, box: TaskBox, assignment: Assignment) -> tuple[Worked, bytes | None]:
+    async def write_skills(
+        self, task: Task, environment: TaskEnvironment, assignment: Assignment
+    ) -> tuple[Worked, bytes | None]:
         """Write skills for a task it will get later (arm ``self-gen``).
 
         Returns:
@@ -91,18 +93,18 @@ class Nop(BenchAgent):
 
     name = NOP
 
-    async def work(self, task: Task, box: TaskBox, assignment: Assignment) -> Worked:
+    async def work(self, task: Task, environment: TaskEnvironment, assignment: Assignment) -> Worked:
         """Return at once."""
-        del task, box, assignment
+        del task, environment, assignment
         return Worked(0.0)
 
 
 class Oracle(BenchAgent):
-    """Runs the task's own solution, which is in the box for that time only: every task must give it 1."""
+    """Runs the task's own solution, which is in the environment for that time only: every task must give it 1."""
 
     name = ORACLE
 
-    async def work(self, task: Task, box: TaskBox, assignment: Assignment) -> Worked:
+    async def work(self, task: Task, environment: TaskEnvironment, assignment: Assignment) -> Worked:
         """Run ``solve.sh``."""
         if task.solution is None or not (task.solution / "solve.sh").is_file():
             return Worked(0.0, ("agent", f"{task.name} has no solve.sh, so there is no oracle."))
@@ -111,10 +113,10 @@ class Oracle(BenchAgent):
         folders = tuple((place, task.solution) for place in places)
         phase = Phase(assignment.network, (*assignment.folders, *folders), tuple(variables.items()))
         try:
-            ran = await box.run(("bash", f"{places[-1]}/solve.sh"), seconds=assignment.seconds, phase=phase)
-            await box.end_processes()
+            ran = await environment.run(("bash", f"{places[-1]}/solve.sh"), seconds=assignment.seconds, phase=phase)
+            await environment.end_processes()
             for place in places:
-                await box.empty(place)
+                await environment.empty(place)
         except SandboxError as error:
             return Worked(0.0, ("sandbox", error.message))
         if ran.timed_out:

@@ -18,7 +18,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from adk_skills_agent.evals.skillsbench.box import BuildError, NotInterpretable
+from adk_skills_agent.evals.skillsbench.environment import BuildError, NotInterpretable
 from adk_skills_agent.evals.skillsbench.user_range import UserRange, make_owned, remove_tree
 from adk_skills_agent.sandbox import temporary_prefix
 

@@ -15,7 +15,6 @@ from typing import IO, Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.base_root import PREPARE_PYTHON, Base, base_of, make_root
-from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, NotInterpretable
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     Source,
     digest_of,
@@ -25,6 +24,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
     write_tar,
 )
 from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, EngineOptions
+from adk_skills_agent.evals.skillsbench.environment import BuildError, BuiltImage, NotInterpretable
 from adk_skills_agent.evals.skillsbench.local_image import layer_key
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.user_range import UserRange, open_user_range
@@ -43,15 +43,6 @@ async def build_image(
     say: Callable[[str], None],
 ) -> BuiltImage:
     """Build, or take the image of the same Dockerfile and context that is there.
-
-    Args:
-        client: Of the Docker SDK.
-        task: The task.
-        bases: What stands for the images of its FROM lines.
-        options: What builds get.
-        with_skills: Whether the context and the Dockerfile have the skills.
-        rebuild: Whether to build anew, without the engine's cache.
-        say: Gets the build's lines.
 
     Raises:
         BuildError: A step failed, the engine refused, or the task's build time was over.
@@ -139,11 +130,6 @@ class BaseImages:
 
     async def get(self, image: str, *, seconds: float, say: Callable[[str], None]) -> BaseImage:
         """What stands for an image, made when it has to be.
-
-        Args:
-            image: As the Dockerfile names it.
-            seconds: Most seconds to make it.
-            say: Gets a line for each step.
 
         Raises:
             BuildError: It cannot be made.
@@ -237,8 +223,6 @@ def _pack(root: Path, users: UserRange, file: IO[bytes]) -> None:
     if done.returncode:
         raise BuildError(f"{root.name} could not be packed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
 
-
-# One build by the engine: followed line by line, ended when its time is over.
 
 DOCKERFILE = "Dockerfile.adk-skills"
 _LAST_LINES = 40

@@ -17,10 +17,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.box import LOGS, MAX_OUTPUT_BYTES, BuiltImage, Phase, Ran, TaskBox, TaskSandbox
 from adk_skills_agent.evals.skillsbench.container_image import BaseImages, build_image
 from adk_skills_agent.evals.skillsbench.dockerfile import Source, write_tar
 from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions
+from adk_skills_agent.evals.skillsbench.environment import (
+    LOGS,
+    MAX_OUTPUT_BYTES,
+    BuiltImage,
+    Phase,
+    Ran,
+    TaskEnvironment,
+    TaskSandbox,
+)
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.sandbox import Capture, ContainerEngine, connect_engine, engine_urls
 
@@ -52,11 +60,45 @@ class ContainerMode(TaskSandbox):
             self._client, task, self._bases, self._options, with_skills=with_skills, rebuild=rebuild, say=say
         )
 
-    async def open(self, task: Task, image: BuiltImage) -> TaskBox:
-        """A container of its own."""
-        return await open_container_box(
-            self._client, task, image, label=LABEL, network=self._network, options=self._options
-        )
+    async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
+        """Start a container of the image that sleeps until it is removed."""
+        import docker.errors
+        import requests
+
+        client: Any = self._client
+        limits, network = task.limits, self._network
+
+        def start() -> Any:
+            # Connected from the start where there is a network: disconnecting works everywhere, connecting does not.
+            return client.containers.run(
+                image.handle,
+                ["sleep", "infinity"],
+                entrypoint="",
+                detach=True,
+                init=False,
+                user="0",
+                labels={LABEL: task.name},
+                mem_limit=limits.memory_bytes,
+                nano_cpus=int(limits.cpus * _NANO),
+                pids_limit=_PIDS,
+                working_dir="/",
+                **({"network": network} if network else {"network_mode": "none"}),
+            )
+
+        try:
+            container = await asyncio.to_thread(start)
+        except (docker.errors.DockerException, requests.RequestException) as error:
+            raise SandboxError(f"The container of {task.name} could not be started: {error}") from error
+        environment = ContainerEnvironment(self._client, container, image, network, self._options)
+        try:
+            if self._options.certificates is not None:  # of the build
+                await environment.remove(posixpath.dirname(TRUSTED))
+            for folder in ("verifier", "agent"):
+                await environment.empty(f"{LOGS}/{folder}")
+        except BaseException:
+            await asyncio.shield(environment.close())
+            raise
+        return environment
 
     async def prune(self) -> str:
         """Remove images without a name and what builds left; named images and other people's containers stay."""
@@ -94,9 +136,6 @@ class ContainerMode(TaskSandbox):
 def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
     """Container mode with the engine that ``DOCKER_HOST`` names, or the usual one (S0-125).
 
-    Args:
-        options: Base images, and what builds and commands get to reach the network; nothing by default.
-
     Raises:
         SandboxUnavailable: The Docker SDK is missing, or no engine answers; says what to do.
     """
@@ -123,11 +162,11 @@ _Result = TypeVar("_Result")
 _PIDS = 4096
 _NANO = 1_000_000_000
 _ASKS_AGAIN = 0.2
-_STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the box
+_STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the environment
 
 
-class ContainerBox(TaskBox):
-    """Use :func:`open_container_box`. All calls of the engine are made in threads."""
+class ContainerEnvironment(TaskEnvironment):
+    """See :meth:`ContainerMode.open`. All calls of the engine are made in threads."""
 
     def __init__(
         self, client: Any, container: Any, image: BuiltImage, network: str | None, options: EngineOptions
@@ -323,57 +362,3 @@ class ContainerBox(TaskBox):
             self._container.remove(force=True, v=True)
         except docker.errors.NotFound:
             return
-
-
-async def open_container_box(
-    client: Any, task: Task, image: BuiltImage, *, label: str, network: str | None, options: EngineOptions
-) -> ContainerBox:
-    """Start a container of an image that sleeps until it is removed.
-
-    Args:
-        client: Of the Docker SDK.
-        task: The task, whose limits it gets.
-        image: What was built.
-        label: Marks the containers of this run.
-        network: The engine's network that a phase may be connected to; None when it has none.
-        options: What commands with a network get.
-
-    Raises:
-        SandboxError: The engine refused.
-    """
-    import docker.errors
-    import requests
-
-    limits = task.limits
-
-    def start() -> Any:
-        # Connected from the start where there is a network: disconnecting works everywhere, connecting to "none" not.
-        return client.containers.run(
-            image.handle,
-            ["sleep", "infinity"],
-            entrypoint="",
-            detach=True,
-            init=False,
-            user="0",
-            labels={label: task.name},
-            mem_limit=limits.memory_bytes,
-            nano_cpus=int(limits.cpus * _NANO),
-            pids_limit=_PIDS,
-            working_dir="/",
-            **({"network": network} if network else {"network_mode": "none"}),
-        )
-
-    try:
-        container = await asyncio.to_thread(start)
-    except (docker.errors.DockerException, requests.RequestException) as error:
-        raise SandboxError(f"The container of {task.name} could not be started: {error}") from error
-    box = ContainerBox(client, container, image, network, options)
-    try:
-        if options.certificates is not None:  # of the build
-            await box.remove(posixpath.dirname(TRUSTED))
-        for folder in ("verifier", "agent"):
-            await box.empty(f"{LOGS}/{folder}")
-    except BaseException:
-        await asyncio.shield(box.close())
-        raise
-    return box

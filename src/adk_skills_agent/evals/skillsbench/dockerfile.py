@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.skillsbench.box import MissingSource
+from adk_skills_agent.evals.skillsbench.environment import MissingSource
 
 KEYWORDS = frozenset(
     [
@@ -230,9 +230,6 @@ def _heredoc(lines: list[str], number: int, match: re.Match[str], line: int) -> 
     raise ConfigError(f"Dockerfile line {line}: the here-document {match[3]} does not end.")
 
 
-# The images a Dockerfile begins its stages from: found, and replaced by others.
-
-
 def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
     """The images behind every FROM, each once; a stage of the same file and ``scratch`` are none.
 
@@ -286,8 +283,6 @@ def _from_images(instructions: Sequence[Instruction], given: Mapping[str, str]) 
     return found
 
 
-# What COPY takes from a task's ``environment`` folder: found, digested, and packed for the box.
-
 _NEVER_COPIED = ("Dockerfile", ".dockerignore")
 _PIECE = 1 << 20
 
@@ -307,7 +302,7 @@ class Source:
     without: frozenset[str] = frozenset()
 
     def entries(self) -> Iterator[tuple[Path, str]]:
-        """Each file, folder and link: its path and its name in the box, folders before what is in them, sorted."""
+        """Each file, folder and link: its path and its name in the image, folders before what is in them, sorted."""
         if not self.folder:
             yield self.path, self.path.name
             return
@@ -324,12 +319,6 @@ class Source:
 
 def find_sources(context: Path, patterns: Sequence[str], *, with_skills: bool, line: int) -> list[Source]:
     """What the words of a COPY stand for.
-
-    Args:
-        context: The task's environment folder.
-        patterns: Its sources, with wildcards.
-        with_skills: Whether the folder ``skills`` counts; without, it is as if it were not there.
-        line: Line of the instruction, for errors.
 
     Raises:
         MissingSource: One matches nothing, or leaves the folder.

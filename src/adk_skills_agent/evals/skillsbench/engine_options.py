@@ -65,13 +65,6 @@ def read_engine_options(
 ) -> EngineOptions:
     """Options as they are written on the command line.
 
-    Args:
-        base_images: ``NAME=IMAGE`` each.
-        packages: See :class:`EngineOptions`.
-        build_network: Likewise.
-        build_arguments: ``NAME=VALUE`` each, or ``NAME`` for the value this process has in its environment.
-        certificates: A file of certificates in PEM.
-
     Raises:
         ConfigError: One cannot be used; says which and what is wanted.
     """
@@ -115,13 +108,11 @@ def _bundle(path: Path) -> str:
     return content.decode("utf-8", "replace")  # only comments can be anything but ASCII
 
 
-# How a command that has a network gets through: proxies, and the certificates to trust. Passwords stay untold.
-
 _NAMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 PROXIES = frozenset((*_NAMES, *(name.upper() for name in _NAMES)))
 """Also the build arguments that engines give to every RUN and keep in no image."""
 TRUSTED = "/run/adk-skills/ca-certificates.crt"
-"""Where the certificates are in a box."""
+"""Where the certificates are in an environment."""
 TRUST_VARIABLES = (
     *("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS"),
 )

@@ -1,4 +1,4 @@
-"""The first program of everything that touches a box's files: it steps into the user range, and there does one thing.
+"""The first program of all that touches an environment's files: it enters the user range, and there does one thing.
 
 Run as ``python -I -S -c <this text> JSON``. Everything it needs is imported and opened before, because inside it may no
 longer read the caller's files. Verbs: ``run`` stacks the layers and becomes bubblewrap; ``empty`` makes a folder new;
@@ -124,7 +124,7 @@ def clear(above: int, name: str) -> None:
 
 
 def unpack(order: dict[str, Any]) -> None:
-    """Unpack a tar of the caller's own making, all of it owned by the box's root."""
+    """Unpack a tar of the caller's own making, all of it owned by the environment's root."""
     target = folder_of(order["root"], order["path"])
     os.fchdir(target)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:

@@ -21,7 +21,6 @@ from pathlib import Path, PurePosixPath
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench import base_root
-from adk_skills_agent.evals.skillsbench.box import BuildError, BuiltImage, NotInterpretable
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     Instruction,
     Source,
@@ -33,6 +32,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
     without_skills,
     write_tar,
 )
+from adk_skills_agent.evals.skillsbench.environment import BuildError, BuiltImage, NotInterpretable
 from adk_skills_agent.evals.skillsbench.local_run import PATH, Command, Layers, Limits, run_in_layers
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.user_range import OPEN_TO_PASS, UserRange, make_owned, remove_tree
@@ -196,7 +196,7 @@ def _check(task: Task, instructions: tuple[Instruction, ...]) -> None:
         if instruction.keyword == "ONBUILD":
             raise NotInterpretable(f"{where}: local mode cannot do ONBUILD.")
         if instruction.keyword == "USER" and instruction.value not in _ROOT_USERS:
-            raise NotInterpretable(f"{where}: local mode runs as root of the box, not as {instruction.value!r}.")
+            raise NotInterpretable(f"{where}: local mode runs as root, not as {instruction.value!r}.")
         if instruction.keyword in {"COPY", "ADD"}:
             if "from" in instruction.flags and not _copies_uv(instruction):
                 raise NotInterpretable(f"{where}: local mode cannot copy from another image.")
@@ -357,7 +357,7 @@ class _Builder:
     async def _place(
         self, state: _State, new: NewLayer, packed: bytes, into: str, *, single: bool, instruction: Instruction
     ) -> None:
-        """Unpack inside the box, so that links of the image lead where they do in it."""
+        """Unpack inside the environment, so that links of the image lead where they do in it."""
         kind, mode = "file" if single else "folder", instruction.flags.get("chmod", "")
         ran = await run_in_layers(
             Command((*_SHELL, _PLACE, "copy", into, kind, mode), "/", {}, network=False, stdin=packed),
@@ -386,9 +386,6 @@ def _packed(sources: Sequence[Source], documents: Mapping[str, str]) -> bytes:
         write_tar(file, sources, documents)
         file.seek(0)
         return file.read()
-
-
-# Where layers are kept: one folder for each, complete or not there at all.
 
 
 @dataclass(slots=True)

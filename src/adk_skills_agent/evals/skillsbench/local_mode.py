@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from adk_skills_agent.evals.skillsbench.box import LOGS, BuiltImage, Phase, Ran, TaskBox, TaskSandbox
 from adk_skills_agent.evals.skillsbench.dockerfile import Source, write_tar
 from adk_skills_agent.evals.skillsbench.engine_options import without_secrets
+from adk_skills_agent.evals.skillsbench.environment import LOGS, BuiltImage, Phase, Ran, TaskEnvironment, TaskSandbox
 from adk_skills_agent.evals.skillsbench.local_image import (
     LocalImage,
     NewLayer,
@@ -45,9 +45,14 @@ class LocalMode(TaskSandbox):
         """Interpret the Dockerfile; layers that are there are taken."""
         return await build_local(task, self._store, self._users, with_skills=with_skills, rebuild=rebuild, say=say)
 
-    async def open(self, task: Task, image: BuiltImage) -> TaskBox:
+    async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
         """A layer of the trial's own over those of the image."""
-        return await open_local_box(task, image, self._store, self._users)
+        async with contextlib.AsyncExitStack() as stack:
+            layer = await stack.enter_async_context(new_layer(self._store, self._users, below="trials"))
+            environment = LocalEnvironment(task, image, self._store, self._users, layer, stack.pop_all())
+        await environment.empty(f"{LOGS}/verifier")
+        await environment.empty(f"{LOGS}/agent")
+        return environment
 
     async def prune(self) -> str:
         """Remove what runners that have ended left unfinished; finished layers are the cache and stay."""
@@ -110,8 +115,8 @@ def _runs(pid: int) -> bool:
 # A command's processes end with it, also those it left in the background.
 
 
-class LocalBox(TaskBox):
-    """Use :func:`open_local_box`."""
+class LocalEnvironment(TaskEnvironment):
+    """See :meth:`LocalMode.open`."""
 
     def __init__(
         self,
@@ -193,13 +198,3 @@ class LocalBox(TaskBox):
             await in_folder(self._users, self._top, "empty", path=path)
             await in_folder(self._users, self._top, "unpack", path=path, tar=Path(packed.name))
         self._given[path] = folder
-
-
-async def open_local_box(task: Task, image: BuiltImage, store: Path, users: UserRange) -> LocalBox:
-    """Start a trial from an image that was built in the same store."""
-    async with contextlib.AsyncExitStack() as stack:
-        layer = await stack.enter_async_context(new_layer(store, users, below="trials"))
-        box = LocalBox(task, image, store, users, layer, stack.pop_all())
-    await box.empty(f"{LOGS}/verifier")
-    await box.empty(f"{LOGS}/agent")
-    return box

@@ -15,8 +15,8 @@ from importlib import resources
 from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.evals.skillsbench.box import MAX_OUTPUT_BYTES, Ran
 from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, proxies_of
+from adk_skills_agent.evals.skillsbench.environment import MAX_OUTPUT_BYTES, Ran
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
 from adk_skills_agent.sandbox import (
     Capture,
@@ -87,7 +87,7 @@ async def run_in_layers(
 
     Raises:
         SandboxUnavailable: bubblewrap is missing or too old.
-        SandboxError: The box could not be set up.
+        SandboxError: The environment could not be set up.
     """
     bubblewrap = require_bubblewrap("Tasks cannot run in local mode")
     started = time.monotonic()
@@ -165,7 +165,7 @@ async def _followed(
     code = process.returncode
     output = bytes(capture.kept())
     if code == _SET_UP_FAILED and not timed_out and output.count(b"\n") <= 1:  # only a sentence
-        raise SandboxError(f"The box could not be set up: {output.decode('utf-8', 'replace').strip()[-500:]}")
+        raise SandboxError(f"The environment could not be set up: {output.decode('utf-8', 'replace').strip()[-500:]}")
     failed = code is None or code < 0
     return Ran(
         exit_code=None if failed or timed_out else code,
@@ -177,7 +177,7 @@ async def _followed(
 
 
 async def _ended(process: asyncio.subprocess.Process, alive: int, group: ControlGroup | None) -> None:
-    """Whatever happened: nothing of it runs any more. The pipe ends when process 1 of the box, the last, is gone."""
+    """Whatever happened: nothing of it runs any more. The pipe ends with process 1 of the environment, the last."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -290,5 +290,5 @@ async def in_folder(
         return output if process.returncode == 0 else None
     if process.returncode:
         why = problem.decode("utf-8", "replace").strip()[-300:]
-        raise SandboxError(f"{verb} of {path or 'a layer'} in the box failed: {why}")
+        raise SandboxError(f"{verb} of {path or 'a layer'} in the environment failed: {why}")
     return None

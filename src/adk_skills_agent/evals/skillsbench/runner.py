@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.evals.row_file import RowFile, in_parallel
-from adk_skills_agent.evals.skillsbench.box import BuildError, Images
+from adk_skills_agent.evals.skillsbench.environment import BuildError, Images
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, finished, result_of
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.trial import BenchSettings, BenchTrial, run_trial
@@ -35,14 +35,6 @@ async def run_bench(
 
     A cancellation ends it at once: what is finished is in the file and in ``state``, what was under way is not, and
     runs again with the next run.
-
-    Args:
-        plan: All trials, in the order in which they start.
-        settings: What they share.
-        rows: Gets a row for each.
-        state: Filled meanwhile.
-        parallel: How many at once.
-        on_result: Told of each trial that ends.
 
     Raises:
         ConfigError: The rows there are already do not fit the plan.
@@ -95,20 +87,12 @@ async def build_all(
     await in_parallel(parallel, len(waiting), work)
 
 
-# Which trials a run has, in which order.
-
-
 def make_plan(
     tasks: Sequence[Task], arms: Sequence[str], agents: Sequence[str], trials: int, settings: Mapping[str, Any]
 ) -> list[BenchTrial]:
     """Every trial, task by task, so that an environment is built when its first trial comes.
 
-    Args:
-        tasks: Those that can run.
-        arms: Names of arms.
-        agents: Names of agents.
-        trials: Repetitions of each.
-        settings: What else the results depend on; a run with others is not resumed.
+    ``settings`` is what else the results depend on: a run with others is not resumed.
     """
     plan = []
     for task in tasks:

@@ -78,10 +78,6 @@ class TaskSet:
 def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
     """The tasks below a folder, by name.
 
-    Args:
-        folder: Its folders with an ``instruction.md`` or a ``task.md`` are tasks.
-        containing: Only tasks whose name contains this.
-
     Raises:
         ConfigError: The folder cannot be read, or has no such task.
     """
@@ -389,8 +385,6 @@ class _Reader:
         )
 
 
-# The skills an agent may discover in a task: loaded leniently, every repair on a list (S0-133).
-
 MAX_SKILLS_BYTES = 8 << 20
 """Of a tar of skills an agent wrote."""
 
@@ -428,7 +422,7 @@ def load_skills(folder: Path) -> TaskSkills | None:
 
 
 def unpack_skills(packed: bytes, folder: Path) -> None:
-    """Unpack a tar that came out of a box: files and folders that stay below ``folder``, nothing else."""
+    """Unpack a tar that came out of an environment: files and folders that stay below ``folder``, nothing else."""
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
         for member in archive:
             if member.isfile() or member.isdir():

@@ -1,4 +1,4 @@
-"""One trial of a task from its box to its row: the agent's work, then the verifier's."""
+"""One trial of a task from its environment to its row: the agent's work, then the verifier's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from typing import Any
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.skillsbench.agents import Assignment, BenchAgent, Worked
-from adk_skills_agent.evals.skillsbench.box import LOGS, BuildError, BuiltImage, Images, Phase, TaskBox, TaskSandbox
+from adk_skills_agent.evals.skillsbench.environment import (
+    LOGS,
+    BuildError,
+    BuiltImage,
+    Images,
+    Phase,
+    TaskEnvironment,
+    TaskSandbox,
+)
 from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, Key
 from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled, load_skills, unpack_skills
 from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
@@ -27,7 +35,7 @@ from adk_skills_agent.sandbox import temporary_prefix
 NO_SKILL, WITH_SKILL, SELF_GEN = "no-skill", "with-skill", "self-gen"
 ARMS = (NO_SKILL, WITH_SKILL, SELF_GEN)
 _OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
-"""Where the skills an agent wrote itself are in its second box, as curated ones are."""
+"""Where the skills an agent wrote itself are in its second environment, as curated ones are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
         given = Grade(None, error.message, error.output)
     except SandboxError as error:
         worked = replace(worked, error=("sandbox", error.message))
-        given = infrastructure_error(error)
+        given = Grade(None, error.message)
     told = settings.sandbox.without_secrets
     row = _row(trial, settings, worked, given) | {
         "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -118,7 +126,7 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
         "skills_found": skills.found if skills else 0,
         "skill_repairs": [repair.replace(f"{skills.folder}/", "") for repair in skills.repairs] if skills else [],
         "notes": [*(image.notes if image else ()), *(str(found) for found in trial.task.diagnostics)],
-        "trace": await asyncio.to_thread(_keep, trial, settings.out, "traces", _text(worked.trace), told),
+        "trace": await asyncio.to_thread(_keep, trial, settings.out, "traces", worked.trace, told),
         "ctrf": await asyncio.to_thread(_keep, trial, settings.out, "ctrf", given.report, told),
     }
     return {key: told(value) if isinstance(value, str) else value for key, value in row.items()}
@@ -129,29 +137,29 @@ async def _attempt(
 ) -> tuple[Worked, Grade]:
     task, agent = trial.task, settings.agents[trial.agent]
     folders = tuple((place, skills.folder) for place in _OWN_SKILLS) if skills and trial.arm == SELF_GEN else ()
-    box = await settings.sandbox.open(task, image)
+    environment = await settings.sandbox.open(task, image)
     try:
-        worked = await agent.work(task, box, _assignment(trial, settings, skills, folders))
+        worked = await agent.work(task, environment, _assignment(trial, settings, skills, folders))
         if worked.error and worked.error[0] in NOT_MEASURED:
             return worked, Grade(None, worked.error[1])
         if settings.skip_tests:
             if worked.heuristic is None:
                 return worked, Grade(None, f"The agent {agent.name} can only be graded by the tests.")
             return worked, Grade(float(worked.heuristic))
-        return worked, await grade(task, box, _verifier_phase(task, image, settings))
+        return worked, await grade(task, environment, _verifier_phase(task, image, settings))
     finally:
-        await asyncio.shield(box.close())
+        await asyncio.shield(environment.close())
 
 
 async def _skills_of_its_own(
     trial: BenchTrial, settings: BenchSettings, image: BuiltImage, folder: Path
 ) -> tuple[Worked, TaskSkills | None]:
-    box = await settings.sandbox.open(trial.task, image)
+    environment = await settings.sandbox.open(trial.task, image)
     try:
         agent = settings.agents[trial.agent]
-        worked, packed = await agent.write_skills(trial.task, box, _assignment(trial, settings, None, ()))
+        worked, packed = await agent.write_skills(trial.task, environment, _assignment(trial, settings, None, ()))
     finally:
-        await asyncio.shield(box.close())
+        await asyncio.shield(environment.close())
     if packed is None:
         return worked, None
     try:
@@ -169,7 +177,7 @@ def _assignment(
 
 
 def _both(first: Worked, second: Worked) -> Worked:
-    """The second box's work, with the time and tokens of the first, whose failure is told when nothing worse came."""
+    """The work on the task, with time and tokens of writing skills, whose failure is told when nothing worse came."""
     usage = {name: first.usage.get(name, 0) + second.usage.get(name, 0) for name in {*first.usage, *second.usage}}
     trace = {"writing_skills": first.trace, "task": second.trace}
     return replace(
@@ -226,14 +234,13 @@ def _row(trial: BenchTrial, settings: BenchSettings, worked: Worked, given: Grad
     }
 
 
-def _text(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-
-
-def _keep(trial: BenchTrial, out: Path, kind: str, text: str | None, told: Callable[[str], str]) -> str | None:
+def _keep(
+    trial: BenchTrial, out: Path, kind: str, content: Mapping[str, Any] | str | None, told: Callable[[str], str]
+) -> str | None:
     """Write a file of a trial aside, then give it its name; returns that, relative to the results."""
-    if text is None:
+    if content is None:
         return None
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=True, separators=(",", ":"))
     name = f"{kind}/{trial.task.name}/{trial.agent}-{trial.arm}-{trial.number}.json"
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     aside = out / f"{name}.{uuid.uuid4().hex[:8]}"
@@ -280,34 +287,29 @@ class Grade:
         return None if self.reward is None else self.reward >= 1.0
 
 
-async def grade(task: Task, box: TaskBox, phase: Phase) -> Grade:
+async def grade(task: Task, environment: TaskEnvironment, phase: Phase) -> Grade:
     """Run a task's verifier.
 
-    Args:
-        task: The task.
-        box: Where the agent worked.
-        phase: Network, variables and folders besides the tests.
-
     Raises:
-        SandboxError: The box failed before the tests could run.
+        SandboxError: The environment failed before the tests could run.
     """
     where = VERIFIER if task.layout == "benchflow" and task.tests.name == "verifier" else TESTS
-    await box.end_processes()
+    await environment.end_processes()
     for folder in (TESTS, VERIFIER, VERIFIER_LOGS):
-        await box.empty(folder)
+        await environment.empty(folder)
     whole = Phase(
         phase.network,
         (*phase.folders, (where, task.tests)),
         (*phase.env, ("BENCHFLOW_VERIFIER_DIR", where)),
     )
-    ran = await box.run(
-        ("bash", f"{where}/test.sh"), seconds=task.limits.verifier_seconds, phase=whole, cwd=box.workdir
+    ran = await environment.run(
+        ("bash", f"{where}/test.sh"), seconds=task.limits.verifier_seconds, phase=whole, cwd=environment.workdir
     )
-    await box.end_processes()
+    await environment.end_processes()
     output = ran.text[-_LAST_CHARACTERS:]
-    text = await box.read(f"{VERIFIER_LOGS}/reward.txt", _MAX_REWARD_BYTES)
-    named = await box.read(f"{VERIFIER_LOGS}/reward.json", _MAX_REWARD_BYTES) if text is None else None
-    report = await box.read(f"{VERIFIER_LOGS}/ctrf.json", _MAX_REPORT_BYTES)
+    text = await environment.read(f"{VERIFIER_LOGS}/reward.txt", _MAX_REWARD_BYTES)
+    named = await environment.read(f"{VERIFIER_LOGS}/reward.json", _MAX_REWARD_BYTES) if text is None else None
+    report = await environment.read(f"{VERIFIER_LOGS}/ctrf.json", _MAX_REPORT_BYTES)
     reward, problem = reward_of(text, named)
     if reward is None and ran.timed_out:
         problem = f"The verifier took longer than {task.limits.verifier_seconds:g} seconds and left no reward."
@@ -358,8 +360,3 @@ def _number(value: object, where: str) -> tuple[float | None, str | None]:
     if math.isnan(number) or not 0.0 <= number <= 1.0:
         return None, f"{where} has {str(value)[:60]!r}, which is no number from 0 to 1."
     return number, None
-
-
-def infrastructure_error(error: SandboxError) -> Grade:
-    """The grade of a trial whose box failed: none."""
-    return Grade(None, error.message)

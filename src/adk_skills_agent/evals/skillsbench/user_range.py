@@ -1,7 +1,7 @@
-"""A user namespace with a whole range of user ids, kept open by one small process, in which boxes are made.
+"""A user namespace with a whole range of user ids, kept open by one small process, in which environments are made.
 
 A root file system has files of many users. In here they are all some of the host's otherwise unused ids, so root of a
-box is nobody on the host.
+environment is nobody on the host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 
 COUNT = 65536
 _FIRST_FOR_ROOT = 0x70000000
-"""Beyond what systemd and shadow hand out; 65,536 ids from here belong to boxes when the agent is root."""
+"""Beyond what systemd and shadow hand out; 65,536 ids from here belong to environments when the agent is root."""
 
 _HOLD = """
 import ctypes, os, sys
@@ -133,8 +133,6 @@ def _ranges(file: Path, names: tuple[str, ...]) -> set[int]:
             found.add(int(first))
     return found
 
-
-# Folders that belong to a user range: made and removed also by a caller who is none of its users.
 
 OPEN_TO_PASS = 0o711
 _OPEN_TO_ALL = 0o1777

@@ -21,7 +21,7 @@ import uuid
 import zipfile
 from pathlib import Path
 
-from adk_skills_agent.evals.skillsbench.box import BuildError
+from adk_skills_agent.evals.skillsbench.environment import BuildError
 
 TOOLS = "/opt/adk-skills-verifier"
 WHEELS = "/opt/adk-skills-wheels"
@@ -87,7 +87,7 @@ exit 0
 
 
 def write_tools(folder: Path, uv: Path | None, *, network: bool) -> None:
-    """Write the commands into an empty folder, to be given to the box as ``TOOLS``.
+    """Write the commands into an empty folder, to be given to the environment as ``TOOLS``.
 
     Args:
         folder: Where.
@@ -113,13 +113,7 @@ def write_tools(folder: Path, uv: Path | None, *, network: bool) -> None:
 
 
 def tool_environment(path: str, *, network: bool, wheels: bool) -> tuple[tuple[str, str], ...]:
-    """Variables of the verifier: the tools come first; without a network pip and uv do not try it.
-
-    Args:
-        path: The image's PATH.
-        network: Whether there is one.
-        wheels: Whether a folder of wheels is at ``WHEELS``.
-    """
+    """Variables of the verifier: the tools come first; without a network pip and uv do not try it."""
     env = {"PATH": f"{TOOLS}:{path}"}
     if wheels:
         env |= {"PIP_FIND_LINKS": WHEELS, "UV_FIND_LINKS": WHEELS}
@@ -131,7 +125,7 @@ def tool_environment(path: str, *, network: bool, wheels: bool) -> tuple[tuple[s
 
 
 async def uv_programs(store: Path) -> Path:
-    """A folder with ``uv`` and ``uvx`` for boxes, fetched once from PyPI; those beside this Python are taken first.
+    """A folder with ``uv`` and ``uvx``, fetched once from PyPI; those beside this Python are taken first.
 
     Raises:
         BuildError: There are none, and PyPI cannot be reached.

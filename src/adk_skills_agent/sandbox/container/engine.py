@@ -286,7 +286,7 @@ _removers = OnePerProcess(lambda: ThreadPoolExecutor(REMOVERS, thread_name_prefi
 def submit(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
     """Run ``work`` in one of the engines' threads; the future belongs to the running loop."""
     future = asyncio.wrap_future(_questions().submit(work))
-    future.add_done_callback(_seen)  # who waited may have given up
+    future.add_done_callback(seen)  # who waited may have given up
     return future
 
 
@@ -295,12 +295,11 @@ def remove_in_background(work: Callable[[], object]) -> None:
     _removers().submit(work)
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
+def seen(future: asyncio.Future[Any]) -> None:
+    """Take the error of what nobody may be waiting for any more, so that it is not reported as lost."""
     if not future.cancelled():
-        future.exception()  # taken, so that it is not reported as lost
+        future.exception()
 
-
-# What goes wrong with an engine, as typed errors that say what to do.
 
 _INSTALL = (
     "Install one: Debian or Ubuntu: sudo apt-get install podman, then systemctl --user start podman.socket; or Docker: "
@@ -316,12 +315,7 @@ _NO_TLS = "TLS with it failed"
 
 
 def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> EngineUnavailable:
-    """No engine answered.
-
-    Args:
-        reasons: What each place that was tried answered.
-        why: What to say when no place was tried.
-    """
+    """No engine answered."""
     if not reasons:
         there = [name for name, program in (("Podman", "podman"), ("Docker", "dockerd")) if shutil.which(program)]
         verb, start = ("are", "Start one") if len(there) > 1 else ("is", "Start it")

@@ -19,8 +19,6 @@ _SUPERVISOR_PROCESSES = 1
 _SUPERVISOR_MEMORY_BYTES = 32 << 20
 _LEAST_FILES = 64
 _PAGE_BYTES = 4096
-_UNBOUNDED_FILE = -1
-_BOXED = "the container"
 _ENVIRONMENT = {
     "HOME": "/work",
     "TMPDIR": "/tmp",  # noqa: S108  # the container's own
@@ -73,24 +71,19 @@ class ContainerOptions:
 
     def weakened(self) -> tuple[str, ...]:
         """One sentence for each default that is switched off."""
-        off = []
-        if self.user is None:
-            off.append("user=None: programs run as the image's user, which may be root.")
-        elif self.user.split(":")[0] == "0":
-            off.append(f"user={self.user!r}: programs run as root of the container.")
-        if not self.read_only_root:
-            off.append("read_only_root=False: the image's files can be changed, and take the engine's disk.")
-        if not self.drop_capabilities:
-            off.append("drop_capabilities=False: the container has the engine's default capabilities.")
-        if not self.no_new_privileges:
-            off.append("no_new_privileges=False: set-user-id programs of the image give their rights.")
-        if not self.private_ipc:
-            off.append("private_ipc=False: shared memory is the engine's default.")
-        if self.keep_logs:
-            off.append("keep_logs=True: what the supervisor writes is kept on the engine's disk.")
-        if self.seccomp_profile == "unconfined":
-            off.append("seccomp_profile='unconfined': no system call is filtered.")
-        return tuple(off)
+        as_root = self.user is not None and self.user.split(":")[0] == "0"
+        writable = not self.read_only_root
+        sentences = {
+            "user=None: programs run as the image's user, which may be root.": self.user is None,
+            f"user={self.user!r}: programs run as root of the container.": as_root,
+            "read_only_root=False: the image's files can be changed, and take the engine's disk.": writable,
+            "drop_capabilities=False: the container has the engine's default capabilities.": not self.drop_capabilities,
+            "no_new_privileges=False: set-user-id programs of the image give their rights.": not self.no_new_privileges,
+            "private_ipc=False: shared memory is the engine's default.": not self.private_ipc,
+            "keep_logs=True: what the supervisor writes is kept on the engine's disk.": self.keep_logs,
+            "seccomp_profile='unconfined': no system call is filtered.": self.seccomp_profile == "unconfined",
+        }
+        return tuple(sentence for sentence, is_off in sentences.items() if is_off)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +92,6 @@ class Plan:
 
     Attributes:
         image: Its id.
-        settings: Arguments of the SDK's ``containers.create``, as pairs in a fixed order.
         volumes: ``(name of the volume, where it is)``, all read-only.
         folders: ``(host folder, where it is)``, all read-only.
     """
@@ -228,9 +220,6 @@ def _memory_folder(info: EngineInfo, size: int | None, inodes: int | None, user:
     if inodes is not None:
         parts.append(f"nr_inodes={2 * inodes + 16}")  # the supervisor counts exactly; this is the net below it
     return ",".join([*parts, "mode=0700", f"uid={uid}", f"gid={gid or uid}"])
-
-
-# What a sandbox of containers says about itself to people.
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,6 @@ REMOVE_SECONDS = 30.0
 """How long the engine may take to remove one."""
 _LOOK_SECONDS = 0.01
 _GOING_SECONDS = 0.02
-_SOON_SECONDS = 0.03
-_MOST_WAITING = 2  # more than these wait for nothing: the engine's threads are needed
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -82,20 +80,17 @@ class Removals:
         Args:
             engine: Its engine.
             container: Its id.
-            let_go: Closes the streams of one in which nothing runs any more, with which its program ends; called a
-                moment later, in a thread: who waits for the result of what ran needs the processors first.
+            let_go: Closes the streams of one in which nothing runs any more, with which its program ends; called in the
+                thread.
         """
         with self._lock:
             self._there.pop(container, None)
             if container in self._pending:
                 return
-            busy = len(self._pending) >= _MOST_WAITING
             self._pending.add(container)
 
         def remove() -> None:
             if let_go is not None:
-                if not busy:
-                    time.sleep(_SOON_SECONDS)
                 let_go()
             self._remove(engine, container)
 
@@ -177,8 +172,6 @@ class Removals:
         return over
 
 
-# Which containers an engine has, also one that does not get over a container which it was just removing.
-
 _HALF_REMOVED = re.compile(r'container from store "?([0-9a-f]{64})"?: container not known')
 _LOOKS_AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0)
 _MOST = 1000
@@ -219,8 +212,6 @@ def containers(client: DockerClient, filters: dict[str, str]) -> list[dict[str, 
             return found
 
 
-# Whose a container or volume is: its labels, and whether that agent is still there (issue 5: orphans).
-
 OWNER_LABEL = "adk-skills.owner"
 SANDBOX_LABEL = "adk-skills.sandbox"
 DEADLINE_LABEL = "adk-skills.deadline"
@@ -256,9 +247,6 @@ def is_orphan(found: Mapping[str, str] | None) -> bool:
 def owner() -> str:
     """This agent, as names on the engine may have it."""
     return owner_name() or f"unknown-{os.getpid()}"
-
-
-# Containers and volumes of agents that are gone: the next agent removes them (issue 5).
 
 
 def sweep_orphans(client: DockerClient) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.sessions.session import SessionHost
 from adk_skills_agent.sandbox.skill_store import stage
-from adk_skills_agent.sandbox.supervisor.command import Layout, run_command
+from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
 from adk_skills_agent.sandbox.threads import Semaphore, uninterrupted
 
 MAX_RUNNING = 16
@@ -254,18 +254,7 @@ class ContainerSandbox(Sandbox):
             CleanupFailed: A container could not be removed.
         """
         self._check_healthy()
-        if policy.isolation not in {"auto", IsolationLevel.CONTAINER.value}:
-            if IsolationLevel(policy.isolation).strength < IsolationLevel(policy.min_isolation).strength:
-                raise SandboxUnavailable(
-                    f"isolation={policy.isolation!r} is weaker than min_isolation={policy.min_isolation!r}. Change one "
-                    "of them.",
-                    (f"{policy.isolation}: weaker than min_isolation",),
-                )
-            raise SandboxUnavailable(
-                f"Isolation {policy.isolation!r} is a level of the agent's own machine; containers isolate at level "
-                f"'container', which is stronger. Use isolation='auto', or the local sandbox.",
-                (f"{policy.isolation}: not a level of containers",),
-            )
+        check_level(policy, IsolationLevel.CONTAINER, "containers have this level alone")
         if policy.network.mode == "allow":
             reason = "containers have no proxy for a list of allowed hosts"
             raise SandboxUnavailable(
@@ -322,9 +311,6 @@ class ContainerSandbox(Sandbox):
 def _key(plan: Plan, info: EngineInfo) -> str:
     """Containers with the same settings serve the same runs."""
     return json.dumps([plan.settings(info, "", {}), plan.hello()], sort_keys=True, default=repr)
-
-
-# Python sessions in containers: a container for each session (issue 5, S0-109 to S0-114).
 
 
 class ContainerSessions:

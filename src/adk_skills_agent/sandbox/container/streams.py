@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
-from adk_skills_agent.sandbox.container.engine import ANSWER_SECONDS
+from adk_skills_agent.sandbox.container.engine import ANSWER_SECONDS, seen
 
 _HEAD_BYTES = 8
 _MOST_ANSWER_BYTES = 64 << 10
@@ -165,13 +165,7 @@ async def open_wire(url: str) -> Wire:
 
 
 class Wire:
-    """Bytes to an engine and from it, which can be closed at any moment, its loop there or not.
-
-    Args:
-        family: Of its socket.
-        context: The certificates; None for no TLS.
-        host: Whose certificate the other side must have.
-    """
+    """Bytes to an engine and from it, which can be closed at any moment, its loop there or not."""
 
     def __init__(self, family: int, context: ssl.SSLContext | None = None, host: str | None = None) -> None:
         self._socket = socket.socket(family, socket.SOCK_STREAM)
@@ -308,7 +302,7 @@ class Wire:
             return
         if self._sender is None or self._sender.done():
             self._sender = self._loop.create_task(self._send_rest())
-            self._sender.add_done_callback(_seen)
+            self._sender.add_done_callback(seen)
         await asyncio.shield(self._sender)
 
     async def _send_rest(self) -> None:
@@ -321,11 +315,6 @@ class Wire:
         finally:
             self._waiting -= 1
             self._close_when_unused()
-
-
-def _seen(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()  # taken, so that it is not reported as lost when who waited for it was cancelled
 
 
 def _tls_context() -> ssl.SSLContext | None:

@@ -17,7 +17,7 @@ import time
 import weakref
 from pathlib import Path
 
-from adk_skills_agent.sandbox.files.walk import make_accessible, open_own_folder
+from adk_skills_agent.sandbox.files.collect import make_accessible, open_own_folder
 from adk_skills_agent.sandbox.process.tree import PROC, process_info
 
 _MOVED = ".adk-skills-removing-"

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError, about
 from adk_skills_agent.sandbox.contract import InputFile, ReadOnlyMount, SandboxPolicy
-from adk_skills_agent.sandbox.files.collect import Collected, readable_name
-from adk_skills_agent.sandbox.files.removal import folder_name, remove_tree, sweep_abandoned
-from adk_skills_agent.sandbox.files.walk import (
+from adk_skills_agent.sandbox.files.collect import (
+    Collected,
     Stamp,
     Walk,
     copy_bytes,
@@ -24,9 +23,11 @@ from adk_skills_agent.sandbox.files.walk import (
     open_own_folder,
     parent_of,
     portable,
+    readable_name,
     stamp,
     write_all,
 )
+from adk_skills_agent.sandbox.files.removal import folder_name, remove_tree, sweep_abandoned
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # A given file gets this much older a modification time than it has, so that a write within the clock's tick shows.

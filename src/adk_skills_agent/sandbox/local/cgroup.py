@@ -66,7 +66,7 @@ _VERSIONS = {
 }
 
 
-class Group:
+class ControlGroup:
     """A group in each tree of a hierarchy, all of the same name: one of version 2, or one a controller of version 1.
 
     Version 1 takes 6 to 7 ms to move a process, because the kernel waits for all processors; a thread that moves itself
@@ -287,7 +287,7 @@ class RunGroup:
         self._pids = pids
         self._cpu_before = 0.0
         try:
-            self.group: Group = group_pool().take()
+            self.group: ControlGroup = group_pool().take()
         except (NoControlGroups, OSError) as error:
             reason = getattr(error, "strerror", None) or error
             raise SandboxError(f"No control group could be made for the run: {reason}.") from error
@@ -296,9 +296,6 @@ class RunGroup:
         """Put the limits on, before anything of a command is there.
 
         What is there then, the sandbox's own processes and their memory, does not count against the policy.
-
-        Args:
-            first: Process 1 of the sandbox.
 
         Raises:
             SandboxError: It could not be moved into the group.
@@ -653,8 +650,8 @@ class GroupPool:
         self._owner = _owner()
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
-        self._ready: list[Group] = []
-        self._used: list[Group] = []
+        self._ready: list[ControlGroup] = []
+        self._used: list[ControlGroup] = []
         self._taken = 0
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -665,7 +662,7 @@ class GroupPool:
         """Of the control groups: 1 or 2."""
         return self._hierarchy.version
 
-    def take(self) -> Group:
+    def take(self) -> ControlGroup:
         """A group nobody used before. Blocking for a moment when none is ready.
 
         Raises:
@@ -681,7 +678,7 @@ class GroupPool:
                 self._changed.notify()
         return found or self._make()
 
-    def give_back(self, group: Group) -> None:
+    def give_back(self, group: ControlGroup) -> None:
         """Have a group removed as soon as nothing is in it any more; never blocks for long."""
         with self._changed:
             kept = self._keeper is not None and not self._closed.is_set()
@@ -703,8 +700,8 @@ class GroupPool:
         if keeper is not None and keeper is not threading.current_thread():
             keeper.join(_EXIT_SECONDS)  # it may have one in its hands, and is not waited for at the end of the agent
 
-    def _make(self) -> Group:
-        return Group(self._hierarchy, f"{PREFIX}.{self._owner}.{next(self._numbers)}")
+    def _make(self) -> ControlGroup:
+        return ControlGroup(self._hierarchy, f"{PREFIX}.{self._owner}.{next(self._numbers)}")
 
     def _keep(self) -> None:
         """The thread's work: remove what was used, make what is lacking; slower and slower while that fails."""
@@ -762,14 +759,14 @@ def _is_stale(name: str) -> bool:
     return len(parts) == 5 and all(part.isdigit() for part in parts[2:]) and is_gone(*parts[1:4])
 
 
-def _removed(group: Group) -> bool:
+def _removed(group: ControlGroup) -> bool:
     try:
         return group.remove()
     except OSError:
         return False
 
 
-def _remove_all(groups: Iterable[Group]) -> None:
+def _remove_all(groups: Iterable[ControlGroup]) -> None:
     deadline = time.monotonic() + _EXIT_SECONDS
     pause = _FIRST_PAUSE_SECONDS / 10
     left = list(groups)

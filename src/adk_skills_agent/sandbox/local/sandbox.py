@@ -24,17 +24,15 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.local.levels.base import Choice, Enforcement, choose, is_known
-from adk_skills_agent.sandbox.local.namespaces.keeper import end_keeper
+from adk_skills_agent.sandbox.local.levels.base import Choice, Enforcement, LocalRun, choose, is_known
+from adk_skills_agent.sandbox.local.namespaces.bubblewrap import end_keeper
 from adk_skills_agent.sandbox.local.namespaces.zygote import end_zygote
-from adk_skills_agent.sandbox.local.run import LocalRun
 from adk_skills_agent.sandbox.local.warm_pool import close_warm_pool
-from adk_skills_agent.sandbox.output import OutputFilter, secrets_of_run
+from adk_skills_agent.sandbox.output import OutputFilter, build_result, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
 from adk_skills_agent.sandbox.process.supervise import Stream, Supervision, is_readable
 from adk_skills_agent.sandbox.process.watchdog import Limits, Watched, watchdog, works_here
-from adk_skills_agent.sandbox.result import build_result
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.threads import RUNNING, Step, uninterrupted, warn_insecure_once

@@ -15,13 +15,12 @@ from dataclasses import replace
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationReport, SandboxPolicy, Status
-from adk_skills_agent.sandbox.files.path_mapping import PathMapping
-from adk_skills_agent.sandbox.local.run import LocalRun
+from adk_skills_agent.sandbox.local.levels.base import LocalRun
 from adk_skills_agent.sandbox.local.sandbox import choose_level, warn_of_level
+from adk_skills_agent.sandbox.output import PathMapping
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
-from adk_skills_agent.sandbox.process.spawn import LiveStdin
-from adk_skills_agent.sandbox.process.supervise import EndReport, ExitWatch, has_ended
+from adk_skills_agent.sandbox.process.supervise import EndReport, ExitWatch, LiveStdin, has_ended
 from adk_skills_agent.sandbox.process.watchdog import Limits, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.program import program_text

@@ -156,9 +156,6 @@ def _head_problem(head: bytes, *, hosts: bool) -> str:
     return ""
 
 
-# Whether the policy's interpreter is there: said before anything starts, and not as a failure of a script.
-
-
 def check_interpreter(policy: SandboxPolicy) -> None:
     """Look for ``policy.python`` when it is a path; a bare name is looked up like any other command.
 
@@ -259,19 +256,27 @@ def build_environment(
         if name in host:
             environment[name] = host[name]
     environment.update((name, revealed(value)) for name, value in policy.env.items())
-    for name, value in granted.items():
-        text = revealed(value)
-        if not isinstance(text, str) or "\0" in text:
-            raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
-        try:
-            check_env_name(name)
-            if name == "PATH":
-                check_search_path(text)
-        except ConfigError as error:
-            raise ValueError(error.message) from None
-        environment[name] = text
+    environment.update((name, granted_value(name, value)) for name, value in granted.items())
     environment[RUN_ID_VARIABLE] = run_id
     return environment
+
+
+def granted_value(name: str, value: EnvValue) -> str:
+    """The text of a variable granted to one run.
+
+    Raises:
+        ValueError: Its name or its value cannot be in an environment, or must not be granted.
+    """
+    text = revealed(value)
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
+    try:
+        check_env_name(name)
+        if name == "PATH":
+            check_search_path(text)
+    except ConfigError as error:
+        raise ValueError(error.message) from None
+    return text
 
 
 def search_path(python: str | None) -> str:
@@ -284,13 +289,7 @@ def search_path(python: str | None) -> str:
 def secrets_in(
     policy: SandboxPolicy, granted: Mapping[str, EnvValue], host: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, Secret], ...]:
-    """The secrets a run gets: granted as a :class:`Secret`, or inherited under a name that looks secret.
-
-    Args:
-        policy: See :func:`build_environment`.
-        granted: Variables of this run.
-        host: The host's environment; None takes ``os.environ``.
-    """
+    """The secrets a run gets: granted as a :class:`Secret`, or inherited under a name that looks secret."""
     host = os.environ if host is None else host
     inherited: dict[str, EnvValue] = {}
     for name in policy.inherit_env:
@@ -358,11 +357,9 @@ def enforces_memory() -> bool:
 
 
 def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[int, int, int], ...]:
-    """Resource limits of each process of a run: resource, soft, hard; never above the hard ones this process has.
+    """Resource, soft and hard limit of each process of a run, never above the hard ones this process has.
 
-    Args:
-        policy: Its limits of a process.
-        processes: Processes and threads the run's user may have; None for no limit.
+    ``processes`` is how many processes and threads the run's user may have, None for no limit.
     """
     import resource
 

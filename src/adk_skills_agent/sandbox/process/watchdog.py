@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from adk_skills_agent.sandbox import threads as workers
 from adk_skills_agent.sandbox.contract import Status
-from adk_skills_agent.sandbox.files.walk import disk_usage
+from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
 from adk_skills_agent.sandbox.process.tree import PROC, ProcessInfo, RunMarks, all_processes
 from adk_skills_agent.sandbox.streaming import ResourceSample

@@ -32,10 +32,9 @@ from adk_skills_agent.sandbox.remote.remote import (
     RemoteAnswer,
     RemoteChannel,
     ask_shell,
-    check_level,
 )
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
-from adk_skills_agent.sandbox.supervisor.command import Layout, run_command
+from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
 from adk_skills_agent.sandbox.threads import uninterrupted
 
 logger = logging.getLogger(__name__)
@@ -310,8 +309,6 @@ def _delete_later(claiming: asyncio.Future[Any]) -> None:
     threading.Thread(target=claiming.result().terminate, name="adk-skills-kubernetes", daemon=True).start()
 
 
-# What a pod's own description says about who enforces what in it.
-
 _OWN_KERNEL = ("gvisor", "runsc", "kata", "firecracker")
 
 
@@ -320,10 +317,6 @@ def pod_report(pod: Mapping[str, Any] | None, policy: SandboxPolicy) -> Isolatio
 
     The level is ``container`` only when everything that makes it one is in the pod's description; else it is
     ``remote``, and the report says what is missing.
-
-    Args:
-        pod: The pod's ``spec`` as the API server has it; None when it could not be read.
-        policy: Of the run.
     """
     if pod is None:
         return IsolationReport(

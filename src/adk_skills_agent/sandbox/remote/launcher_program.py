@@ -1,6 +1,6 @@
-"""The launcher's own text: the first that runs on another service's machine; see :mod:`.sandbox`.
+"""The launcher's own text: the first that runs on another service's machine; see :mod:`.remote`.
 
-Imports nothing of this package and runs on Python 3.8.
+Runs on Python 3.8. What it imports of this package is in the zip file with it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import sys
 import zipfile
 from typing import Any, Dict, Iterable, Tuple  # Python 3.8 there
 
+from adk_skills_agent.sandbox.supervisor.process import end_orphans, guard
+
 _PIECE_BYTES = 57 * 4096
-_PR_SET_DUMPABLE = 4
-_PR_SET_CHILD_SUBREAPER = 36
-_ROUNDS = 1000
 
 
 def main() -> None:
@@ -33,9 +32,9 @@ def main() -> None:
         program = parts.read("supervisor.py").decode("utf-8")
     os.unlink(bundle)
     os.lseek(request, 0, os.SEEK_SET)
-    _guard()
+    guard()
     status = _run(program, job["work"], (request, answer, trouble))
-    _end_the_rest()
+    end_orphans(None, 0.0)
     _empty(job["remove"])
     _tell(job, answer, trouble, status)
 
@@ -66,35 +65,6 @@ def _run(program: str, work: str, channel: Tuple[int, int, int]) -> int:
         ended, status = os.wait()
         if ended == pid:
             return status
-
-
-def _guard() -> None:
-    """Nobody of the same user may look into this process; orphans become its children."""
-    try:
-        import ctypes
-
-        library = ctypes.CDLL(None)
-        library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-        library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    except (ImportError, OSError, AttributeError):
-        pass
-
-
-def _end_the_rest() -> None:
-    for _ in range(_ROUNDS):
-        try:
-            with open("/proc/self/task/{}/children".format(os.getpid())) as listed:
-                left = [int(pid) for pid in listed.read().split()]
-        except (OSError, ValueError):
-            return
-        if not left:
-            return
-        for pid in left:
-            try:
-                os.kill(pid, 9)
-                os.waitpid(pid, 0)
-            except OSError:
-                pass
 
 
 def _empty(folders: Iterable[str]) -> None:

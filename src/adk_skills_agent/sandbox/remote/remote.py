@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
-from adk_skills_agent.errors import SandboxError, SandboxUnavailable
+from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
@@ -39,8 +39,8 @@ from adk_skills_agent.sandbox.contract import (
 )
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
-from adk_skills_agent.sandbox.supervisor.command import Layout, run_command
-from adk_skills_agent.sandbox.supervisor.program import program_text
+from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
+from adk_skills_agent.sandbox.supervisor.program import module_texts, program_text
 from adk_skills_agent.sandbox.threads import Semaphore
 
 logger = logging.getLogger(__name__)
@@ -242,13 +242,6 @@ async def ask_shell(
 ) -> bytes:
     """Send a run to a service and bring its answer back.
 
-    Args:
-        service: The machine.
-        job: Where on it.
-        request: The frames.
-        seconds: The service's own time limit, if it has one.
-        clean_up: Whether the job's folder is removed at the end.
-
     Raises:
         SandboxError: The service did not do it, or what it gave is no answer.
     """
@@ -290,24 +283,6 @@ def _found(name: str, job: Job, answer: RemoteAnswer) -> bytes | int:
         return told(job.nonce, answer.stdout)
     except AnswerError as error:
         raise SandboxError(f"{name} gave no result: {_why(answer) or error}.") from None
-
-
-def check_level(policy: SandboxPolicy, level: IsolationLevel, why: str) -> None:
-    """Refuse a policy that asks for something else than a backend with one level gives (fail closed).
-
-    Raises:
-        SandboxUnavailable: With the reason.
-    """
-    asked = policy.isolation
-    if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
-        reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
-    elif asked not in {"auto", level.value}:
-        reason = f"{level.value}: {why}, and isolation={policy.isolation!r} is required"
-    elif IsolationLevel(policy.min_isolation).strength > level.strength:
-        reason = f"{level.value}: weaker than min_isolation={policy.min_isolation!r}; {why}"
-    else:
-        return
-    raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
 
 
 def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:
@@ -378,6 +353,7 @@ def _why(answer: RemoteAnswer) -> str:
 # run is left.
 
 _MAIN = Path(__file__).with_name("launcher_program.py")
+_IMPORTED = ("python_program", "process")  # with what it imports itself
 
 _INSIDE_PYTHON = """\
 import base64 as _base64, os as _os, shutil as _shutil, subprocess as _subprocess, sys as _sys, tempfile as _tempfile
@@ -437,6 +413,8 @@ def bundle(job: Job, request: bytes) -> bytes:
     told = {**asdict(job), "folders": [job.home, *job.folders], "answer": job.answer}
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as parts:
         parts.writestr("__main__.py", _MAIN.read_text(encoding="utf-8"))
+        for path, text in module_texts(_IMPORTED).items():
+            parts.writestr(path, text)
         parts.writestr("job.json", json.dumps(told))
         parts.writestr("supervisor.py", program_text())
         parts.writestr("request", request)
@@ -450,10 +428,6 @@ def as_code(job: Job, packed: bytes) -> str:
 
 def told(nonce: str, stdout: str) -> bytes | int:
     """What a launcher told: the answer, or the size of the file it is in.
-
-    Args:
-        nonce: Of the job.
-        stdout: All that came back; others may have printed before and after.
 
     Raises:
         AnswerError: There is no answer, with what is known of why.

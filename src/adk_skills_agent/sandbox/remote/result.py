@@ -6,11 +6,9 @@ from collections.abc import Iterable
 
 from adk_skills_agent.sandbox.contract import ExecutionResult, OutputFile, SandboxPolicy, Status
 from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, readable_name, safe_name
-from adk_skills_agent.sandbox.files.path_mapping import PathMapping
-from adk_skills_agent.sandbox.output import Capture, OutputFilter
+from adk_skills_agent.sandbox.output import Capture, OutputFilter, PathMapping, build_result
 from adk_skills_agent.sandbox.process.supervise import Stream
 from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, report_of
-from adk_skills_agent.sandbox.result import build_result
 
 
 def foreign_result(

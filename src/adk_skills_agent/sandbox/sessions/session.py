@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Protocol
 
-from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import (
     ExecutionResult,
     InputFile,
@@ -31,12 +31,10 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, mime_type, readable_name, safe_name
-from adk_skills_agent.sandbox.files.path_mapping import PathMapping
-from adk_skills_agent.sandbox.output import OutputFilter, open_captures, secrets_of_run
-from adk_skills_agent.sandbox.policy import check_env_name
+from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.process.command import granted_value
 from adk_skills_agent.sandbox.process.supervise import Stream
-from adk_skills_agent.sandbox.result import build_result
-from adk_skills_agent.sandbox.secrets import EnvValue, Secret, SecretForms, revealed, withheld
+from adk_skills_agent.sandbox.secrets import EnvValue, Secret, SecretForms, withheld
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready
 from adk_skills_agent.sandbox.threads import uninterrupted
@@ -501,7 +499,7 @@ def request_frames(number: int, request: SessionRequest) -> Iterator[bytes]:
         ValueError: A path or a variable cannot be expressed. Raised before the first frame.
     """
     policy = request.policy
-    environment = {name: _checked(name, value) for name, value in request.env.items()}
+    environment = {name: granted_value(name, value) for name, value in request.env.items()}
     cwd = None if request.cwd is None else _inside(request.cwd, "cwd")
     files = [(_inside(file.path, "input file"), file) for file in request.input_files]
     code = request.code.encode("utf-8", "surrogatepass")
@@ -548,14 +546,3 @@ def _inside(path: str, what: str) -> str:
     if given.is_absolute() or ".." in given.parts or "\0" in path or (what != "cwd" and not given.parts):
         raise ValueError(f"The {what} {path!r} is not inside the session's working directory.")
     return "" if given == PurePosixPath() else str(given)
-
-
-def _checked(name: str, value: EnvValue) -> str:
-    text = revealed(value)
-    if not isinstance(text, str) or "\0" in text:
-        raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
-    try:
-        check_env_name(name)
-    except ConfigError as error:
-        raise ValueError(error.message) from None
-    return text

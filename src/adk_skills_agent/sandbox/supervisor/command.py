@@ -16,23 +16,22 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from adk_skills_agent.errors import SandboxError, SkillsError
+from adk_skills_agent.errors import SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     WORK_DIR,
     ExecutionRequest,
     ExecutionResult,
+    IsolationLevel,
     IsolationReport,
     ReadOnlyMount,
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.files.path_mapping import PathMapping
-from adk_skills_agent.sandbox.output import OutputFilter, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import build_environment, check_argv, encode, spelling
 from adk_skills_agent.sandbox.process.supervise import Stream
-from adk_skills_agent.sandbox.result import build_result
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd
@@ -48,6 +47,24 @@ _BYTES_A_SECOND = 1 << 20
 """The slowest line that is waited for: what may come back adds to that."""
 
 _Result = TypeVar("_Result")
+
+
+def check_level(policy: SandboxPolicy, level: IsolationLevel, why: str) -> None:
+    """Refuse a policy that asks for something else than a backend with one level gives (fail closed).
+
+    Raises:
+        SandboxUnavailable: With the reason.
+    """
+    asked = policy.isolation
+    if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
+        reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
+    elif asked not in {"auto", level.value}:
+        reason = f"{level.value}: {why}, and isolation={policy.isolation!r} is required"
+    elif IsolationLevel(policy.min_isolation).strength > level.strength:
+        reason = f"{level.value}: weaker than min_isolation={policy.min_isolation!r}; {why}"
+    else:
+        return
+    raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
 
 
 async def run_command(
@@ -299,8 +316,6 @@ async def _work(work: Callable[[], _Result]) -> _Result:
     return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
 
 
-# Where a sandbox has what the contract calls ``/work``, ``/skill`` and ``/tmp``.
-
 TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # the name in the sandbox's view, not a folder of the host
 
 
@@ -343,8 +358,6 @@ class Layout:
         pairs = [(mount.target, self.place(mount.target)) for mount in mounts]
         return PathMapping([*pairs, (WORK_DIR, self.work), (TMP_DIR, self.temporary)], root=self.root)
 
-
-# From what a sandbox said and how it ended to the result of the run.
 
 _LOST = (
     "The sandbox was ended before it had sent back the files of the run: what the script wrote is lost, the session's "

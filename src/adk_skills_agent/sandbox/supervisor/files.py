@@ -26,9 +26,6 @@ Send = Callable[[Dict[str, Any]], None]
 class Workspace:
     """The folder an execution works in, and how it looked when the last one ended.
 
-    Args:
-        root: Its path.
-
     Attributes:
         cut_at: How many entries the last look took in when there were more; None when it has seen everything.
     """

@@ -94,11 +94,7 @@ def decode(data: bytes) -> Frame:
 
 
 class FrameReader:
-    """Takes bytes as they come and gives frames. Holds at most one incomplete frame.
-
-    Args:
-        most: Largest frame that is taken, in bytes of JSON.
-    """
+    """Takes bytes as they come and gives frames. Holds at most one incomplete frame."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._held = bytearray()

@@ -78,7 +78,6 @@ class KernelLink:
         there.close()
         self._socket.setblocking(True)
         self.is_closed = self.is_forged = False
-        self._reader = frames.FrameReader(_MOST_ANSWER)
         self._token = 0
 
     @property
@@ -125,10 +124,11 @@ class KernelLink:
             self.is_closed = True
             return None
         try:
-            found = list(self._reader.feed(said))
-            if in_flight and not found:
-                return None
-            if in_flight and len(found) == 1 and self._reader.is_between_frames and found[0]["token"] == self._token:
+            # The kernel writes its short answer at once, so it comes in one piece. Less than a frame is the code's;
+            # waiting for its rest would swallow the answer.
+            reader = frames.FrameReader(_MOST_ANSWER)
+            found = list(reader.feed(said))
+            if in_flight and len(found) == 1 and reader.is_between_frames and found[0]["token"] == self._token:
                 return {
                     "exit": frames.number(found[0], "exit"),
                     "signal": None,
@@ -413,12 +413,7 @@ class _Late:
 
 
 class _Stream(io.TextIOWrapper):
-    """Standard output or error as ``python -u`` has it: what was printed before a kill is not lost in a buffer.
-
-    Args:
-        number: Its descriptor.
-        late: What threads of earlier executions print is not this execution's.
-    """
+    """Standard output or error as ``python -u`` has it: what was printed before a kill is not lost in a buffer."""
 
     def __init__(self, number: int, late: _Late) -> None:
         raw: Any = io.FileIO(number, "w", closefd=False)
@@ -455,9 +450,6 @@ def _say(text: object) -> None:
         sys.stderr.write(f"{text}\n")
     except BaseException:  # noqa: BLE001  # closed, or no text at all
         pass
-
-
-# What an execution finds, and has to leave as it was when it fails (S0-112).
 
 
 class State:

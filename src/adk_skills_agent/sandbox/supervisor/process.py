@@ -15,7 +15,6 @@ import time
 from typing import Any, Iterator, Tuple
 
 from adk_skills_agent.sandbox.supervisor.python_program import program_text
-from adk_skills_agent.sandbox.supervisor.script_end import exit_code_of, exit_of_c, take_apart
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -116,15 +115,6 @@ def start_command(
     here: bool = False,
 ) -> Started:
     """Start one command in a session of its own, under resource limits by name; None is no limit.
-
-    Args:
-        argv: The command.
-        environment: All of its environment.
-        cwd: Its working directory.
-        stdin: Its standard input; None for nothing.
-        channel: Descriptors it must not have.
-        limits: See above.
-        here: The fork itself is to be the command; see :func:`is_own`.
 
     Raises:
         OSError: It cannot be started.
@@ -282,10 +272,6 @@ def end_everything() -> list[tuple[int, int]]:
 def end_orphans(spared: int | None, gone_within: float) -> int:
     """End what commands left running and this process has inherited, where other processes have to be left alone.
 
-    Args:
-        spared: The kernel's process id, if there is one.
-        gone_within: Seconds; what ends in them by itself is not counted.
-
     Returns:
         How many had to be killed.
     """
@@ -307,11 +293,7 @@ def end_orphans(spared: int | None, gone_within: float) -> int:
 
 
 def others(gone_within: float = 0.0) -> int:
-    """Processes in the sandbox besides this one and process 1 that have not ended.
-
-    Args:
-        gone_within: Seconds; what ends in them is not counted.
-    """
+    """Processes in the sandbox besides this one and process 1 that have not ended by themselves within some seconds."""
     until = time.monotonic() + gone_within
     while True:
         found = sum(state not in "ZX" for pid, state, _ in _processes() if pid not in {1, os.getpid()})
@@ -391,12 +373,7 @@ class Child(BaseException):
 
 
 def is_own(argv: list[str], environment: dict[str, str]) -> bool:
-    """Whether a command is the program for Python code, under the very interpreter that runs here.
-
-    Args:
-        argv: The command.
-        environment: All of its environment.
-    """
+    """Whether a command is the program for Python code, under the very interpreter that runs here."""
     if argv[1:3] != ["-I", "-c"] or argv[3:4] != [program_text()] or not _has_only_our_switches():
         return False
     for name in {*environment, *os.environ}:
@@ -456,33 +433,6 @@ def _found(command: str, path: str) -> str | None:
         except OSError:
             continue
     return None
-
-
-class QuickEnd:
-    """Made before the code runs; then its exit functions come before this one, which ends the process."""
-
-    def __init__(self) -> None:
-        import atexit
-        import gc
-
-        self._exit = exit_of_c()
-        self._before = frozenset(sys.modules)
-        self._code: int | None = None
-        frame = sys._getframe()
-        while frame.f_back is not None:
-            frame = frame.f_back
-        self._kept = frame.f_globals  # all of the supervisor, which would be taken apart when its last frame ends
-        atexit.register(self)
-        gc.freeze()
-
-    def ended(self, error: BaseException | None) -> None:
-        """The code's last line is done; what is not said here is left to the interpreter."""
-        self._code = exit_code_of(error)
-
-    def __call__(self) -> None:
-        """Do what ``Py_FinalizeEx`` does; return to leave it to that."""
-        if self._code is not None and self._exit is not None and take_apart(self._before):
-            self._exit(self._code)
 
 
 INTERVAL_SECONDS = 0.1
@@ -553,11 +503,7 @@ class Watch:
 
 
 def _counted(places: tuple[tuple[str, bytes, int], ...]) -> int | None:
-    """A number the sandbox's group counts; None where nothing counts.
-
-    Args:
-        places: Where it may be: path, what its line begins with, and by what to divide.
-    """
+    """A number the sandbox's group counts, by path, begin of its line and divisor; None where nothing counts."""
     for path, name, unit in places:
         try:
             with open(path, "rb") as file:

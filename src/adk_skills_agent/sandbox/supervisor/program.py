@@ -38,10 +38,17 @@ _main()
 @functools.lru_cache(maxsize=1)
 def program_text() -> str:
     """The program: frames come in on descriptor 0 and go out on descriptor 1."""
-    here = Path(__file__).parent
-    parents = [_PACKAGE[:at] for at in (*(at for at, char in enumerate(_PACKAGE) if char == "."), None)]
-    modules = [f"_module({name!r})" for name in parents]
-    for name in _PARTS:
-        source = (here / f"{name}.py").read_text(encoding="utf-8")
-        modules.append(f"_module({f'{_PACKAGE}.{name}'!r}, {source!r})")
+    modules = []
+    for path, source in module_texts(_PARTS).items():
+        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        modules.append(f"_module({name!r}, {source!r})" if source else f"_module({name!r})")
     return "\n".join([_START, *modules, _END])
+
+
+def module_texts(names: tuple[str, ...]) -> dict[str, str]:
+    """Modules of this folder by their paths below a folder for imports, with the empty packages above them."""
+    folder = Path(__file__).parent
+    parents = _PACKAGE.split(".")
+    texts = {"/".join((*parents[: at + 1], "__init__.py")): "" for at in range(len(parents))}
+    place = _PACKAGE.replace(".", "/")
+    return texts | {f"{place}/{name}.py": (folder / f"{name}.py").read_text(encoding="utf-8") for name in names}

@@ -23,7 +23,6 @@ from adk_skills_agent.sandbox.supervisor.kernel import LINK_CLOSED, KernelLink, 
 from adk_skills_agent.sandbox.supervisor.process import (
     INTERVAL_SECONDS,
     Child,
-    QuickEnd,
     Started,
     Watch,
     end_everything,
@@ -35,6 +34,7 @@ from adk_skills_agent.sandbox.supervisor.process import (
     signal_group,
     start_command,
 )
+from adk_skills_agent.sandbox.supervisor.script_end import QuickEnd
 
 _CHUNK = 1 << 18
 _PIPE_CHUNK = 1 << 16
@@ -580,10 +580,13 @@ def main() -> None:
         Supervisor(reading, writing, processes.guard()).serve()
     except Child:
         pass  # and out of it, so that nothing of the supervisor is in a traceback
-    end = QuickEnd()
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    around, end = frame.f_globals, QuickEnd()
     try:
         python_program.main()
     except BaseException as error:
-        end.ended(error)
+        end.ended(error, around)
         raise
-    end.ended(None)
+    end.ended(None, around)

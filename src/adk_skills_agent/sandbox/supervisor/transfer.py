@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.files.collect import Collected, collect, readable_name
+from adk_skills_agent.sandbox.files.collect import (
+    Collected,
+    Walk,
+    collect,
+    open_folder,
+    parent_of,
+    portable,
+    readable_name,
+)
 from adk_skills_agent.sandbox.files.removal import remove_tree
-from adk_skills_agent.sandbox.files.walk import Walk, open_folder, parent_of, portable
 from adk_skills_agent.sandbox.files.workspace import Workspace, create_workspace, fill_workspace, persist
 from adk_skills_agent.sandbox.skill_store import Staged, stage
 from adk_skills_agent.sandbox.supervisor import frames
@@ -65,9 +72,6 @@ class RunFolder:
 
     def fill(self, run_id: str) -> None:
         """Make the folder with everything that is to be sent; :meth:`discard` removes it, whatever happens.
-
-        Args:
-            run_id: Names the folder on the host.
 
         Raises:
             SandboxError: A mount or the session's workspace cannot be used.

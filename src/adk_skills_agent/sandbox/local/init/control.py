@@ -67,12 +67,7 @@ class Job:
 
 
 def init_line(python: str, flags: Sequence[str]) -> list[str]:
-    """The command line of the init program; the descriptor of :func:`init_program` is still to be appended.
-
-    Args:
-        python: An interpreter of the agent's version, as the sandbox sees it.
-        flags: The switches a script is to find set.
-    """
+    """The command line of the init program; the descriptor of :func:`init_program` is still to be appended."""
     return [python, *flags, "-c", _BOOTSTRAP]
 
 
@@ -270,12 +265,7 @@ def shown_at(path: str) -> str:
 
 
 def is_usual(python: str, flags: Sequence[str]) -> bool:
-    """Whether an interpreter is the agent's own, and its switches set nothing the base environment would not.
-
-    Args:
-        python: As a sandbox sees it.
-        flags: As :func:`script_position` permits them.
-    """
+    """Whether an interpreter is the agent's own, and its switches set nothing the base environment would not."""
     own = os.path.dirname(shown_at(sys.executable)) == os.path.dirname(python)  # noqa: PTH120
     return own and set(flags) <= {*_SWITCHES, "-X", "utf8"}
 

@@ -1,4 +1,4 @@
-"""The init program of the landlock level, which confines a run from inside; see :mod:`..landlock_run`.
+"""The init program of the landlock level, which confines a run from inside; see :mod:`..levels.landlock`.
 
 It is not imported: :mod:`.payload` says why. Two processes run it. The *supervisor* is the agent's child: it adopts
 every orphan of the run, ends all of them at the end or when the agent dies, and reports how the command ended into a
@@ -42,12 +42,7 @@ _others = [0.0, 0.0, 0]  # what orphans used: user and system seconds, the large
 
 
 def main(report: int, job: dict) -> tuple:  # type: ignore[type-arg]
-    """Start the run; returns only in the payload, with the code of a Python script and its names.
-
-    Args:
-        report: Descriptor of the job, which becomes the report.
-        job: See ``ConfinedRun._launch``.
-    """
+    """Start the run; returns only in the payload, with the code of a Python script and its names."""
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKED)
     posix.ftruncate(report, 0)
     library = _Library()

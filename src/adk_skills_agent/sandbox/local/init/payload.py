@@ -13,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from adk_skills_agent.sandbox.supervisor.script_end import exit_code_of, exit_of_c, take_apart
-
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 4, 8, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAP_AMBIENT = 36, 38, 22, 47
 _SECCOMP_MODE_FILTER, _PR_CAP_AMBIENT_RAISE = 2, 2
@@ -185,41 +183,3 @@ def _interpreters_own() -> "Any":
 
 
 _compilers: "list[Any]" = []  # made once, before there is a script where its process waits for one
-
-
-class _QuickEnd:
-    """Ends the interpreter after a script without taking apart what was there before it, which takes milliseconds.
-
-    What a script can notice is as always: its threads are waited for, its exit functions run, its streams are flushed,
-    its modules and objects are destroyed, libraries' exit functions run. Registered before all of the script's exit
-    functions it is called after them.
-    """
-
-    def __init__(self) -> None:
-        import atexit
-        import gc
-
-        self._exit = exit_of_c()
-        self._before = frozenset(sys.modules)
-        atexit.register(self)
-        gc.freeze()
-        self._code: int | None = None
-
-    def ended(self, error: "BaseException | None") -> None:
-        """The script's last line is done."""
-        # Held, or they would be taken apart piece by piece, which takes longer than all of this; but nothing of the
-        # script's, which must go.
-        self._kept = names = sys._getframe(1).f_globals
-        for name in ("_code", "_script"):
-            names.pop(name, None)
-        self._code = exit_code_of(error)
-        ordinary = error is not None and not isinstance(error, (SystemExit, KeyboardInterrupt))
-        if ordinary and sys.excepthook is sys.__excepthook__:
-            self._code = 1
-
-    def __call__(self) -> None:
-        """Do what ``Py_FinalizeEx`` does, for what is the script's; return to leave all of it to that."""
-        if self._code is None or self._exit is None:
-            return
-        if take_apart(self._before):
-            self._exit(self._code)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         _Library,
         _limit,
         _one_word,
-        _QuickEnd,
         _script,
     )
+    from adk_skills_agent.sandbox.supervisor.script_end import QuickEnd
 
 _HOST = 0  # the socket is standard input until there is a job
 _LENGTH_BYTES = 8
@@ -74,7 +74,7 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         step = "preload"
         _preload(spec["preload"])
-        spec["end"] = spec.get("end") or _QuickEnd()
+        spec["end"] = spec.get("end") or QuickEnd()
         step = "fork"
         payload = posix.fork()
         if payload:

@@ -6,7 +6,11 @@ a view of its own of processes, a quota on disk, networks other than none and th
 
 from __future__ import annotations
 
+import contextlib
+import marshal
 import os
+import platform
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,29 +18,303 @@ from types import MappingProxyType
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.files.collect import stamp
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
+from adk_skills_agent.sandbox.files.workspace import Workspace
+from adk_skills_agent.sandbox.local.init.control import code_of, not_started, script_position
 from adk_skills_agent.sandbox.local.kernel import landlock
-from adk_skills_agent.sandbox.local.landlock_run import (
-    GUARDED_AT_MOST,
-    ConfinedRun,
-    pretends_metadata,
-)
 from adk_skills_agent.sandbox.local.levels.base import (
     TRIAL_SECONDS,
     Enforcement,
+    LocalRun,
     answered_once,
     cpu_enforced,
     cpu_sentences,
     trial_run,
     unsupported,
 )
-from adk_skills_agent.sandbox.process import watchdog
-from adk_skills_agent.sandbox.process.command import run_uid
+from adk_skills_agent.sandbox.process import seccomp, watchdog
+from adk_skills_agent.sandbox.process.command import (
+    RUN_ID_VARIABLE,
+    encode,
+    process_limits,
+    room_for_processes,
+    run_uid,
+)
+from adk_skills_agent.sandbox.process.supervise import (
+    Child,
+    EndReport,
+    Launch,
+    drain,
+    is_readable,
+    memory_file,
+    nobody_writes,
+    take_status,
+    wait_until_ended,
+)
+from adk_skills_agent.sandbox.process.tree import LEAVING_SECONDS, end_run, reap_adopted
 from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY
+
+SUPERVISOR_PLACEHOLDER = 0x7FFF_FFF1
+"""Stands in a filter for the supervisor's process id, which is known only inside."""
+
+GUARDED_AT_MOST = 100
+"""Process and thread ids a filter can look for in one call."""
+
+_SWEEP_SECONDS = 5.0
+_REPORT_BYTES = 4096
+_REPORT_WORDS = (b"ended ", b"failed ", b"swept ", b"others ")
+_PASSED_ON = ("PATH", "LANG", RUN_ID_VARIABLE)
+
+# The last lines are here and not in the init program, so that no frame of ours is in the script's traceback.
+_BOOTSTRAP = """\
+import marshal, posix, sys
+_report = int(sys.argv[1])
+_init, _job = marshal.loads(posix.pread(_report, posix.fstat(_report).st_size, 0))
+_names = {"__name__": "adk_skills_init"}
+exec(_init, _names)
+_code, _script = _names["main"](_report, _job)
+try:
+    exec(_code, _script)
+except BaseException as _error:
+    _error.__traceback__ = _error.__traceback__.tb_next
+    raise
+"""
+
+
+def pretends_metadata(policy: SandboxPolicy) -> bool:
+    """Whether ``chmod`` and its like do nothing: the run may have the user id of files that are not its own.
+
+    Only the default user of a root agent owns nothing; there they work, on the run's own files.
+    """
+    return run_uid(policy) is None or policy.run_as is not None
+
+
+def _guarded(uid: int | None) -> tuple[int, ...] | None:
+    """Whom the filter protects from signals: a run of another user cannot signal the agent anyway."""
+    if uid is not None:
+        return None
+    # The id of any thread stands for its whole process. Of what starts later a filter cannot know.
+    try:
+        threads = sorted(int(name) for name in os.listdir("/proc/self/task"))  # noqa: PTH208
+    except OSError:
+        threads = []
+    agent = os.getpid()
+    others = [number for number in (os.getpgrp(), *threads) if number != agent]
+    return (agent, SUPERVISOR_PLACEHOLDER, *others)[:GUARDED_AT_MOST]
+
+
+class ConfinedRun(LocalRun):
+    """A run whose command confines itself through the init program.
+
+    Args:
+        request: What to run.
+        policy: Its checked policy.
+        version: Of Landlock, see :func:`landlock.abi`.
+    """
+
+    def __init__(self, request: ExecutionRequest, policy: SandboxPolicy, version: int) -> None:
+        super().__init__(request, policy)
+        self._version = version
+        # The user and group id to take on; None keeps the agent's. With it goes the capability to pass and read what
+        # that user could not, within what Landlock permits: the interpreter or the skill may be below a private home
+        # (docs/decisions/0006-landlock-as-root.md).
+        self._uid = run_uid(policy)
+        self._report: int | None = None  # a file in memory the supervisor writes to
+        self._ended: int | None = None  # the reading end of a pipe that closes when the command has ended
+        self._ended_write: int | None = None
+        self._supervisor: int | None = None  # its pidfd, where the system has such descriptors
+        self._ordered = False
+        self._gone = False
+
+    def terminate(self) -> None:
+        """Ask the command to end: SIGTERM to its group."""
+        self._tell(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End everything of the run now; the supervisor does it. Does not wait."""
+        self._ordered = True
+        self._tell(signal.SIGUSR1)
+
+    def _tell(self, number: int) -> None:
+        if not self._gone and os.getpid() == self._owner:  # not waited for yet, so the id is its own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.child.pid, number)
+
+    def _prepare_and_spawn(self) -> None:
+        try:
+            super()._prepare_and_spawn()
+            self._take_over(self.child)
+        except BaseException:
+            self._close_own()
+            raise
+        finally:
+            if self._ended_write is not None:
+                os.close(self._ended_write)
+                self._ended_write = None
+
+    def _take_over(self, child: Child) -> None:
+        # The loop watches for the end of the command; the supervisor lives on until it is told to end.
+        self._supervisor, child.pidfd = child.pidfd, self._ended
+        self._ended = None
+
+    def _own(self, workspace: Workspace) -> None:
+        uid = self._uid
+        if uid is None:
+            return
+        os.chmod(workspace.root, 0o711)  # noqa: PTH101, S103  # it must pass; the name of the folder cannot be guessed
+        # From the inside out: until the workspace itself is the run's user's, nobody else reaches what is in it, and so
+        # nobody can put a link there that would lead this elsewhere.
+        for name in workspace.given:
+            path = f"{workspace.work}/{name}"
+            os.chown(path, uid, uid, follow_symlinks=False)
+            workspace.given[name] = stamp(os.lstat(path))
+        given = (f"{workspace.work}/{name}" for name in sorted(workspace.given_folders, reverse=True))
+        for folder in (*given, workspace.work, workspace.tmp):
+            os.chown(folder, uid, uid, follow_symlinks=False)
+
+    def _launch(self, command: list[str], environment: dict[str, str], cwd: bytes) -> Launch:
+        policy, uid = self._policy, self._uid
+        script = script_position(command, environment)
+        rules = self._rules()
+        open_network = policy.network.mode == "host"
+        program = seccomp.program(
+            platform.machine(),
+            seccomp.LANDLOCK,
+            # With the host's network all of the Internet's, never a path to a local service.
+            sockets=(seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK) if open_network else (),
+            pretend_metadata=pretends_metadata(policy),
+            guarded=_guarded(uid) if self._version < landlock.ABI_SCOPE else None,
+            refuse_truncate=self._version < landlock.ABI_TRUNCATE,
+        )
+        processes = None
+        # Not enforced for root by the kernel, so a run as root would only be counted.
+        if policy.pids is not None and (uid or os.geteuid()):
+            processes = room_for_processes(os.geteuid() if uid is None else uid, policy.pids)
+        self._ended, self._ended_write = os.pipe()
+        job = {
+            "agent": os.getpid(),
+            "ended": self._ended_write,
+            "argv": [encode(part) for part in command],
+            "env": {encode(name): encode(value) for name, value in environment.items()},
+            "script": script,
+            "uid": uid,
+            "limits": list(process_limits(policy, processes)),
+            "landlock": (rules.attributes, list(rules.rules)),
+            "filter": program,
+            "placeholder": SUPERVISOR_PLACEHOLDER,
+        }
+        self._report = memory_file(marshal.dumps((code_of("landlock.py"), job)))
+        # Isolated: nothing a run was given decides what is loaded before it is confined.
+        interpreter = sys.executable if script is None else command[0]
+        flags = ("-I", "-S", "-B") if script is None else ("-I", "-B", "-u", "-X", "utf8")
+        return Launch(
+            argv=tuple(encode(part) for part in (interpreter, *flags, "-c", _BOOTSTRAP, str(self._report))),
+            env={encode(name): encode(environment[name]) for name in _PASSED_ON},
+            cwd=cwd,
+            pass_fds=(self._report, self._ended_write),
+        )
+
+    def _rules(self) -> landlock.Ruleset:
+        assert self._workspace is not None  # noqa: S101  # made before
+        policy = self._policy
+        readable = [os.path.abspath(mount.source) for mount in self._request.mounts]  # noqa: PTH100
+        readable += policy.extra_ro
+        if policy.python is not None:
+            prefix = os.path.dirname(os.path.dirname(policy.python))  # noqa: PTH120
+            base = os.path.dirname(os.path.dirname(os.path.realpath(policy.python)))  # noqa: PTH120
+            readable += landlock.python_folders((prefix, base))
+        return landlock.ruleset(
+            self._version,
+            read_only=readable,
+            read_write=(self._workspace.work, self._workspace.tmp),
+            tcp=policy.network.mode == "host",
+        )
+
+    def _end_processes(self, result: EndReport) -> None:
+        child = self.child
+        cancelled = self._ordered
+        if not cancelled:
+            # The supervisor ends by itself when nobody is left; only what stays is swept, and counted.
+            if nobody_writes(child):
+                self._wait_for_supervisor(LEAVING_SECONDS)
+            self._tell(signal.SIGUSR1)
+        self._wait_for_supervisor(_SWEEP_SECONDS)
+        failure = read_report(self._report, result)
+        result.rest = (drain(child.stdout), drain(child.stderr))
+        take_status(child)
+        self._gone = child.waited is not None
+        clean = child.waited is not None and child.waited[0] == 0
+        if not clean:  # the supervisor itself was killed; what it looked after is found by its marks
+            killed, result.survivors, met = end_run(self.marks)
+            result.killed += killed
+            reap_adopted(child.pid, met)
+            if not self._gone:
+                wait_until_ended(child, 1.0)
+                take_status(child)
+                self._gone = True
+        if cancelled:
+            if result.status is None:
+                result.status = int(signal.SIGKILL)  # ours, before the supervisor could see it
+            return
+        if failure is not None:
+            raise not_started(self._request.argv[0], *failure)
+        if result.status is None:
+            raise SandboxError(
+                "The supervisor of the run was killed by something outside of the sandbox, perhaps because the system "
+                "has no memory left; it is not known how the command ended."
+            )
+
+    def _wait_for_supervisor(self, seconds: float) -> None:
+        if self._supervisor is None:
+            wait_until_ended(self.child, seconds)
+        else:
+            is_readable(self._supervisor, seconds)
+
+    def _never_started(self, result: EndReport) -> bool:  # noqa: ARG002  # said by the report instead
+        return False
+
+    def _close(self) -> None:
+        super()._close()
+        self._close_own()
+
+    def _close_own(self) -> None:
+        for descriptor in (self._report, self._ended, self._supervisor):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._report = self._ended = self._supervisor = None
+
+
+def read_report(descriptor: int | None, report: EndReport) -> tuple[str, int] | None:
+    """Take the supervisor's report as far as it got: how the command ended, what all used, how many were swept.
+
+    Returns:
+        The step that failed before the command ran, and the error number.
+    """
+    text = os.pread(descriptor, _REPORT_BYTES, 0) if descriptor is not None else b""
+    # Before the init program has taken it, the job is in there.
+    lines = text.decode("ascii", "replace").splitlines() if text.startswith(_REPORT_WORDS) else []
+    failure = None
+    others = 0.0
+    for line in lines:
+        word, *values = line.split()
+        if word == "ended":
+            report.status, report.max_rss = int(values[0]), int(values[3]) * 1024
+            report.cpu_seconds = float(values[1]) + float(values[2])
+        elif word == "failed":
+            failure = (values[0], int(values[1]))
+        elif word == "swept":
+            report.killed = int(values[0])
+        elif word == "others":
+            others = float(values[0]) + float(values[1])
+            report.max_rss = max(report.max_rss or 0, int(values[2]) * 1024)
+    if report.cpu_seconds is not None:
+        report.cpu_seconds += others
+    return failure
 
 
 class LandlockLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.Level`."""
+    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
 
     level = IsolationLevel.LANDLOCK
 
@@ -68,9 +346,6 @@ class LandlockLevel:
 
     def _try(self) -> str | None:
         return trial(self.new_run) if landlock.abi() else landlock.absence()
-
-
-# What the landlock level enforces here, said honestly.
 
 
 def landlock_report(policy: SandboxPolicy, version: int) -> Enforcement:
@@ -160,11 +435,7 @@ except PermissionError:
 
 
 def trial(make: Callable[[ExecutionRequest, SandboxPolicy], ConfinedRun]) -> str | None:
-    """Run the level once; why it does not work here, as a clause, or None.
-
-    Args:
-        make: The level's ``new_run``.
-    """
+    """Run the level once; why it does not work here, as a clause, or None."""
     policy = SandboxPolicy(wall_seconds=TRIAL_SECONDS)
     try:
         with tempfile.NamedTemporaryFile(prefix=temporary_prefix("trial")) as secret:

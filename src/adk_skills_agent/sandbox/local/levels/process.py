@@ -8,13 +8,12 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.local.levels.base import Enforcement, cpu_enforced, cpu_sentences
-from adk_skills_agent.sandbox.local.run import LocalRun
+from adk_skills_agent.sandbox.local.levels.base import Enforcement, LocalRun, cpu_enforced, cpu_sentences
 from adk_skills_agent.sandbox.process import command, watchdog
 
 
 class ProcessLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.Level`."""
+    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
 
     level = IsolationLevel.PROCESS
 
@@ -37,9 +36,6 @@ class ProcessLevel:
     def report(self, policy: SandboxPolicy) -> Enforcement:
         """Who enforces what, and what is not enforced."""
         return process_report(policy)
-
-
-# What the process level enforces here, said honestly.
 
 
 def process_report(policy: SandboxPolicy) -> Enforcement:

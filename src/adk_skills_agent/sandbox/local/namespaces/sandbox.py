@@ -1,23 +1,362 @@
-"""A started sandbox with namespaces: its processes, its control group, and its file systems seen from the host."""
+"""A sandbox with namespaces: its description, and once started its processes, control group and file systems.
+
+Both makers put the same description into practice: :mod:`.bubblewrap` as arguments, :mod:`.zygote_root` as mounts.
+
+Of ``/usr`` and ``/usr/local`` the usual folders are shown and others hidden, because images put applications there
+(``/usr/src/app``). Of ``/etc`` only what programs need to start, to know the time zone and to check certificates.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
+import platform
 import select
 import signal
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.files.workspace import Workspace
 from adk_skills_agent.sandbox.local.cgroup import RunGroup
-from adk_skills_agent.sandbox.local.init.control import InitControl
-from adk_skills_agent.sandbox.process.spawn import Child
-from adk_skills_agent.sandbox.process.supervise import is_readable, reap_late
+from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS, InitControl, shown_at
+from adk_skills_agent.sandbox.local.kernel.landlock import python_folders
+from adk_skills_agent.sandbox.process import seccomp
+from adk_skills_agent.sandbox.process.command import NOBODY
+from adk_skills_agent.sandbox.process.supervise import Child, is_readable, reap_late
 from adk_skills_agent.sandbox.process.tree import children_of, is_ending
 from adk_skills_agent.sandbox.process.watchdog import DiskLimit
+
+USER_NAME = "sandbox"
+SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SYSTEM_FOLDERS = frozenset((*SYSTEM_LINKS, "libexec", "share", "include", "games", "local"))
+_ETC = ("ld.so.cache", "alternatives", "ssl/openssl.cnf", "fonts")
+_ETC_WITH_HOSTS_NETWORK = ("resolv.conf", "hosts")
+_CERTIFICATES = ("ssl/certs", "pki/tls/certs")
+_LIBRARIES = "cuda"  # /usr/local/cuda-13.0: no application's
+# One of these hides a folder with less work for the kernel than a file system of its own; all are the system's.
+_EMPTY = ("/usr/games", "/usr/local/games", "/usr/local/src", "/usr/local/include", "/usr/local/sbin", "/usr/local/etc")
+BARE_FLAGS = ("-I", "-S", "-B")
+"""The switches of an init program that never runs a script itself."""
+_PAGE = 4096
+_FOLDER_MODE, _OPEN_TO_ALL = 0o755, 0o1777
+
+Step = tuple[str, *tuple[str | bytes | int | None, ...]]
+"""One step of putting a file system together, the path inside last: ``bind SOURCE PATH`` (read-only), ``tmpfs SIZE MODE
+PATH``, ``link TARGET PATH``, ``file CONTENT PATH``, ``dir PATH``, ``proc PATH``, ``dev PATH``, and ``seal PATH``, which
+makes a file system read-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """Everything a sandbox is made from; equal ones make equal sandboxes.
+
+    Attributes:
+        uid: Whose rights the command gets when the agent is root; None keeps the agent's.
+        network: Mode of the policy's network.
+        shm_bytes: Size of ``/dev/shm``; None for half of the machine's memory, as for the next two.
+        tmp_bytes: Size of ``/tmp``.
+        workspace_bytes: Size of ``/work``.
+        memory_bytes: What its control group allows the command and all it starts together; None for no limit.
+        pids: The same for processes and threads.
+        grouped: Whether it gets a control group.
+        shown: Folders and files of the host, read-only, and where they are inside.
+        identities: Device and inode of each of ``shown``, so that a folder made anew makes another sandbox.
+        mounts: Those of ``shown`` that a request mounts, and whether they are linked into the workspace.
+        python: The interpreter of the init program, as the sandbox sees it.
+        flags: Its switches.
+        preload: Modules it imports first.
+        maker: See ``SandboxPolicy.maker``.
+    """
+
+    uid: int | None
+    network: str
+    shm_bytes: int | None
+    tmp_bytes: int | None
+    workspace_bytes: int | None
+    memory_bytes: int | None
+    pids: int | None
+    grouped: bool
+    shown: tuple[tuple[str, str], ...]
+    identities: tuple[tuple[int, int], ...]
+    mounts: tuple[ReadOnlyMount, ...]
+    python: str
+    flags: tuple[str, ...]
+    preload: tuple[str, ...]
+    maker: str
+
+
+def sandbox_spec(
+    request: ExecutionRequest, policy: SandboxPolicy, script: tuple[str, ...], *, uid: int | None, grouped: bool
+) -> SandboxSpec:
+    """What a run's sandbox is made from.
+
+    Args:
+        request: Its mounts are used.
+        policy: Its checked policy.
+        script: The interpreter and its switches when the init program can run the command itself, which is a Python
+            script; else nothing.
+        uid: See :class:`SandboxSpec`.
+        grouped: See :class:`SandboxSpec`.
+
+    Raises:
+        OSError: A folder to be shown is gone.
+    """
+    mounts = request.mounts
+    here = "/" if all(os.fspath(mount.source)[:1] == "/" for mount in mounts) else os.getcwd()  # noqa: PTH109
+    shown = _shown(policy.python, policy.extra_ro, mounts, here)
+    python, *flags = script or _interpreter(policy.python)
+    return SandboxSpec(
+        uid,
+        policy.network.mode,
+        policy.shm_bytes,
+        policy.tmp_bytes,
+        policy.workspace_bytes,
+        policy.memory_bytes,
+        policy.pids,
+        grouped,
+        shown,
+        identities(shown),
+        mounts,
+        python,
+        tuple(flags),
+        policy.preload,
+        policy.maker,
+    )
+
+
+def identities(shown: Iterable[tuple[str, str]]) -> tuple[tuple[int, int], ...]:
+    """Device and inode of what is shown now.
+
+    Raises:
+        OSError: Something is gone.
+    """
+    return tuple((info.st_dev, info.st_ino) for info in (os.stat(source) for source, _ in shown))  # noqa: PTH116
+
+
+def _interpreter(python: str | None) -> tuple[str, ...]:
+    """What runs the init program where it is not the script's own interpreter."""
+    if python in {None, sys.executable}:
+        return (shown_at(sys.executable), *USUAL_FLAGS)
+    # Of the agent's interpreter only the standard library is shown beside the one the policy names.
+    return (shown_at(os.path.realpath(sys.executable)), *BARE_FLAGS)
+
+
+@functools.lru_cache(maxsize=64)
+def _shown(
+    python: str | None, extra: tuple[str, ...], mounts: tuple[ReadOnlyMount, ...], here: str
+) -> tuple[tuple[str, str], ...]:
+    folders = dict.fromkeys(python_folders_of(python))
+    if python not in {None, sys.executable}:
+        folders |= dict.fromkeys(python_folders_of(os.path.realpath(sys.executable)))
+    pairs = [(path, shown_at(path)) for path in folders]
+    pairs += [(path, path) for path in extra]
+    return (*pairs, *((str(Path(here, mount.source)), str(mount.target)) for mount in mounts))
+
+
+@functools.lru_cache(maxsize=64)
+def folders_on_the_way(shown: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Folders of the workspace that exist because something is shown below it, parents first."""
+    found: dict[str, None] = {}
+    for _, target in shown:
+        path = PurePosixPath(target)
+        if path.is_relative_to(WORK_DIR):
+            inside = path.relative_to(WORK_DIR)
+            found.update(dict.fromkeys(str(part) for part in reversed((inside, *inside.parents)) if str(part) != "."))
+    return tuple(found)
+
+
+def filter_of(spec: SandboxSpec) -> bytes:
+    """The system call filter of everything in a sandbox."""
+    # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
+    families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
+    # A segment of System V memory belongs to no process, so that a limit of memory could not count it.
+    return seccomp.program(
+        platform.machine(), seccomp.NAMESPACES, sockets=families, system_v_memory=spec.memory_bytes is None
+    )
+
+
+def file_system(spec: SandboxSpec) -> list[Step]:
+    """The steps that put a sandbox's file system together."""
+    uid = NOBODY if spec.uid is None else spec.uid
+    system, sealed = _system(tuple(target for _, target in spec.shown), spec.network)
+    steps: list[Step] = [
+        *system,
+        ("file", f"root:x:0:0:root:/root:/usr/sbin/nologin\n{USER_NAME}:x:{uid}:{uid}::/work:/bin/sh\n", "/etc/passwd"),
+        ("file", f"root:x:0:\n{USER_NAME}:x:{uid}:\n", "/etc/group"),
+        ("file", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n", "/etc/nsswitch.conf"),
+    ]
+    if spec.network != "host":
+        steps.append(("file", "127.0.0.1 localhost\n::1 localhost\n", "/etc/hosts"))
+    steps += [
+        ("proc", "/proc"),
+        ("dev", "/dev"),
+        _tmpfs("/dev/shm", spec.shm_bytes),  # noqa: S108  # the sandbox's own
+        ("seal", "/dev"),
+        _tmpfs("/tmp", spec.tmp_bytes),  # noqa: S108  # the sandbox's own
+        _tmpfs(str(WORK_DIR), spec.workspace_bytes),
+        # After the sandbox's own folders, because an interpreter may be installed under one of those on the host.
+        *_bound(spec.shown),
+        *(("seal", path) for path in sealed),
+        ("seal", "/"),
+    ]
+    return steps
+
+
+def _tmpfs(path: str, size: int | None) -> Step:
+    return "tmpfs", None if size is None else max(_PAGE, size), _OPEN_TO_ALL, path
+
+
+def _bound(pairs: Iterable[tuple[str, str]]) -> list[Step]:
+    """Read-only files and folders, and the folders on the way: bubblewrap makes them for its own user alone."""
+    steps: list[Step] = []
+    made = {"/"}
+    for source, target in pairs:
+        parent = os.path.dirname(target)  # noqa: PTH120
+        if parent not in made:
+            made.add(parent)
+            steps.append(("dir", parent))
+        steps.append(("bind", source, target))
+    return steps
+
+
+@functools.lru_cache(maxsize=8)
+def _system(inside: tuple[str, ...], network: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """What shows the system, looked at once per process, and the folders to be made read-only at the end.
+
+    Args:
+        inside: Folders that will be shown besides it; one may be in a folder that is hidden.
+        network: Mode of the policy's network; certificates are shown where a host can be reached.
+    """
+    steps: list[Step] = [("bind", "/usr", "/usr")]
+    empty = next((path for path in _EMPTY if os.path.isdir(path) and not _has_content(path)), None)  # noqa: PTH112
+    sealed: list[str] = []
+    for path in (*_others("/usr", SYSTEM_FOLDERS), *_others("/usr/local", SYSTEM_FOLDERS)):
+        if empty is None or any(folder.startswith(f"{path}/") for folder in inside):
+            steps.append(("tmpfs", _PAGE, _FOLDER_MODE, path))
+            sealed.append(path)
+        else:
+            steps.append(("bind", empty, path))
+    for name in SYSTEM_LINKS:
+        path = f"/{name}"
+        if os.path.islink(path):  # noqa: PTH114
+            steps.append(("link", os.readlink(path), path))  # noqa: PTH115
+        elif os.path.isdir(path):  # noqa: PTH112
+            steps.append(("bind", path, path))
+    if os.path.isdir("/nix/store"):  # noqa: PTH112
+        steps.append(("bind", "/nix/store", "/nix/store"))
+    steps += _time_zone()
+    names = [*_ETC, *(_CERTIFICATES if network in {"host", "allow"} else ())]
+    names += _ETC_WITH_HOSTS_NETWORK if network == "host" else ()
+    etc = [f"/etc/{name}" for name in names]
+    steps += _bound((path, path) for path in etc if os.path.exists(path))  # noqa: PTH110
+    return tuple(steps), tuple(sealed)
+
+
+def _time_zone() -> list[Step]:
+    path = "/etc/localtime"
+    if not os.path.exists(path):  # noqa: PTH110
+        return []
+    real = os.path.realpath(path)
+    if real.startswith("/usr/share/"):
+        return [("dir", "/etc"), ("link", real, path)]
+    return _bound([(real, path)])
+
+
+def _others(folder: str, known: frozenset[str]) -> list[str]:
+    """What is in a system folder besides the usual, if there is anything in it."""
+    try:
+        with os.scandir(folder) as entries:
+            folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    strange = [entry for entry in folders if entry.name not in known and not entry.name.startswith(_LIBRARIES)]
+    return sorted(entry.path for entry in strange if _has_content(entry.path))
+
+
+def _has_content(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is not None
+    except OSError:
+        return True
+
+
+# What a sandbox with a file system of its own sees of a Python installation, read-only.
+#
+# Its folders, and the one they are in only when there is nothing else in it: that may be a project's (row 55).
+
+_MAX_LINKS = 16
+_SHARED = ("/", "/usr", "/usr/local", "/opt")
+_HARMLESS = (".lock", ".setup-stamp", ".gitignore", "CACHEDIR.TAG", "man", "etc", "doc")
+
+
+@functools.lru_cache(maxsize=16)
+def python_folders_of(python: str | None) -> tuple[str, ...]:
+    """What has to be shown, at its own path, for an interpreter, None for the agent's own, to work (row 55)."""
+    prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix] if python is None else []
+    prefixes += _prefixes_of(python or sys.executable)
+    shown: dict[str, None] = {}
+    for prefix in dict.fromkeys(prefixes):
+        folders = python_folders([prefix])
+        alone = _holds_nothing_else(prefix, folders)
+        shown.update(dict.fromkeys([prefix] if alone else folders))
+    return tuple(folder for folder in shown if not _is_system(folder) and os.path.exists(folder))  # noqa: PTH110
+
+
+def _holds_nothing_else(prefix: str, folders: tuple[str, ...]) -> bool:
+    """Whether a prefix can be shown as a whole, which costs the kernel less than each of its folders."""
+    if prefix in _SHARED:
+        return False
+    try:
+        with os.scandir(prefix) as entries:
+            return all(entry.path in folders or entry.name in _HARMLESS for entry in entries)
+    except OSError:
+        return False
+
+
+def _is_system(folder: str) -> bool:
+    """Whether it is visible without being named."""
+    parts = folder.split("/")[1:]
+    if parts[0] in SYSTEM_LINKS:
+        return True
+    if parts[:2] == ["usr", "local"]:
+        return len(parts) > 2 and parts[2] in SYSTEM_FOLDERS
+    return parts[0] == "usr" and len(parts) > 1 and parts[1] in SYSTEM_FOLDERS
+
+
+def _prefixes_of(python: str) -> list[str]:
+    """Folders an interpreter's path leads through, by its links, and where its virtual environment comes from."""
+    prefixes = []
+    path = python
+    for _ in range(_MAX_LINKS):
+        prefix = os.path.dirname(os.path.dirname(path))  # noqa: PTH120
+        prefixes.append(prefix)
+        prefixes += _home_of(prefix)
+        if not os.path.islink(path):  # noqa: PTH114
+            break
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))  # noqa: PTH115, PTH118, PTH120
+    real = os.path.realpath(python)
+    return [*prefixes, os.path.dirname(os.path.dirname(real))]  # noqa: PTH120
+
+
+def _home_of(prefix: str) -> list[str]:
+    """The installation a virtual environment was made from, as its ``pyvenv.cfg`` says."""
+    try:
+        with open(f"{prefix}/pyvenv.cfg", encoding="utf-8") as stream:
+            for line in stream:
+                name, _, value = line.partition("=")
+                if name.strip() == "home":
+                    home = value.strip()
+                    return [os.path.dirname(home), os.path.dirname(os.path.realpath(home))]  # noqa: PTH120
+    except (OSError, UnicodeDecodeError):
+        return []
+    return []
+
 
 READY_SECONDS = 20.0
 _END_SECONDS = 2.0

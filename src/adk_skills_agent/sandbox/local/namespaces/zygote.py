@@ -20,7 +20,7 @@ import time
 from itertools import chain
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import WORK_DIR
+from adk_skills_agent.sandbox.contract import TMP_DIR, WORK_DIR
 from adk_skills_agent.sandbox.local.init.control import (
     BASE,
     MOVED,
@@ -31,19 +31,20 @@ from adk_skills_agent.sandbox.local.init.control import (
     is_usual,
     shown_at,
 )
-from adk_skills_agent.sandbox.local.namespaces.description import (
+from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     BARE_FLAGS,
+    READY_SECONDS,
     SandboxSpec,
+    StartedSandbox,
     file_system,
     filter_of,
     identities,
+    map_users,
     python_folders_of,
 )
-from adk_skills_agent.sandbox.local.namespaces.sandbox import READY_SECONDS, StartedSandbox, map_users
-from adk_skills_agent.sandbox.local.run import TMP_DIR
 from adk_skills_agent.sandbox.process.command import encode, search_path
 from adk_skills_agent.sandbox.process.seccomp import NUMBERS
-from adk_skills_agent.sandbox.process.spawn import Child, Launch, memory_file, own_peak, spawner
+from adk_skills_agent.sandbox.process.supervise import Child, Launch, memory_file, own_peak, spawner
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _PROGRAMS = ("program.py", "../namespaces/zygote_root.py", "../namespaces/zygote_program.py")
@@ -124,10 +125,6 @@ class Zygote:
 
     def start(self, spec: SandboxSpec, task_files: tuple[tuple[str, str], ...]) -> StartedSandbox:
         """Make a sandbox. Blocking, a few milliseconds.
-
-        Args:
-            spec: What it is made from; see ``ZygoteLife.can_make``.
-            task_files: See ``Group.task_files``.
 
         Raises:
             SandboxError: It could not be made.

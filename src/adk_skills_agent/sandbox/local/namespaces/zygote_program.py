@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         _PR_SET_PDEATHSIG,
         _Library,
         _one_word,
-        _QuickEnd,
     )
     from adk_skills_agent.sandbox.local.init.program import _warm_up, run_init
     from adk_skills_agent.sandbox.local.namespaces.zygote_root import (
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         _place,
         _tree,
     )
+    from adk_skills_agent.sandbox.supervisor.script_end import QuickEnd
 
 _HOST_FD = 0  # a socket that keeps messages apart
 _MESSAGE_BYTES, _MOST_DESCRIPTORS, _ALL_DESCRIPTORS = 16, 32, 0xFFFFFFFF
@@ -58,11 +58,7 @@ _SIOCSIFFLAGS, _UP = 0x8914, 0x1 | 0x40
 
 
 def begin(spec: "dict[str, Any]") -> None:
-    """Become root of a new user namespace, with a mount namespace of its own; then the second stage.
-
-    Args:
-        spec: See ``zygote._first_program``.
-    """
+    """Become root of a new user namespace, with a mount namespace of its own; then the second stage."""
     library = _Library()
     uid, gid = posix.geteuid(), posix.getegid()
     library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
@@ -103,7 +99,7 @@ def serve(spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
         posix.dup2(null, number)
     posix.close(null)
     known = {entry for entry in sys.path if _exists(entry)}
-    end = _QuickEnd()
+    end = QuickEnd()
     _warm_up()
     if len(posix.listdir("/proc/self/task")) > 1:
         posix.write(_HOST_FD, b"failed a_module_of_site_started_a_thread 0")
@@ -159,7 +155,7 @@ def _fork(functions: "dict[str, Any]", clone: int) -> int:
 
 
 def _become_init(
-    library: "_Library", spec: "dict[str, Any]", given: "list[int]", known: "set[str]", end: "_QuickEnd"
+    library: "_Library", spec: "dict[str, Any]", given: "list[int]", known: "set[str]", end: "QuickEnd"
 ) -> tuple:  # type: ignore[type-arg]
     """Make the rest of a sandbox, in its process 1; returns only in a script's process.
 

@@ -1,6 +1,6 @@
 """Where one trial of a task happens: a machine of its own, seen by the runner through a few verbs.
 
-Both modes give it: a folder of this machine made from the Dockerfile (``local_box.py``), or a container.
+Both modes give it: a folder of this machine made from the Dockerfile (``local_mode.py``), or a container.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from adk_skills_agent.evals.skillsbench.results import BuildCounts
 from adk_skills_agent.evals.skillsbench.task import Task
 
 LOGS = "/logs"
-"""A folder of the box whose files the runner reads afterwards: ``/logs/verifier/reward.txt`` is one."""
+"""A folder of the environment whose files the runner reads afterwards: ``/logs/verifier/reward.txt`` is one."""
 MAX_OUTPUT_BYTES = 1 << 20
 """Most bytes kept of what one command writes: the start and the end."""
 
@@ -40,7 +40,7 @@ class MissingSource(BuildError):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one command in a box did.
+    """What one command in an environment did.
 
     Attributes:
         exit_code: None when a signal ended it, which a limit of the run does.
@@ -68,8 +68,8 @@ class Phase:
 
     Attributes:
         network: Whether it may use the host's network.
-        folders: Path in the box to a host folder; the box gets a fresh, writable copy each time it is named anew, so
-            that neither what was there before nor the original is touched.
+        folders: Path in the environment to a host folder, of which it gets a fresh, writable copy each time it is named
+            anew: neither what was there before nor the original is touched.
         env: Variables, over those of the image.
     """
 
@@ -78,7 +78,7 @@ class Phase:
     env: tuple[tuple[str, str], ...] = ()
 
 
-class TaskBox(ABC):
+class TaskEnvironment(ABC):
     """A started trial. Every command ends, with all it started, before ``run`` returns or ``end_processes`` does."""
 
     workdir: str
@@ -106,16 +106,16 @@ class TaskBox(ABC):
             on_output: Gets the output as it comes.
 
         Raises:
-            SandboxError: The box itself failed; never the command.
+            SandboxError: The environment itself failed; never the command.
         """
 
     @abstractmethod
     async def end_processes(self) -> None:
-        """End everything that still runs in the box."""
+        """End everything that still runs in the environment."""
 
     @abstractmethod
     async def empty(self, path: str) -> None:
-        """Remove a path of the box with all below it, whatever it is, and make it an empty folder."""
+        """Remove a path of the environment with all below it, whatever it is, and make it an empty folder."""
 
     @abstractmethod
     async def read(self, path: str, most: int) -> bytes | None:
@@ -123,7 +123,7 @@ class TaskBox(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """End everything and remove the box. Safe to call twice."""
+        """End everything and remove the environment. Safe to call twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,6 @@ class BuiltImage:
     handle: object
 
 
-# What builds the environments of tasks and starts trials in them: local mode or container mode, as one interface.
-
-
 class TaskSandbox(ABC):
     """One mode. It is opened by its own function, used by one event loop, and closed."""
 
@@ -164,18 +161,12 @@ class TaskSandbox(ABC):
     async def build(self, task: Task, *, with_skills: bool, rebuild: bool, say: Callable[[str], None]) -> BuiltImage:
         """Build a task's environment, or take the one that was built before.
 
-        Args:
-            task: The task.
-            with_skills: Whether the image has the skills where the Dockerfile puts them.
-            rebuild: Whether to build anew what is there already.
-            say: Gets a line for each step.
-
         Raises:
             BuildError: It cannot be built.
         """
 
     @abstractmethod
-    async def open(self, task: Task, image: BuiltImage) -> TaskBox:
+    async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
         """Start a trial.
 
         Raises:
@@ -198,8 +189,6 @@ class TaskSandbox(ABC):
     async def close(self) -> None:
         """Release what the mode holds; trials must have ended."""
 
-
-# The environments of a run: each built once, tried again when it fails, and shared by its trials (S0-128, S0-129).
 
 RETRIES = 2
 _CACHED_SECONDS = 0.5
