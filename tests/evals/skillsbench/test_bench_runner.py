@@ -133,6 +133,20 @@ async def test_an_environment_is_built_once_for_all_trials_of_an_arm_and_pruned_
     assert not [box for box in sandbox.opened if box.folder.exists()]
 
 
+@pytest.mark.requirement("S0-129")
+@pytest.mark.parametrize(("rebuild", "counts"), [(False, (1, 3, 0)), (True, (4, 0, 2))])
+async def test_builds_are_counted_by_what_was_done_and_not_by_their_time(
+    tmp_path: Path, rebuild: bool, counts: tuple[int, int, int]
+) -> None:
+    """Seen: what took less than 0.5 s was called cached, so that --rebuild said 0 built and nothing was pruned."""
+    sandbox = HostSandbox(tmp_path)
+    tasks = [make_task(tmp_path / "tasks", f"t{number}") for number in range(4)]
+    sandbox.there = {(task.name, True) for task in tasks[1:]}
+    settings = settings_for(sandbox, tmp_path / "out", prune_interval=2, rebuild=rebuild)
+    state = await carry_out(plan_of(tasks, agents=("nop",)), settings)
+    assert (state.builds.built, state.builds.cached, sandbox.pruned) == counts
+
+
 class Interrupts(BenchAgent):
     """Does as the oracle; asked once more than it is told, it has the run cancelled, as Ctrl-C does."""
 

@@ -67,6 +67,9 @@ async def test_an_image_without_skills_has_none_and_each_is_built_once(container
         image = await containers.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
         again = await containers.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
         assert image.handle == again.handle
+        assert again.cached
+        anew = await containers.build(task, with_skills=with_skills, rebuild=True, say=lambda _: None)
+        assert not anew.cached
         assert (image.workdir, image.env["WORD"]) == ("/app", "hello")
         box = await containers.open(task, image)
         try:
