@@ -11,12 +11,16 @@ from pathlib import Path
 import pytest
 from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
 from google.adk.code_executors.code_execution_utils import CodeExecutionInput as GoogleInput
+from google.adk.code_executors.code_execution_utils import CodeExecutionResult as GoogleResult
+from google.adk.code_executors.code_execution_utils import File as GoogleFile
 from google.adk.environment import LocalEnvironment
+from pydantic import Field
 
 from adk_skills_agent import Secret
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
 from adk_skills_agent.executors import (
     CodeExecutionInput,
+    File,
     LocalSandboxCodeExecutor,
     RemoteCodeExecutor,
     SandboxEnvironment,
@@ -204,6 +208,49 @@ def test_code_goes_there_as_it_is_and_files_come_back():
     assert (result.stdout, result.stderr, result.exit_code) == ("yes\n", "", 0)
     assert [(file.name, file.content) for file in result.output_files] == [("plot.png", b"png")]
     assert result.execution.isolation.level is IsolationLevel.REMOTE
+
+
+class Keeping(ElsewhereExecutor):
+    """Keeps what it was given, as a service that places files by their names does."""
+
+    inputs: list[GoogleInput] = Field(default_factory=list)
+
+    def execute_code(self, invocation_context: object, code_execution_input: GoogleInput) -> GoogleResult:
+        self.inputs.append(code_execution_input)
+        return super().execute_code(invocation_context, code_execution_input)
+
+
+@pytest.mark.requirement("S0-24")
+def test_files_are_at_their_paths_and_the_code_runs_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """google-adk's classes read names only, so the code places the files itself."""
+    monkeypatch.chdir(tmp_path)  # the service's folder
+    files = [File(name="a.bin", content=b"\0\1", path="deep/a.bin"), GoogleFile(name="b.txt", content="plain")]
+    code = "import os; print(os.getcwd()); print(open('deep/a.bin', 'rb').read(), open('b.txt').read())"
+    asked = CodeExecutionInput(code=code, input_files=files, working_dir="sub/dir")
+    found = RemoteCodeExecutor(Keeping()).execute_code(None, asked)
+    assert (found.exit_code, found.stderr) == (0, ""), found
+    assert found.stdout == f"{tmp_path}/sub/dir\nb'\\x00\\x01' plain\n"
+
+
+@pytest.mark.requirement("S0-24")
+def test_files_known_by_their_names_are_left_to_the_service():
+    service = Keeping()
+    asked = CodeExecutionInput(code="print(1)", input_files=[GoogleFile(name="b.txt", content="plain")])
+    assert RemoteCodeExecutor(service).execute_code(None, asked).stdout == "1\n"
+    assert [(given.code, [file.name for file in given.input_files]) for given in service.inputs] == [
+        ("print(1)", ["b.txt"])
+    ]
+
+
+@pytest.mark.requirement("S0-24")
+@pytest.mark.parametrize("where", [{"working_dir": "../up"}, {"working_dir": "/etc"}, {"path": "../x"}, {"path": "/x"}])
+def test_a_place_outside_of_the_services_folder_is_refused(where: dict[str, str]):
+    service = Keeping()
+    file = File(name="x", content=b"x", path=where.get("path"))
+    asked = CodeExecutionInput(code="print(1)", input_files=[file], working_dir=where.get("working_dir"))
+    with pytest.raises(ValueError, match=r"relative, and without '\.\.'"):
+        RemoteCodeExecutor(service).execute_code(None, asked)
+    assert service.inputs == []
 
 
 @pytest.mark.parametrize("says", [True, False])
