@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.contract import IsolationLevel, Network, Status
 
 MIB = 1 << 20
 
@@ -376,3 +376,102 @@ def is_deleted_file(descriptor: Path) -> bool:
     """Whether a descriptor keeps a file on disk that has no name any more."""
     target = os.readlink(descriptor)
     return target.endswith(" (deleted)") and str(tempfile.gettempdir()) in target
+
+
+@pytest.mark.local("about the kernel's choice between the agent and its runs")
+async def test_row_79_when_memory_runs_out_the_kernel_takes_the_run_and_not_the_agent(box, backend):
+    code = """
+import os, time
+print(os.getpid(), flush=True)
+path = "/proc/self/oom_score_adj"
+try:
+    open(path, "w").write("-1000")
+except OSError as error:
+    print(type(error).__name__)
+try:
+    print(open(path).read())
+except OSError:  # Landlock shows nothing of /proc; the host does
+    time.sleep(1)
+"""
+    seen: list[str] = []
+
+    def look(_: str, data: bytes) -> None:
+        if backend.level is IsolationLevel.LANDLOCK and not seen:
+            seen.append(Path(f"/proc/{int(data.split()[0])}/oom_score_adj").read_text().strip())
+
+    result = await box.python(code, on_output=look)
+    assert (seen or result.stdout.decode().split()[-1:]) == ["1000"], result.stderr
+    if backend.level is not IsolationLevel.LANDLOCK:
+        assert (await box.bash("cat /proc/self/oom_score_adj")).stdout == b"1000\n"
+
+
+@pytest.mark.local("what the watchdog or a control group counts")
+async def test_row_79_page_tables_count_as_memory(box):
+    """Seen: 1.2 GiB of page tables below a limit of 512 MiB, with the status ``ok``: reading maps the zero page."""
+    code = """
+import mmap, time
+memory = mmap.mmap(-1, 512 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=mmap.PROT_READ)
+for place in range(0, len(memory), 2 << 20):
+    memory[place]
+    if place % (1 << 30) == 0:
+        time.sleep(0.005)
+print("all of it")
+time.sleep(3)
+"""
+    result = await box.python(code, memory_bytes=128 << 20, wall_seconds=30)
+    assert (result.status, result.oom_killed) == (Status.OUT_OF_MEMORY, True), (result.stdout, result.stderr)
+    assert b"all of it" not in result.stdout
+
+
+@pytest.mark.local("what the watchdog's look costs")
+async def test_row_84_many_mappings_do_not_blind_the_watchdog(box):
+    """Seen: 60,000 mappings in each of 50 processes kept one look busy for 1.2 s, and the limit went by unseen."""
+    code = """
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for number in range(12):
+    if os.fork() == 0:
+        for place in range(20_000):  # neighbours of different rights are not merged
+            libc.mmap(None, 4096, 1 + place % 2 * 2, 0x22, -1, 0)
+        time.sleep(20)
+        os._exit(0)
+time.sleep(1.5)
+held = [bytearray(b"x" * (8 << 20)) for _ in range(40)]
+time.sleep(20)
+"""
+    began = time.monotonic()
+    result = await box.python(code, memory_bytes=256 << 20, wall_seconds=40, pids=64)
+    assert result.status is not Status.OK
+    assert result.timed_out is False, result.stderr
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.local("what the watchdog or a control group counts")
+@pytest.mark.level("namespaces")
+async def test_row_79_buffers_of_sockets_count_as_memory(box):
+    """Seen: 1.25 GiB in buffers of TCP below a control group of version 1, and 1.4 GiB where there is none."""
+    code = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0), backlog=512)
+held, total = [], 0
+piece = bytes(1 << 20)
+for _ in range(110):
+    client = socket.create_connection(server.getsockname())
+    held += [client, server.accept()[0]]
+    client.setblocking(False)
+    try:
+        while total < 1 << 30:
+            total += client.send(piece)
+    except BlockingIOError:
+        pass
+    time.sleep(0.01)
+print(total >> 20, flush=True)
+time.sleep(5)
+"""
+    result = await box.python(
+        code, memory_bytes=64 << 20, wall_seconds=30, open_files=1024, network=Network.loopback()
+    )  # fmt: skip
+    kept = int(result.stdout or b"0")
+    assert result.status is Status.OUT_OF_MEMORY or 0 < kept <= 128, (result.status, kept, result.stderr)

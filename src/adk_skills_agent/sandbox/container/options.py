@@ -11,7 +11,8 @@ from typing import Any
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.contract import SandboxPolicy
-from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, NUMBERS, program
+from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, program
+from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.supervisor import frames
 
 NOBODY = 65534

@@ -165,6 +165,9 @@ class ControlGroup:
         if memory_bytes is None:
             return
         put(f"{self.memory}/{self._names.most}", str(memory_bytes))
+        # Version 1 counts the buffers of TCP apart (row 79), and a kernel may be built without that.
+        with contextlib.suppress(OSError):
+            put(f"{self.memory}/memory.kmem.tcp.limit_in_bytes", str(memory_bytes))
         swap, together = self._names.swap
         try:
             put(f"{self.memory}/{swap}", str(memory_bytes) if together else "0")

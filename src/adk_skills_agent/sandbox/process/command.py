@@ -405,7 +405,8 @@ def _clamp(which: int, value: int | None) -> int | None:
 
 
 def _steps(cpu: int | None, file: int | None, data: int | None, files: int | None, processes: int | None) -> str:
-    steps = ["ulimit -c 0"]
+    # When memory runs out, the kernel takes the run and not the agent (row 79).
+    steps = ["{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; ulimit -c 0"]
     if cpu is not None:
         # First SIGXCPU, a second later SIGKILL; when that is not possible below a hard limit, both at once.
         steps.append(f"ulimit -S -t {cpu}")

@@ -1,9 +1,10 @@
 """The system call filter of a run, as a classic BPF program in bytes; nothing is installed or imported here.
 
-It is a deny list, so that ordinary programs keep working: what lets a process out of its sandbox, into another
-process, or at rarely used kernel code is refused, everything else passes (attack rows 17, 25, 26, 56 to 63). A call
-newer than the filter is answered with ENOSYS, as an older kernel would. Attack row 62: another architecture's calls
-(i386, x32) kill the process, because their numbers mean something else.
+It is an allow-list: what container engines allow by default (:data:`~.system_calls.ALLOWED`), less what lets a process
+out of its sandbox, into another process, at things of the whole machine or at rarely used kernel code (attack rows 17,
+25, 26, 56 to 63, 75 to 85). A known call that is not on the list gets EPERM, an unknown one of a newer kernel ENOSYS,
+as an older kernel would answer. Attack row 62: another architecture's calls (i386, x32) kill the process, because their
+numbers mean something else.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import errno
 import functools
 import struct
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+
+from adk_skills_agent.sandbox.process.system_calls import ALLOWED, LAST_KNOWN, NUMBERS
 
 NAMESPACES, LANDLOCK = "namespaces", "landlock"
 PROFILES = (NAMESPACES, LANDLOCK)
@@ -24,6 +26,7 @@ _PASS, _KILL, _ANSWER = 0x7FFF0000, 0x80000000, 0x00050000
 _REFUSE = _ANSWER | errno.EPERM
 _UNKNOWN = _ANSWER | errno.ENOSYS
 _UNSUPPORTED = _ANSWER | errno.EOPNOTSUPP  # as on a file system without it, which every program expects
+_PROTOCOL = _ANSWER | errno.EPROTONOSUPPORT
 _PRETEND = _ANSWER  # errno 0: the caller is told that it worked
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -32,21 +35,15 @@ _X32_BIT = 0x40000000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET
 
-_ALWAYS = (
-    "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd "
-    "mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen fsconfig fsmount fspick mount_setattr "
-    "setns unshare open_by_handle_at name_to_handle_at add_key request_key keyctl bpf userfaultfd perf_event_open "
-    "io_uring_setup io_uring_enter io_uring_register fanotify_init memfd_secret swapon swapoff reboot sethostname "
-    "setdomainname init_module finit_module delete_module kexec_load kexec_file_load acct syslog quotactl quotactl_fd "
-    "lookup_dcookie iopl ioperm settimeofday clock_settime clock_adjtime adjtimex vhangup nfsservctl uselib ustat "
-    "sysfs _sysctl modify_ldt mbind migrate_pages move_pages set_mempolicy set_mempolicy_home_node"
+# Programs take these for a kernel that was built without them, and do the work another way (rows 75, 79).
+_ABSENT = (
+    "clone3 io_setup io_submit io_destroy io_getevents io_cancel io_pgetevents shmget shmat shmctl shmdt semget semop "
+    "semtimedop semctl msgget msgsnd msgrcv msgctl"
 )
 
 # Without an IPC namespace these objects are shared with the host, and outlive the run (rows 7, 61). Watching files
-# for changes is not a matter of Landlock.
-_SHARED_WITH_HOST = (
-    "shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink inotify_add_watch"
-)
+# for changes is not a matter of Landlock, and its instances are counted for the agent's user (row 76).
+_SHARED_WITH_HOST = "mq_open mq_unlink inotify_init inotify_init1 inotify_add_watch"
 
 # Landlock does not cover them, and they work on any file of the same user. The forms that take a descriptor are among
 # them: one opened for reading is enough for fchmod.
@@ -64,6 +61,21 @@ _OTHERS = ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_s
 # Stream and sequenced packets: such a pair stays what it is. With datagrams, and "raw" is another word for them, each
 # end can be connected anew and send to any socket there is a path or an abstract name of.
 _SOCKET_KIND, _LASTING_PAIRS = 0xF, (1, 5)
+
+# Others can make the kernel load a module: MPTCP, UDPLITE, SCTP, DCCP, L2TP (row 85). By address family: the kinds, and
+# for each the protocols.
+_STREAM, _DATAGRAM, _RAW, _SEQUENCED = 1, 2, 3, 5
+_INTERNET = {_STREAM: (0, 6), _DATAGRAM: (0, 17, 1, 58)}
+_PROTOCOLS: Mapping[int, Mapping[int, tuple[int, ...]]] = {
+    AF_UNIX: {_STREAM: (0, 1), _DATAGRAM: (0, 1), _SEQUENCED: (0, 1)},
+    AF_INET: _INTERNET,
+    AF_INET6: _INTERNET,
+    AF_NETLINK: {_DATAGRAM: (0, 9), _RAW: (0, 9)},
+}
+# Programs for the kernel's packet filter take memory of the whole host (row 78): SO_ATTACH_FILTER, SO_ATTACH_BPF and
+# those of SO_REUSEPORT. The last one loads a module.
+_SOL_SOCKET, _FILTERS = 1, (26, 50, 51, 52)
+_SOL_TCP, _TCP_ULP = 6, 31
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 # Also file attributes, changed through a descriptor opened for reading: SETFLAGS in both sizes, FSSETXATTR,
@@ -90,7 +102,6 @@ def program(
     pretend_metadata: bool | None = None,
     guarded: tuple[int, ...] | None = None,
     refuse_truncate: bool = False,
-    system_v_memory: bool = True,
 ) -> bytes:
     """The filter, as the array of ``struct sock_filter`` the kernel and bubblewrap's ``--seccomp`` take.
 
@@ -105,8 +116,6 @@ def program(
         guarded: Process ids the run must not signal, nor everything at once; for kernels whose Landlock has no signal
             scope (before ABI 6). None checks no signals.
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
-        system_v_memory: Permit ``shmget()`` with namespaces. Such a segment belongs to no process, so that only a
-            cgroup can count it.
 
     Raises:
         ValueError: There is no table for ``arch``, or no such profile.
@@ -119,12 +128,13 @@ def program(
     families = ((AF_UNIX, AF_INET, AF_INET6) if alone else ()) if sockets is None else sockets
     pretend = not alone if pretend_metadata is None else pretend_metadata
     build = _Program(arch)
-    build.answer(_ALWAYS.split(), _REFUSE)
-    build.answer(["clone3"], _UNKNOWN)  # glibc then uses clone, whose flags a filter can see
+    build.answer(_ABSENT.split(), _UNKNOWN)  # without clone3 glibc uses clone, whose flags a filter can see
     build.unless_argument("personality", 0, _PERSONALITIES)
     build.if_bits("clone", 0, _NEW_NAMESPACES)
     build.if_argument("ioctl", 1, (_TIOCSTI, _TIOCLINUX, *(() if alone else _FILE_ATTRIBUTES)))
-    build.unless_argument("socket", 0, families)
+    build.sockets(families)
+    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, _FILTERS))
+    build.if_both("setsockopt", (1, _SOL_TCP), (2, (_TCP_ULP,)))
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
     if AF_UNIX not in families:
         build.unless_argument("socketpair", 1, _LASTING_PAIRS, mask=_SOCKET_KIND)
@@ -139,8 +149,9 @@ def program(
         build.answer(_SHARED_WITH_HOST.split(), _REFUSE)
         build.if_argument("fcntl", 1, (_F_SETLEASE,))
         build.answer(_ATTRIBUTES.split(), _UNSUPPORTED)
-    elif not system_v_memory:
-        build.answer(["shmget"], _UNKNOWN)
+        # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
+        # posix_fallocate() then writes.
+        build.answer(["fallocate"], _UNSUPPORTED)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)
     if refuse_truncate:
@@ -216,9 +227,41 @@ class _Program:
         """Refuse the call when this argument has one of ``bits`` set."""
         self._with_argument(name, position, [(_IF_BITS, bits, 0, 1), (_RETURN, _REFUSE, 0, 0)])
 
+    def if_both(self, name: str, first: tuple[int, int], second: tuple[int, tuple[int, ...]]) -> None:
+        """Refuse the call when one argument has a value and another one of some: each a position and what it holds."""
+        values = second[1]
+        tests = [(_IF_EQUAL, value, len(values) - 1 - at, 0) for at, value in enumerate(values)]
+        tests[-1] = (_IF_EQUAL, values[-1], 0, 1)
+        rest = [(_LOAD, _ARGUMENTS + 8 * second[0], 0, 0), *tests, (_RETURN, _REFUSE, 0, 0)]
+        self._with_argument(name, first[0], [(_IF_EQUAL, first[1], 0, len(rest)), *rest])
+
+    def sockets(self, families: Iterable[int]) -> None:
+        """Refuse ``socket()`` but of these address families, with the kinds and protocols they are used with."""
+        rule: list[tuple[int, int, int, int]] = []
+        for family in families:
+            kinds = []
+            for kind, protocols in _PROTOCOLS[family].items():
+                tests = [(_IF_EQUAL, protocol, len(protocols) - at, 0) for at, protocol in enumerate(protocols)]
+                one = [(_LOAD, _ARGUMENTS + 16, 0, 0), *tests, (_RETURN, _PROTOCOL, 0, 0), (_RETURN, _PASS, 0, 0)]
+                kinds += [(_IF_EQUAL, kind, 0, len(one)), *one]
+            of_family = [(_LOAD, _ARGUMENTS + 8, 0, 0), (_AND, _SOCKET_KIND, 0, 0), *kinds, (_RETURN, _REFUSE, 0, 0)]
+            rule += [(_IF_EQUAL, family, 0, len(of_family)), *of_family]
+        self._with_argument("socket", 0, [*rule, (_RETURN, _REFUSE, 0, 0)])
+
     def finish(self) -> bytes:
-        """The whole program; what no rule refused passes."""
-        self._put(_RETURN, _PASS)
+        """The whole program; what no rule answered passes when it is on the list."""
+        listed = sorted(self._numbers[name] for name in ALLOWED if name in self._numbers)
+        ranges: list[list[int]] = []
+        for number in listed:
+            if ranges and ranges[-1][1] == number - 1:
+                ranges[-1][1] = number
+            else:
+                ranges.append([number, number])
+        for first, last in ranges:
+            self._put(_IF_NOT_LESS, first, skip_false=2)
+            self._put(_IF_MORE, last, skip_true=1)
+            self._put(_RETURN, _PASS)
+        self._put(_RETURN, _REFUSE)
         return b"".join(self._code)
 
     def _with_argument(self, name: str, position: int, rule: list[tuple[int, int, int, int]]) -> None:
@@ -232,66 +275,3 @@ class _Program:
 
     def _put(self, code: int, value: int, skip_true: int = 0, skip_false: int = 0) -> None:
         self._code.append(struct.pack("=HBBI", code, skip_true, skip_false, value & 0xFFFFFFFF))
-
-
-# System call numbers of the two architectures the local sandbox knows, for what its filter names.
-#
-# A name that an architecture does not have is left out (aarch64 has only the ``*at`` forms of the old calls). From
-# Linux: ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``.
-
-LAST_KNOWN = 469
-"""Numbers above this are calls newer than the filter (Linux 6.17); the same on both architectures."""
-
-# Since Linux 5.1 new calls have the same number everywhere.
-_COMMON = """
-    pidfd_send_signal 424, io_uring_setup 425, io_uring_enter 426, io_uring_register 427, open_tree 428,
-    move_mount 429, fsopen 430, fsconfig 431, fsmount 432, fspick 433, clone3 435, pidfd_getfd 438,
-    process_madvise 440, mount_setattr 442, quotactl_fd 443, memfd_secret 447, process_mrelease 448,
-    set_mempolicy_home_node 450, fchmodat2 452, setxattrat 463, getxattrat 464, listxattrat 465, removexattrat 466,
-    open_tree_attr 467, file_setattr 469
-"""
-
-_X86_64 = """
-    ioctl 16, shmget 29, shmat 30, shmctl 31, socket 41, socketpair 53, clone 56, kill 62, semget 64, semop 65,
-    semctl 66, msgget 68, msgsnd 69, msgrcv 70, msgctl 71, fcntl 72, truncate 76, chmod 90, fchmod 91, chown 92,
-    fchown 93, lchown 94, ptrace 101, syslog 103, rt_sigqueueinfo 129, utime 132, uselib 134, personality 135,
-    ustat 136, sysfs 139, setpriority 141, sched_setparam 142, sched_setscheduler 144, vhangup 153, modify_ldt 154,
-    pivot_root 155, _sysctl 156, adjtimex 159, chroot 161, acct 163, settimeofday 164, mount 165, umount2 166,
-    swapon 167, swapoff 168, reboot 169, sethostname 170, setdomainname 171, iopl 172, ioperm 173, init_module 175,
-    delete_module 176, quotactl 179, nfsservctl 180, setxattr 188, lsetxattr 189, fsetxattr 190, getxattr 191,
-    lgetxattr 192, listxattr 194, llistxattr 195, removexattr 197, lremovexattr 198, fremovexattr 199, tkill 200,
-    sched_setaffinity 203, lookup_dcookie 212, semtimedop 220, clock_settime 227, tgkill 234, utimes 235, mbind 237,
-    set_mempolicy 238, mq_open 240, mq_unlink 241, kexec_load 246, add_key 248, request_key 249, keyctl 250,
-    ioprio_set 251, inotify_add_watch 254, migrate_pages 256, fchownat 260, futimesat 261, fchmodat 268, unshare 272,
-    move_pages 279, utimensat 280, rt_tgsigqueueinfo 297, perf_event_open 298, fanotify_init 300, prlimit64 302,
-    name_to_handle_at 303, open_by_handle_at 304, clock_adjtime 305, setns 308, process_vm_readv 310,
-    process_vm_writev 311, kcmp 312, finit_module 313, sched_setattr 314, kexec_file_load 320, bpf 321,
-    userfaultfd 323
-"""
-
-_AARCH64 = """
-    setxattr 5, lsetxattr 6, fsetxattr 7, getxattr 8, lgetxattr 9, listxattr 11, llistxattr 12, removexattr 14,
-    lremovexattr 15, fremovexattr 16, lookup_dcookie 18, fcntl 25, inotify_add_watch 27, ioctl 29, ioprio_set 30,
-    umount2 39, mount 40, pivot_root 41, nfsservctl 42, truncate 45, chroot 51, fchmod 52, fchmodat 53, fchownat 54,
-    fchown 55, vhangup 58, quotactl 60, utimensat 88, acct 89, personality 92, unshare 97, kexec_load 104,
-    init_module 105, delete_module 106, clock_settime 112, syslog 116, ptrace 117, sched_setparam 118,
-    sched_setscheduler 119, sched_setaffinity 122, kill 129, tkill 130, tgkill 131, rt_sigqueueinfo 138,
-    setpriority 140, reboot 142, sethostname 161, setdomainname 162, settimeofday 170, adjtimex 171, mq_open 180,
-    mq_unlink 181, msgget 186, msgctl 187, msgrcv 188, msgsnd 189, semget 190, semctl 191, semtimedop 192, semop 193,
-    shmget 194, shmctl 195, shmat 196, socket 198, socketpair 199, add_key 217, request_key 218, keyctl 219,
-    clone 220, swapon 224, swapoff 225, mbind 235, set_mempolicy 237, migrate_pages 238, move_pages 239,
-    rt_tgsigqueueinfo 240, perf_event_open 241, prlimit64 261, fanotify_init 262, name_to_handle_at 264,
-    open_by_handle_at 265, clock_adjtime 266, setns 268, process_vm_readv 270, process_vm_writev 271, kcmp 272,
-    finit_module 273, sched_setattr 274, bpf 280, userfaultfd 282, kexec_file_load 294
-"""
-
-
-def _table(*texts: str) -> Mapping[str, int]:
-    pairs = (pair.split() for text in texts for pair in text.split(","))
-    return MappingProxyType({name: int(number) for name, number in pairs})
-
-
-NUMBERS: Mapping[str, Mapping[str, int]] = MappingProxyType(
-    {"x86_64": _table(_X86_64, _COMMON), "aarch64": _table(_AARCH64, _COMMON)}
-)
-"""Architecture, as ``platform.machine()`` names it, to the numbers of the calls by name."""

@@ -30,23 +30,62 @@ from adk_skills_agent.sandbox.threads import OnePerProcess
 
 HIDDEN_MEMORY = (
     "memory: shared memory that no process has mapped or open is counted only while the agent has no other run, and "
-    "only far above the limit; a control group counts all of it."
+    "only far above the limit, and so are buffers of sockets; a control group counts all of it."
 )
 """What a watchdog cannot do about memory; for the reports of runs without a control group."""
 
 _BLOCK = 512
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def shared_memory() -> int:
-    """Bytes in files in memory and shared mappings on the whole machine: cheap to read, and a reason to look closer."""
-    try:
+@dataclass(frozen=True, slots=True)
+class MachineMemory:
+    """Memory of the whole machine that no process has as its own: cheap to read, and a reason to look closer.
+
+    Attributes:
+        shared: Bytes in files in memory and shared mappings.
+        page_tables: Bytes in page tables.
+        kernel: Bytes the kernel cannot give back: socket buffers of all kinds are among them.
+    """
+
+    shared: int = 0
+    page_tables: int = 0
+    kernel: int = 0
+
+
+def machine_memory() -> MachineMemory:
+    """What it is now; zeros where the system does not say."""
+    found: dict[bytes, int] = {}
+    with contextlib.suppress(OSError, ValueError, IndexError):
         with open(f"{PROC}/meminfo", "rb") as stream:
             for line in stream:
-                if line.startswith(b"Shmem:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return 0
-    return 0
+                name, _, rest = line.partition(b":")
+                if name in {b"Shmem", b"PageTables", b"SUnreclaim"}:
+                    found[name] = int(rest.split()[0]) * 1024
+        with open(f"{PROC}/net/sockstat", "rb") as stream:
+            for line in stream:
+                fields = line.split()
+                if fields[0] in {b"TCP:", b"UDP:"}:  # of all network namespaces together
+                    found[fields[0]] = int(fields[fields.index(b"mem") + 1]) * _PAGE
+    kernel = sum(found.get(name, 0) for name in (b"SUnreclaim", b"TCP:", b"UDP:"))
+    return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel)
+
+
+def page_tables(pids: Iterable[int]) -> int:
+    """Bytes in the page tables of these processes."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"{PROC}/{pid}/status", "rb") as stream:
+                total += next((int(line.split()[1]) for line in stream if line.startswith(b"VmPTE:")), 0)
+        except (OSError, ValueError, IndexError):  # it ended
+            continue
+    return total * 1024
+
+
+def holds_sockets(pids: Iterable[int]) -> bool:
+    """Whether one of these processes has a socket open, whose buffers nothing shows."""
+    return any(where.startswith("socket:") for pid in pids for _, where in _open_files(pid))
 
 
 def memory_in_files(pids: Iterable[int]) -> int:
@@ -65,9 +104,13 @@ def may_hide_memory(pids: Iterable[int]) -> bool:
     Sockets carry descriptors on their way from one process to another, and the pages of a shared mapping stay when the
     process gives them back.
     """
+    pids = list(pids)
+    if holds_sockets(pids):
+        return True
+    until = time.monotonic() + _ADDING_SECONDS
     for pid in pids:
-        if any(where.startswith("socket:") for _, where in _open_files(pid)):
-            return True
+        if time.monotonic() > until:
+            return True  # so many mappings that it takes long to look at them
         try:
             with open(f"{PROC}/{pid}/maps", "rb") as stream:
                 if any(b"s" in line.split(None, 2)[1] and b" (deleted)" in line for line in stream):
@@ -119,7 +162,7 @@ def private_memory(pids: Iterable[int]) -> int:
             continue
         if len(fields) > 2:
             pages += int(fields[1]) - int(fields[2])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return pages * _PAGE
 
 
 INTERVAL_SECONDS = 0.1
@@ -132,6 +175,7 @@ refused another one elsewhere, so stopping it is kept for what can only be a for
 _DISK_INTERVAL_SECONDS = 0.25
 _SHARE = 10  # of the time, at most one in so many is spent looking
 _LOOK_SECONDS = 0.2
+_ADDING_SECONDS = 0.03
 _MANY_ENTRIES = 200_000
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
@@ -188,7 +232,7 @@ class Limits:
     _workspace_bytes: int | None = None
     _next_disk: float = field(default=0.0)
     _over: bool = field(default=False)
-    _shared_before: int = field(default_factory=shared_memory)
+    _before: MachineMemory = field(default_factory=machine_memory)
 
 
 @dataclass(slots=True, eq=False)
@@ -339,24 +383,20 @@ def _processes_problem(run: Limits, members: list[ProcessInfo], *, alone: bool) 
     run.peak_rss = max(run.peak_rss, rss)
     if run.memory_bytes is not None and rss > run.memory_bytes:
         # Resident memory counts what processes share once for each of them; the exact sum is dearer to get.
-        used = sum(_proportional(info) for info in members)
+        used = _used_together(members)
         if used > run.memory_bytes:
             return (
                 Status.OUT_OF_MEMORY,
                 f"Stopped: its {len(members)} processes used {used >> 20} MiB of memory together; memory_bytes is "
                 f"{run.memory_bytes >> 20} MiB.",
             )
-    if run.memory_bytes is not None and shared_memory() - run._shared_before > run.memory_bytes // 2:
-        pids = [info.pid for info in members]
-        used = private_memory(pids) + memory_in_files(pids)
-        if alone:
-            used = max(used, _hidden_memory(run, pids))
-        if used > run.memory_bytes:
-            return (
-                Status.OUT_OF_MEMORY,
-                f"Stopped: it used {used >> 20} MiB of memory, files in memory included; memory_bytes is "
-                f"{run.memory_bytes >> 20} MiB.",
-            )
+    if run.memory_bytes is not None:
+        found = _other_memory(run, run.memory_bytes, members, rss, alone=alone)
+        if found is not None:
+            used, what = found
+            limit = run.memory_bytes >> 20
+            said = f"Stopped: it used {used >> 20} MiB of memory, {what} included; memory_bytes is {limit} MiB."
+            return Status.OUT_OF_MEMORY, said
     if run.pids is not None:
         threads = sum(info.threads for info in members)
         if threads > run.pids * PIDS_FACTOR:
@@ -364,19 +404,40 @@ def _processes_problem(run: Limits, members: list[ProcessInfo], *, alone: bool) 
     return None
 
 
-def _hidden_memory(run: Limits, pids: list[int]) -> int:
+def _other_memory(
+    run: Limits, limit: int, members: list[ProcessInfo], rss: int, *, alone: bool
+) -> tuple[int, str] | None:
+    """Bytes beyond the limit that are not in the processes' own memory (row 79), and where they are."""
+    now, before = machine_memory(), run._before
+    pids = [info.pid for info in members]
+    if now.shared - before.shared > limit // 2:
+        used = private_memory(pids) + memory_in_files(pids)
+        if alone:
+            used = max(used, _hidden_memory(run, limit, now.shared - before.shared, pids))
+        if used > limit:
+            return used, "files in memory"
+    if now.page_tables - before.page_tables > limit // 4:
+        used = page_tables(pids) + min(rss, private_memory(pids))
+        if used > limit:
+            return used, "page tables"
+    grown = now.kernel - before.kernel
+    # Nothing says whose buffers they are: so it takes half as much again as the limit, and no other run beside it.
+    if alone and grown > limit * 3 // 2 and holds_sockets(pids):
+        return grown, "buffers of sockets"
+    return None
+
+
+def _hidden_memory(run: Limits, limit: int, grown: int, pids: list[int]) -> int:
     """Shared memory the machine has more than when the only run there is began, when that can only be the run's.
 
     Nothing says whose it is: so it takes half as much again as the limit, and the run must hold what can hide memory.
     """
-    assert run.memory_bytes is not None  # noqa: S101  # checked by the caller
-    grown = shared_memory() - run._shared_before
-    if grown <= run.memory_bytes * 3 // 2 or not run.disk or not may_hide_memory(pids):
+    if grown <= limit * 3 // 2 or not run.disk or not may_hide_memory(pids):
         return 0
-    for limit in run.disk:  # it may be in memory, and has a limit of its own
+    for place in run.disk:  # it may be in memory, and has a limit of its own
         with contextlib.suppress(OSError):
-            grown -= limit.usage(_MANY_ENTRIES, _LOOK_SECONDS)[0]
-    return grown if grown > run.memory_bytes * 3 // 2 else 0
+            grown -= place.usage(_MANY_ENTRIES, _LOOK_SECONDS)[0]
+    return grown if grown > limit * 3 // 2 else 0
 
 
 def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
@@ -406,6 +467,20 @@ def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str]
     return None if problem is None else (Status.DISK_LIMIT, problem)
 
 
+def _used_together(members: list[ProcessInfo]) -> int:
+    """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
+    after :data:`_ADDING_SECONDS` the rest counts with what it shares with nobody.
+    """
+    until = time.monotonic() + _ADDING_SECONDS
+    used = 0
+    for number, info in enumerate(sorted(members, key=lambda process: process.rss_pages, reverse=True)):
+        if number and time.monotonic() > until:
+            used += private_memory([info.pid])
+        else:
+            used += _proportional(info)
+    return used
+
+
 def _proportional(info: ProcessInfo) -> int:
     """Memory of a process with shared pages divided among those that share them, in bytes."""
     try:
@@ -432,7 +507,6 @@ def _mark_of(pid: int) -> str:
     return ""
 
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 watchdog = OnePerProcess(Watchdog)

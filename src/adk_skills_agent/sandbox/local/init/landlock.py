@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         _PR_SET_NO_NEW_PRIVS,
         _PR_SET_PDEATHSIG,
         _exec,
+        _first_to_end,
         _give_up_root,
         _Library,
         _limit,
@@ -103,6 +104,7 @@ def _confine(library: _Library, job: dict, supervisor: int) -> str:  # type: ign
     library.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     # Both are reset by a change of the user id. The run may look at itself again; it holds nothing of the agent's.
     library.prctl(_PR_SET_DUMPABLE, 1)
+    _first_to_end()
     library.prctl(_PR_SET_PDEATHSIG, _KILL)
     if posix.getppid() != supervisor:
         posix._exit(_NOT_STARTED)

@@ -174,10 +174,7 @@ def filter_of(spec: SandboxSpec) -> bytes:
     """The system call filter of everything in a sandbox."""
     # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
     families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
-    # A segment of System V memory belongs to no process, so that a limit of memory could not count it.
-    return seccomp.program(
-        platform.machine(), seccomp.NAMESPACES, sockets=families, system_v_memory=spec.memory_bytes is None
-    )
+    return seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families)
 
 
 def file_system(spec: SandboxSpec) -> list[Step]:

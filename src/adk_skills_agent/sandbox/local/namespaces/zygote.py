@@ -43,8 +43,8 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     python_folders_of,
 )
 from adk_skills_agent.sandbox.process.command import encode, search_path
-from adk_skills_agent.sandbox.process.seccomp import NUMBERS
 from adk_skills_agent.sandbox.process.supervise import Child, Launch, memory_file, own_peak, spawner
+from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _PROGRAMS = ("program.py", "../namespaces/zygote_root.py", "../namespaces/zygote_program.py")
