@@ -121,6 +121,7 @@ async def test_the_catalogue_and_an_enum_of_names_are_in_the_tool_not_in_the_sys
     declaration = request.declaration("use_skill")
     assert "<available_skills>" in declaration["description"]
     assert "Writes reports." in declaration["description"]
+    assert "call this tool first, then follow its instructions" in declaration["description"]
     assert "reporter" not in request.system_text
     for tool, argument in (("use_skill", "name"), ("run_script", "skill"), ("read_reference", "skill")):
         schema = request.declaration(tool)["parameters_json_schema"]

@@ -207,6 +207,7 @@ def test_a_process_without_a_home_still_works(
     assert list(registry) == ["near"]
 
 
+@pytest.mark.requirement("C3")
 def test_xdg_folders_are_honoured(make_skill: MakeSkill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     make_skill("mine", root=tmp_path / "settings" / "adk-skills" / "skills")

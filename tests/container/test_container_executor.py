@@ -138,7 +138,7 @@ def test_output_files_of_megabytes_and_inputs_come_and_go(ours: ContainerCodeExe
     assert [(file.name, file.content) for file in result.output_files] == [("out.bin", data[::-1])]
 
 
-@pytest.mark.requirement("S0-109", "S0-110", "S0-111", "S0-112", "S0-113")
+@pytest.mark.requirement("S0-109", "S0-110", "S0-112", "S0-113")
 def test_state_lasts_is_each_sessions_own_and_is_never_replayed(stateful: ContainerCodeExecutor) -> None:
     """S0-109 to S0-113."""
     run(stateful, "import os\nx = 41\nos.environ['A'] = 'b'\nopen('kept', 'w').write('k')\nprint('once')")

@@ -36,6 +36,7 @@ def test_the_defaults_are_hard() -> None:
     assert made["tmpfs"]["/work"] == (  # type: ignore[index]
         "rw,exec,nosuid,nodev,size=268435456,nr_inodes=40016,mode=0700,uid=65534,gid=65534"
     )
+    assert "size=67108864," in made["tmpfs"]["/tmp"]  # type: ignore[index]
     assert made["shm_size"] == 16 << 20
     assert made["tty"] is False
     assert "network_disabled" not in made  # Podman ignores it

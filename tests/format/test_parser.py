@@ -21,7 +21,7 @@ def codes(skill: ParsedSkill) -> list[str]:
     return [d.code for d in skill.diagnostics]
 
 
-@pytest.mark.requirement("C13")
+@pytest.mark.requirement("C13", "S4-8")
 def test_a_good_skill_has_every_field_and_no_diagnostic() -> None:
     skill = parse(
         "name: pdf\ndescription: >-\n  Reads\n  PDFs.\nlicense: Apache-2.0\ncompatibility: Needs git\n"

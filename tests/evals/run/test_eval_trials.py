@@ -37,6 +37,7 @@ def table(prepared: Prepared, state: RunState) -> dict[tuple[str, str], tuple[in
     return {place: (cell.passed, len(cell.measured)) for place, cell in cells.items()}
 
 
+@pytest.mark.requirement("C47")
 async def test_a_model_of_known_behaviour_gives_exactly_the_known_scores(tmp_path: Path) -> None:
     prepared = a_plan(tmp_path)
     with GeminiServer(LOADS_AND_REPORTS) as server:
