@@ -14,6 +14,7 @@ LIST = """\
 X-1 = "A row"
 X-2 = { text = "Another | row", differs = "done in another way" }
 X-3 = { text = "A way not taken", record = "rejected" }
+X-5 = { text = "A hard row", open = "half of it" }
 """
 TESTS = """\
 import pytest
@@ -51,11 +52,12 @@ def test_the_page_has_every_row_with_its_tests_and_its_reason(repository: Path) 
     done = requirements(repository)
     assert (done.returncode, done.stderr) == (0, "")
     page = (repository / "docs" / "requirements.md").read_text()
-    assert "3 rows: 1 as they were asked for, 1 that differ on purpose, 1 records.\n" in page
-    assert page.splitlines()[-3:] == [
+    assert "Of 4 rows 1 are as they were asked for, 1 differ on purpose, 1 are records, 1 do not hold yet.\n" in page
+    assert page.splitlines()[-4:] == [
         "| X-1 | A row | `test_it.py::test_it`<br>`test_it.py::test_this` (slow) |",
         "| X-2 | Another \\| row | *differs on purpose*: done in another way<br>`test_it.py::test_it` |",
         "| X-3 | A way not taken | *record*: rejected |",
+        "| X-5 | A hard row | *does not hold yet*: half of it |",
     ]
     assert requirements(repository, "--check").returncode == 0
 
@@ -93,7 +95,10 @@ def test_what_is_wrong_in_the_tests_fails_the_check(repository: Path, before: st
     ("row", "said"),
     [
         ('X-4 = "Not proved"', "X-4 has no test with its marker and no reason: Not proved"),
-        ('X-4 = { text = "Not proved", differs = "" }', "X-4 needs a text and at most one reason: differs or record."),
+        (
+            'X-4 = { text = "Not proved", differs = "" }',
+            "X-4 needs a text and at most one reason: differs or record or open.",
+        ),
         ('X-4 = { text = "Two", differs = "a", record = "b" }', "X-4 needs a text and at most one reason"),
         ('X-4 = { text = "Odd", because = "b" }', "X-4 needs a text and at most one reason"),
         ('["Second part"]\nX-1 = "Again"', "X-1 is there twice."),

@@ -133,6 +133,7 @@ async def test_other_processes_of_the_agent_are_left_alone(tmp_path):
         other.wait()
 
 
+@pytest.mark.requirement("S0-91")
 async def test_a_flood_of_processes_is_stopped_by_the_watchdog_where_no_limit_holds(nothing_left):
     if os.geteuid() != 0:
         pytest.skip("only root has no RLIMIT_NPROC")
@@ -153,7 +154,6 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("missing", WITHOUT.values(), ids=WITHOUT.keys())
-@pytest.mark.requirement("S0-94")
 def test_it_works_where_the_system_offers_less(missing, tmp_path):
     """S0-94."""
     code = """
