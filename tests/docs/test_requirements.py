@@ -97,7 +97,7 @@ def test_what_is_wrong_in_the_tests_fails_the_check(repository: Path, before: st
         ('X-4 = "Not proved"', "X-4 has no test with its marker and no reason: Not proved"),
         (
             'X-4 = { text = "Not proved", differs = "" }',
-            "X-4 needs a text and at most one reason: differs or record or open.",
+            "X-4 needs a text and at most one reason: differs or record",
         ),
         ('X-4 = { text = "Two", differs = "a", record = "b" }', "X-4 needs a text and at most one reason"),
         ('X-4 = { text = "Odd", because = "b" }', "X-4 needs a text and at most one reason"),
