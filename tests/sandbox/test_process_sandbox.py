@@ -150,6 +150,7 @@ WITHOUT = {
     "no pidfd": "del os.pidfd_open",
     "no pidfd and no waitid": "del os.pidfd_open, os.waitid",
     "no memfd": "del os.memfd_create",
+    "no resource": "sys.modules['resource'] = None",
 }
 
 
@@ -177,6 +178,43 @@ print(os.listdir(sys.argv[1]))
 """
     done = agent(code, tmp_path, before=missing)
     assert (done.stderr, done.stdout) == ("", "[]\n")
+
+
+def test_without_the_module_resource_only_the_time_holds_and_the_report_says_so(tmp_path):
+    """S0-94. Seen: "The sandbox could not choose an isolation level", whatever was demanded."""
+    code = """
+from dataclasses import replace
+from adk_skills_agent import SandboxPolicy
+async def main():
+    r = await box.run(request("sleep 60", wall_seconds=0.3))
+    assert r.timed_out, r
+    report = r.isolation
+    assert (report.enforced["cpu"], report.enforced["pids"]) == ("none", "watchdog"), report
+    assert any("no module 'resource'" in sentence for sentence in report.degraded), report
+    try:
+        await box.run(replace(request("true"), policy=SandboxPolicy()))
+    except Exception as error:
+        print(type(error).__name__, "no module 'resource'" in " ".join(error.reasons))
+asyncio.run(main())
+"""
+    done = agent(code, tmp_path, before="sys.modules['resource'] = None")
+    assert (done.stderr, done.stdout) == ("", "SandboxUnavailable True\n")
+
+
+def test_the_unsafe_executor_warns_once_and_not_twice(tmp_path):
+    """S0-97: its own sentence covers that of the level."""
+    code = """
+import warnings
+from adk_skills_agent.executors import CodeExecutionInput, UnsafeLocalCodeExecutor
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    executor = UnsafeLocalCodeExecutor()
+    for _ in range(2):
+        executor.execute_code(None, CodeExecutionInput(code="print(1)"))
+print([str(one.message)[:23] for one in said])
+"""
+    done = agent(code, tmp_path)
+    assert (done.stderr, done.stdout) == ("", "['UnsafeLocalCodeExecutor']\n")
 
 
 def test_a_forked_agent_has_machinery_of_its_own_and_touches_nothing_of_its_parents(tmp_path):

@@ -14,6 +14,7 @@ from adk_skills_agent.executors.code_values import CodeExecutionResult, call_tim
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import (
     CONCERNS,
+    PROCESS_WARNING,
     ExecutionResult,
     InProcessPython,
     InProcessResult,
@@ -74,8 +75,9 @@ _IN_THIS_PROCESS = IsolationReport(
 _NOT_IN_PROCESS = ("allowed_env_vars", "env", "max_cpu_seconds", "max_memory_mb", "on_output", "sandbox")
 
 _NOT_ISOLATED = (
-    "UnsafeLocalCodeExecutor does not isolate: code can read and write the files of this user and use the "
-    "network. Use LocalSandboxCodeExecutor for code you have not read."
+    "UnsafeLocalCodeExecutor does not isolate: code can read and write the files of this user and use the network, and "
+    "for root the number of its processes is watched and not limited. Use LocalSandboxCodeExecutor for code you have "
+    "not read."
 )
 
 
@@ -136,7 +138,7 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
 
     def _execute(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
         if not self.in_process:
-            warn_insecure_once(_NOT_ISOLATED)
+            warn_insecure_once(_NOT_ISOLATED, also_of=PROCESS_WARNING)
             return super()._execute(code_input)
         if code_input.input_files or getattr(code_input, "working_dir", None) is not None:
             raise ValueError(

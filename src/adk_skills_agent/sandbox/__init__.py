@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.levels.base import LocalLevel, local_levels
     from adk_skills_agent.sandbox.local.machine import Machine, this_machine
     from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
+    from adk_skills_agent.sandbox.local.sandbox import PROCESS_WARNING
     from adk_skills_agent.sandbox.output import Capture
     from adk_skills_agent.sandbox.policy import (
         FORMER_LEVELS,
@@ -95,6 +96,7 @@ _NAMES = {
     "files.removal": "temporary_folder temporary_prefix",
     "in_process": "InProcessPython InProcessResult",
     "local": "local_sandbox",
+    "local.sandbox": "PROCESS_WARNING",
     "local.cgroup": "ControlGroup",
     "local.levels.base": "LocalLevel local_levels",
     "local.machine": "Machine this_machine",

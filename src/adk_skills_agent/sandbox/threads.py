@@ -259,14 +259,18 @@ _PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"
 _said: set[str] = set()
 
 
-def warn_insecure_once(sentence: str) -> None:
+def warn_insecure_once(sentence: str, *, also_of: str = "") -> None:
     """Warn with a :class:`SecurityWarning`, once per process and sentence, at the nearest caller outside this package.
 
     How many frames of ours lie between differs from way to way, so they are looked through.
+
+    Args:
+        sentence: What is insecure; nothing is said when it has been, or when it is a subject that another one covered.
+        also_of: A further subject that need not be warned of any more (S0-97: one warning at the first use).
     """
     if sentence in _said:
         return
-    _said.add(sentence)
+    _said.update({sentence, also_of})
     frame = sys._getframe(1)
     level = 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

@@ -126,13 +126,16 @@ async def choose_level(request: ExecutionRequest, policy: SandboxPolicy) -> Choi
     return await uninterrupted(threads.submit(loop, lambda: choose(request, policy)))
 
 
+PROCESS_WARNING = (
+    "Scripts run at isolation level 'process': they can read and write the files of this user and use the network, and "
+    "for root the number of their processes is watched and not limited. Use it only for skills you trust."
+)
+
+
 def warn_of_level(level: IsolationLevel) -> None:
     """Say once per process what the weakest level leaves open (S0-44)."""
     if level is IsolationLevel.PROCESS:
-        warn_insecure_once(
-            f"Scripts run at isolation level {level.value!r}: they can read and write the files of this user and use "
-            "the network. Use it only for skills you trust."
-        )
+        warn_insecure_once(PROCESS_WARNING)
 
 
 async def _run(

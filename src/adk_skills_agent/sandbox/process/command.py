@@ -332,6 +332,8 @@ def launcher(policy: SandboxPolicy, marker: str, argv: list[str]) -> list[str]:
     processes = None
     if policy.pids is not None and enforces_pids():
         processes = room_for_processes(os.getuid(), policy.pids)
+    if without_limits() is not None:
+        return [SHELL, "-c", _script(None, None, None, None, None), marker, *argv]
     import resource
 
     numbers = (
@@ -344,16 +346,25 @@ def launcher(policy: SandboxPolicy, marker: str, argv: list[str]) -> list[str]:
     return [SHELL, "-c", _script(*numbers), marker, *argv]
 
 
+def without_limits() -> str | None:
+    """Why no process can be limited here (S0-94); None where it can."""
+    try:
+        import resource  # noqa: F401
+    except ImportError:
+        return "this Python has no module 'resource', which sets the limits of processes"
+    return None
+
+
 def enforces_pids() -> bool:
     """Whether RLIMIT_NPROC holds for this user; the kernel does not apply it to root."""
-    return os.geteuid() != 0 and os.path.isdir("/proc/self/task")  # noqa: PTH112
+    return without_limits() is None and os.geteuid() != 0 and os.path.isdir("/proc/self/task")  # noqa: PTH112
 
 
 def enforces_memory() -> bool:
     """Whether RLIMIT_DATA counts private memory here (Linux since 4.7; elsewhere it is only the old heap)."""
     import sys
 
-    return sys.platform == "linux"
+    return sys.platform == "linux" and without_limits() is None
 
 
 def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[int, int, int], ...]:

@@ -27,6 +27,7 @@ from adk_skills_agent.errors import SandboxError, about
 from adk_skills_agent.sandbox.contract import NetworkDecision, SandboxPolicy, Status
 from adk_skills_agent.sandbox.files.collect import Collected
 from adk_skills_agent.sandbox.output import Capture, OutputFilter
+from adk_skills_agent.sandbox.process.command import without_limits
 from adk_skills_agent.sandbox.process.tree import signal_group
 from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.threads import OnePerProcess
@@ -89,7 +90,7 @@ class Child:
     stderr: int
     started: float
     starter_rss: int
-    waited: tuple[int, resource.struct_rusage] | None = None
+    waited: tuple[int, resource.struct_rusage | None] | None = None
 
 
 class Spawner:
@@ -172,9 +173,13 @@ def _pidfd(pid: int) -> int | None:
 
 
 def own_peak() -> int:
-    """Bytes this process has used at most until now."""
-    import resource
+    """Bytes this process has used at most until now; 0 where nothing says."""
     import sys
+
+    try:
+        import resource
+    except ImportError:
+        return 0
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -591,12 +596,19 @@ def has_ended(child: Child) -> bool:
     try:
         if hasattr(os, "waitid"):
             return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        pid, status, usage = _wait4(child.pid)
     except ChildProcessError:
         return True  # somebody else waited for it
     if pid:
         child.waited = (status, usage)
     return pid != 0
+
+
+def _wait4(pid: int) -> tuple[int, int, resource.struct_rusage | None]:
+    """``os.wait4`` without blocking; it fails after it has waited where the module ``resource`` is missing (S0-94)."""
+    if without_limits() is not None:
+        return *os.waitpid(pid, os.WNOHANG), None
+    return os.wait4(pid, os.WNOHANG)
 
 
 def nobody_writes(child: Child) -> bool:
@@ -623,7 +635,7 @@ def take_status(child: Child) -> None:
     """Wait for a child without blocking; ``child.waited`` says whether it was there to be waited for, and dead."""
     if child.waited is None:
         with contextlib.suppress(ChildProcessError):
-            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+            pid, status, usage = _wait4(child.pid)
             child.waited = (status, usage) if pid else None
 
 

@@ -32,6 +32,7 @@ from adk_skills_agent.sandbox.process.command import (
     find_command,
     launcher,
     spelling,
+    without_limits,
 )
 from adk_skills_agent.sandbox.process.supervise import (
     Child,
@@ -71,7 +72,8 @@ class Enforcement:
 
 def cpu_enforced(policy: SandboxPolicy) -> str:
     """Who bounds the processor time of runs, at every level: each process has a limit of its own."""
-    return "none" if policy.cpu_seconds is None and policy.wall_seconds is None else "rlimit"
+    unlimited = policy.cpu_seconds is None and policy.wall_seconds is None
+    return "none" if unlimited or without_limits() is not None else "rlimit"
 
 
 def cpu_sentences(policy: SandboxPolicy) -> tuple[str, ...]:
@@ -178,6 +180,8 @@ def unsupported() -> str | None:
         return f"{platform.system()} has neither Landlock nor system call filters; they are Linux's"
     if not seccomp.supports(platform.machine()):
         return f"no system call filter is known for {platform.machine()}; there is one for x86_64 and aarch64"
+    if (reason := without_limits()) is not None:
+        return reason
     if sys.byteorder != "little" or sys.maxsize < 1 << 32:
         return "system call filters are only known for 64-bit little-endian systems"
     if not sys.executable or not os.access(sys.executable, os.X_OK):
@@ -500,6 +504,8 @@ class LocalRun:
         if child.waited is not None:
             status, usage = child.waited
             result.status = status
+            if usage is None:
+                return
             result.cpu_seconds = usage.ru_utime + usage.ru_stime
             peak = usage.ru_maxrss if _RSS_IN_BYTES else usage.ru_maxrss * 1024
             # Right after a vfork the child's memory is the agent's, and the kernel remembers that as its peak. Only a

@@ -57,6 +57,7 @@ from adk_skills_agent.sandbox.process.command import (
     process_limits,
     run_uid,
     spelling,
+    without_limits,
 )
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
 from adk_skills_agent.sandbox.process.tree import TICKS_PER_SECOND, RunMarks, alive_below, cpu_seconds
@@ -298,9 +299,10 @@ class NamespacesRun(LocalRun):
         if child.waited is None:
             return
         status, usage = child.waited
-        report.cpu_seconds = max(0.0, usage.ru_utime + usage.ru_stime - self._own_cpu) + self._killed_cpu
-        peak = usage.ru_maxrss * 1024
-        report.max_rss = peak if peak > child.starter_rss else None
+        if usage is not None:  # without it there is no such level
+            report.cpu_seconds = max(0.0, usage.ru_utime + usage.ru_stime - self._own_cpu) + self._killed_cpu
+            peak = usage.ru_maxrss * 1024
+            report.max_rss = peak if peak > child.starter_rss else None
         if os.WIFSIGNALED(status) and not (hung or ours or self._ordered):
             # Nobody inside can do that (row 29), and how its command ended then says nothing about the command.
             raise SandboxError(
@@ -544,7 +546,7 @@ def _unsupported() -> str | None:
         return "namespaces are a feature of Linux"
     if not seccomp.supports(platform.machine()):
         return f"there is no system call filter for {platform.machine()}"
-    return None
+    return without_limits()
 
 
 def namespaces_report(policy: SandboxPolicy, groups: int | str) -> Enforcement:

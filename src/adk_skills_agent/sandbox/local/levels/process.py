@@ -48,7 +48,7 @@ def process_report(policy: SandboxPolicy) -> Enforcement:
         "processes": "session+group-kill",
         "memory": memory,
         "pids": "rlimit" if command.enforces_pids() else "watchdog" if watched else "none",
-        "disk": "rlimit+watchdog" if watched else "rlimit",
+        "disk": "+".join(["rlimit"] * (command.without_limits() is None) + ["watchdog"] * watched) or "none",
         "cpu": cpu_enforced(policy),
         "syscalls": "none",
     }
@@ -57,6 +57,8 @@ def process_report(policy: SandboxPolicy) -> Enforcement:
 
 def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
     sentences = ["files: the script can read and write whatever the agent's user can, the skill's folder included."]
+    if (reason := command.without_limits()) is not None:
+        sentences.append(f"limits: only the deadline and what the watchdog sees holds, because {reason}.")
     if policy.network.mode != "host":
         sentences.append(f"network: {policy.network.mode!r} cannot be enforced; the script has the host's network.")
     sentences.append(
