@@ -47,7 +47,7 @@ async def test_googles_own_executor_runs_python_scripts(
 @pytest.mark.behaviour(
     "better", "What a shell script printed before its timeout", google="lost, with a traceback", ours="kept"
 )
-@pytest.mark.requirement("S0-6", "S0-53", "S0-54", "S0-55", "S0-57", "S0-62", "S0-64", "S0-65", "S0-118")
+@pytest.mark.requirement("S0-6", "S0-53", "S0-54", "S0-55", "S0-57", "S0-62", "S0-64", "S0-65", "S0-118", "S0-75")
 async def test_googles_own_executor_runs_shell_scripts_and_tells_both_streams(
     tools: Path, rehearse: Any, ask: Any
 ) -> None:

@@ -160,6 +160,15 @@ def test_a_deviation_loads_with_one_diagnostic(frontmatter, folder, values, code
     assert skill.diagnostics[0].message.endswith(".")
 
 
+@pytest.mark.requirement("C15", "C16")
+@pytest.mark.parametrize(
+    ("name", "folder", "code"), [("pdf", "other", "name-mismatch"), ("x" * 65, "x" * 65, "name-too-long")]
+)
+def test_a_name_that_is_not_the_folders_or_too_long_is_a_warning(name: str, folder: str, code: str) -> None:
+    skill = parse(f"name: {name}\ndescription: d", folder=folder)
+    assert [(d.code, d.severity) for d in skill.diagnostics if d.code == code] == [(code, Severity.WARNING)]
+
+
 @pytest.mark.parametrize("frontmatter", ["", "# c", "- a\n- b", "text"])
 def test_frontmatter_that_is_no_mapping_is_derived_and_marked(frontmatter: str) -> None:
     skill = parse(frontmatter)

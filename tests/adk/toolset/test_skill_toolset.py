@@ -525,6 +525,16 @@ async def test_a_skill_brings_its_tools_and_says_which_do_not_exist(says: Any, t
     assert server.requests[1].tool_names.count("load_skill") == 1
 
 
+@pytest.mark.requirement("S0-25")
+async def test_a_skill_brings_google_adks_own_tools_by_their_names(says: Any, talk: Any) -> None:
+    skill = in_memory(metadata={"adk_additional_tools": ["load_memory", "load_memorie", "preload_memory"]})
+    server = says(LOADS)
+    session = await talk(agent_with(server, SkillToolset([skill])))
+    answer = responses(await session.say("load one"))[0]
+    assert answer["missing_tools"] == ["load_memorie"]
+    assert ["load_memory" in request.tool_names for request in server.requests] == [False, True]
+
+
 async def test_require_activation_keeps_files_and_scripts_back(five: Path, says: Any, talk: Any) -> None:
     """GOOGLE_ADK row A5."""
     server = says(

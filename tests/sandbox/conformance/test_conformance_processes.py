@@ -15,7 +15,7 @@ import pytest
 from adk_skills_agent.sandbox.contract import Status
 
 
-@pytest.mark.requirement("S0-75", "S0-88")
+@pytest.mark.requirement("S0-88")
 async def test_row_22_a_grandchild_that_holds_stdout_does_not_delay_the_result(box):
     """S0-75, S0-88; GOOGLE_ADK row 20."""
     result = await box.bash("sleep 60 & echo started; exit 0", drain_seconds=0.25)

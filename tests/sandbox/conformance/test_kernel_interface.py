@@ -120,6 +120,7 @@ attempt("descriptor", by_descriptor)
 
 
 @pytest.mark.level("landlock")
+@pytest.mark.requirement("S0-87")
 async def test_row_25_the_agent_is_not_signalled_through_its_group_or_a_thread_it_has(box):
     """``kill`` takes the id of any thread for its process."""
     over, ready = threading.Event(), threading.Event()
