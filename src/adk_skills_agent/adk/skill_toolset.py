@@ -203,12 +203,41 @@ class SkillToolset(RuntimeToolset):
         return cls(registry, **settings)
 
     @classmethod
-    def from_catalog(cls, catalog: CatalogReader, **settings: Any) -> SkillToolset:
+    def from_catalog(
+        cls,
+        catalog: CatalogReader,
+        *,
+        registry: google.adk.skills.SkillRegistry | None = None,
+        code_executor: BaseCodeExecutor | None = None,
+        environment: BaseEnvironment | None = None,
+        skills_folder: Path | str | None = None,
+        script_timeout: float | None = DEFAULT_SCRIPT_TIMEOUT,
+        save_output_artifacts: bool = False,
+        additional_tools: Sequence[Any] | None = None,
+        tool_name_prefix: str | None = None,
+        tool_filter: ToolPredicate | list[str] | None = None,
+        discovery_mode: Any = SkillDiscoveryMode.LAZY,
+        lifecycle_config: Any = None,
+        sandbox: Sandbox | str | None = None,
+        policy: SandboxPolicy | str | None = None,
+        interpreters: Mapping[str, Sequence[str]] | None = None,
+        env: Mapping[str, EnvValue] | None = None,
+        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+        permissions: Permissions | Mapping[str, object] | str | Path | None = None,
+        on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
+        audit_log: Path | str | AuditLog | None = None,
+        limits: SkillLimits | None = None,
+        require_activation: bool = False,
+        script_tool_name: str = "run_skill_script",
+        budget_tokens: int | None = None,
+        model: str | None = None,
+        file_list: bool = True,
+        argument_style: str = "unix",
+    ) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
-        Args:
-            catalog: A :class:`~adk_skills_agent.SkillsRegistry`, or a view of one; agents may share it.
-            settings: As the constructor.
+        ``catalog`` is a :class:`~adk_skills_agent.SkillsRegistry`, or a view of one; agents may share it. The other
+        arguments are the constructor's.
 
         Raises:
             ValueError: As the constructor.
@@ -219,7 +248,35 @@ class SkillToolset(RuntimeToolset):
                 f"from_catalog takes a SkillsRegistry or a view of one, not {type(catalog).__name__}; "
                 "SkillToolset(skills) takes google-adk's objects, SkillToolset.from_dirs(folders) folders."
             )
-        return cls(catalog, **settings)
+        return cls(
+            catalog,
+            registry=registry,
+            code_executor=code_executor,
+            environment=environment,
+            skills_folder=skills_folder,
+            script_timeout=script_timeout,
+            save_output_artifacts=save_output_artifacts,
+            additional_tools=additional_tools,
+            tool_name_prefix=tool_name_prefix,
+            tool_filter=tool_filter,
+            discovery_mode=discovery_mode,
+            lifecycle_config=lifecycle_config,
+            sandbox=sandbox,
+            policy=policy,
+            interpreters=interpreters,
+            env=env,
+            grants=grants,
+            permissions=permissions,
+            on_event=on_event,
+            audit_log=audit_log,
+            limits=limits,
+            require_activation=require_activation,
+            script_tool_name=script_tool_name,
+            budget_tokens=budget_tokens,
+            model=model,
+            file_list=file_list,
+            argument_style=argument_style,
+        )
 
     @property
     def skills(self) -> list[google.adk.skills.Skill]:

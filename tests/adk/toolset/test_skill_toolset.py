@@ -21,6 +21,7 @@ from talking import Talk
 from toolset_agents import LOADS, agent_with, bodies, lazily
 
 from adk_skills_agent import (
+    SandboxPolicy,
     SkillDiscoveryMode,
     SkillLifecycleConfig,
     SkillLifecycleMode,
@@ -526,13 +527,41 @@ async def test_a_skill_brings_its_tools_and_says_which_do_not_exist(says: Any, t
 
 
 @pytest.mark.requirement("S0-25")
-async def test_a_skill_brings_google_adks_own_tools_by_their_names(says: Any, talk: Any) -> None:
-    skill = in_memory(metadata={"adk_additional_tools": ["load_memory", "load_memorie", "preload_memory"]})
-    server = says(LOADS)
-    session = await talk(agent_with(server, SkillToolset([skill])))
-    answer = responses(await session.say("load one"))[0]
-    assert answer["missing_tools"] == ["load_memorie"]
-    assert ["load_memory" in request.tool_names for request in server.requests] == [False, True]
+async def test_a_skill_may_bring_google_adks_built_in_tools_by_name(says: Any, talk: Any) -> None:
+    """S0-25. Seen: ``load_memory`` and ``google_search`` were missing tools; what the application gives comes first."""
+
+    def load_memory() -> str:
+        """Ours."""
+        return "ours"
+
+    skill = in_memory(metadata={"adk_additional_tools": ["load_memory", "exit_loop", "AgentTool", "trumpet"]})
+    for given, is_googles in (([], True), ([load_memory], False)):
+        server = says(LOADS)
+        toolset = SkillToolset([skill], additional_tools=given)
+        session = await talk(agent_with(server, toolset))
+        answer = responses(await session.say("load one"))[0]
+        assert answer["missing_tools"] == ["AgentTool", "trumpet"]
+        assert {"load_memory", "exit_loop"} <= set(server.requests[1].tool_names)
+        declared = str(server.requests[1].declaration("load_memory"))
+        assert ("query" in declared) is is_googles  # google-adk's has an argument of that name
+
+
+@pytest.mark.requirement("S0-13")
+def test_the_time_of_a_script_is_google_adks_unless_somebody_gave_another() -> None:
+    """S0-13: 300 s, but a policy's or an executor's own time holds, and None always takes theirs."""
+    import inspect
+
+    assert inspect.signature(SkillToolset).parameters["script_timeout"].default == 300
+
+    def seconds(**settings: Any) -> tuple[float | None, float | None]:
+        runtime = SkillToolset([in_memory()], sandbox="local", **settings).runtime
+        return runtime.settings.policy.wall_seconds, runtime.script_timeout
+
+    assert seconds() == (300, None)
+    assert seconds(policy=SandboxPolicy(wall_seconds=7)) == (7, None)
+    assert seconds(policy=SandboxPolicy(wall_seconds=7), script_timeout=300) == (7, 300)
+    assert seconds(script_timeout=None) == (30, None)
+    assert seconds(script_timeout=5) == (5, 5)
 
 
 async def test_require_activation_keeps_files_and_scripts_back(five: Path, says: Any, talk: Any) -> None:

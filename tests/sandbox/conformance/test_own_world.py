@@ -236,3 +236,29 @@ async def test_how_a_command_ended_is_exact_where_the_kernel_tells(box):
     assert by_code.exit_code == 137 or by_code.signal_inferred
     if not by_code.signal_inferred:
         assert (by_code.exit_code, by_code.signal, by_signal.signal_inferred) == (137, None, False)
+
+
+@pytest.mark.level("namespaces")
+async def test_row_76_watches_and_terminals_are_bounded_for_each_run(box, backend):
+    """Seen: 128 inotify instances charged to the agent's user, so that nobody else had any; 3,071 terminals."""
+    code = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+watches = 0
+while watches < 128 and libc.inotify_init1(0) >= 0:
+    watches += 1
+terminals = 0
+try:
+    while terminals < 100:
+        os.openpty()
+        terminals += 1
+except OSError:
+    pass
+print(watches, terminals)
+"""
+    result = await box.python(code, open_files=1024)
+    watches, terminals = map(int, result.stdout.split())
+    if backend.forked:
+        assert (watches, terminals) == (32, 64), result.stderr
+    else:  # bubblewrap cannot bound them, so that the filter refuses watches; terminals are bounded by open_files
+        assert watches == 0

@@ -43,7 +43,8 @@ _ABSENT = (
 
 # Without an IPC namespace these objects are shared with the host, and outlive the run (rows 7, 61). Watching files
 # for changes is not a matter of Landlock, and its instances are counted for the agent's user (row 76).
-_SHARED_WITH_HOST = "mq_open mq_unlink inotify_init inotify_init1 inotify_add_watch"
+_WATCHES = "inotify_init inotify_init1 inotify_add_watch"
+_SHARED_WITH_HOST = f"mq_open mq_unlink {_WATCHES}"
 
 # Landlock does not cover them, and they work on any file of the same user. The forms that take a descriptor are among
 # them: one opened for reading is enough for fchmod.
@@ -102,6 +103,7 @@ def program(
     pretend_metadata: bool | None = None,
     guarded: tuple[int, ...] | None = None,
     refuse_truncate: bool = False,
+    watches: bool = True,
 ) -> bytes:
     """The filter, as the array of ``struct sock_filter`` the kernel and bubblewrap's ``--seccomp`` take.
 
@@ -116,6 +118,7 @@ def program(
         guarded: Process ids the run must not signal, nor everything at once; for kernels whose Landlock has no signal
             scope (before ABI 6). None checks no signals.
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
+        watches: Permit inotify with namespaces.
 
     Raises:
         ValueError: There is no table for ``arch``, or no such profile.
@@ -152,6 +155,8 @@ def program(
         # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
         # posix_fallocate() then writes.
         build.answer(["fallocate"], _UNSUPPORTED)
+    if alone and not watches:
+        build.answer(_WATCHES.split(), _REFUSE)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)
     if refuse_truncate:

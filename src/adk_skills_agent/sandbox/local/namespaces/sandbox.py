@@ -170,11 +170,15 @@ def folders_on_the_way(shown: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def filter_of(spec: SandboxSpec) -> bytes:
-    """The system call filter of everything in a sandbox."""
+def filter_of(spec: SandboxSpec, *, watches: bool = True) -> bytes:
+    """The system call filter of everything in a sandbox.
+
+    Whether files may be watched (inotify) depends on the maker: bubblewrap cannot bound how many instances a run takes
+    (row 76).
+    """
     # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
     families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
-    return seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families)
+    return seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families, watches=watches)
 
 
 def file_system(spec: SandboxSpec) -> list[Step]:

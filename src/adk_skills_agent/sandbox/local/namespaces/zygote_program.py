@@ -224,6 +224,9 @@ def _give_up_rights(library: "_Library", uid: "int | None", settings: int) -> No
     _write("/proc/self/uid_map", f"{inside} {outside} 1")
     _write("/proc/self/gid_map", f"{inside} {outside} 1")
     _write("sys/user/max_user_namespaces", "0", settings)
+    for name, most in _MOST_WATCHES:
+        if _exists_at(name, settings):
+            _write(name, most, settings)
     posix.close(settings)
     drop = library._functions["prctl"]
     for capability in range(_LAST_CAPABILITY + 1):
@@ -231,6 +234,23 @@ def _give_up_rights(library: "_Library", uid: "int | None", settings: int) -> No
             break  # the last one the kernel has
     library.call("capset", _CAPABILITY_HEADER, bytes(24), step="drop capabilities")
     library.prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+# What a run may have of what the kernel counts for each user; without a bound it uses up the agent's (row 76).
+_MOST_WATCHES = (
+    ("sys/user/max_inotify_instances", "32"),
+    ("sys/user/max_inotify_watches", "8192"),
+    ("sys/user/max_fanotify_groups", "0"),
+    ("sys/user/max_fanotify_marks", "0"),
+)
+
+
+def _exists_at(path: str, folder: int) -> bool:
+    try:
+        posix.stat(path, dir_fd=folder)
+    except OSError:
+        return False
+    return True
 
 
 def _write(path: str, text: str, folder: "int | None" = None) -> None:
