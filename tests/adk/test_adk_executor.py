@@ -36,7 +36,7 @@ def tools(make_skill: Callable[..., Path]) -> Path:
 async def test_googles_own_executor_runs_python_scripts(
     tools: Path, rehearse: Any, ask: Any, path: str, args: Any, stdout: str
 ) -> None:
-    """S0-37 to S0-47, S0-49; the files outside of the three folders are there too (S0-43)."""
+    """The files outside of the three folders are there too."""
     toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20))
     more = {} if args is None else {"args": args}
     result = await result_of(ask, rehearse(run(path, **more)), toolset)
@@ -51,7 +51,7 @@ async def test_googles_own_executor_runs_python_scripts(
 async def test_googles_own_executor_runs_shell_scripts_and_tells_both_streams(
     tools: Path, rehearse: Any, ask: Any
 ) -> None:
-    """S0-53 to S0-57, S0-62, S0-64, S0-65, S0-118."""
+    """What was printed until the timeout is there, and stderr is apart from stdout."""
     toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20), script_timeout=1)
     calls = [("run_skill_script", {"skill_name": "tools", "file_path": path}) for path in ("hello.sh", "slow.sh")]
     answered = await ask(agent_with(rehearse(many_calls(*calls)), toolset), "go")

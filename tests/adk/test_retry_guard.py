@@ -186,7 +186,7 @@ async def test_parallel_refusals_end_the_turn_with_one_text(worker: Path, rehear
 
 
 async def test_the_limits_are_the_owners(worker: Path, rehearse: Any, ask: Any) -> None:
-    """S2-13's neighbour: ``misses`` and ``identical_failures``."""
+    """``misses`` of ``SkillLimits``."""
     server = rehearse(calls(script("a.py"), script("b.py"), script("c.py"), script("good.py")))
     answered = await ask(agent_with(server, worker, limits=SkillLimits(misses=3)), "go")
     server.assert_finished()

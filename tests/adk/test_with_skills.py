@@ -218,7 +218,7 @@ turns:
 async def test_a_wrong_call_is_answered_with_a_code_a_sentence_and_the_nearest(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, tool: str, args: dict[str, Any], code: str, near: str
 ) -> None:
-    """S0-26 to S0-34, S4-20, S4-22, attack rows 47 to 49."""
+    """Attack rows 47 to 49."""
     server = rehearse(one_call(tool, **args))
     answered = await ask(with_skills(agent_for(server), [skills], policy=policy), "go")
     result = dict(answered.results)[tool]

@@ -140,7 +140,7 @@ def test_output_files_of_megabytes_and_inputs_come_and_go(ours: ContainerCodeExe
 
 @pytest.mark.requirement("S0-109", "S0-110", "S0-112", "S0-113")
 def test_state_lasts_is_each_sessions_own_and_is_never_replayed(stateful: ContainerCodeExecutor) -> None:
-    """S0-109 to S0-113."""
+    """Neither after a failure nor after a crash."""
     run(stateful, "import os\nx = 41\nos.environ['A'] = 'b'\nopen('kept', 'w').write('k')\nprint('once')")
     assert run(stateful, "x += 1\nprint(x, os.environ['A'], open('kept').read())").stdout == "42 b k\n"
     assert "NameError" in run(stateful, "print(x)", OTHER).stderr

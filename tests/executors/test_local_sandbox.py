@@ -92,7 +92,7 @@ def test_code_runs_as_main_and_its_functions_can_be_pickled(executor: LocalSandb
 
 @pytest.mark.requirement("S0-46")
 def test_code_larger_than_an_argument_can_be(executor: LocalSandboxCodeExecutor) -> None:
-    """S0-46, S0-48, GOOGLE_ADK row 16: code does not go into an argument."""
+    """GOOGLE_ADK row 16: code does not go into an argument."""
     assert run(executor, f"x = {'y' * 3_000_000!r}\nprint(len(x))").stdout == "3000000\n"
 
 

@@ -169,7 +169,7 @@ def rule(user_contains: str, tool: str, **args: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.requirement("S0-145", "S0-148", "S0-152", "S0-153", "S0-156")
 def test_bigquery_bench_runs_without_bigquery_with_all_three_metrics(tmp_path: Path) -> None:
-    """S0-143 to S0-156."""
+    """Over the embedded tables, with a scripted judge."""
     code, rows, said = adk_skills(tmp_path / "out", "bigquery", BIGQUERY_AGENT)
     assert code == 0, said
     metrics = ("tool_invocation_score", "tool_args_score", "instruction_adherence_score")

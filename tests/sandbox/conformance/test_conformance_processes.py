@@ -17,7 +17,7 @@ from adk_skills_agent.sandbox.contract import Status
 
 @pytest.mark.requirement("S0-88")
 async def test_row_22_a_grandchild_that_holds_stdout_does_not_delay_the_result(box):
-    """S0-75, S0-88; GOOGLE_ADK row 20."""
+    """GOOGLE_ADK row 20."""
     result = await box.bash("sleep 60 & echo started; exit 0", drain_seconds=0.25)
     assert (result.status, result.exit_code, result.stdout) == (Status.OK, 0, b"started\n")
     assert result.processes_killed == 1
