@@ -289,6 +289,15 @@ def test_row_85_no_protocol_that_may_load_a_module(arch):
     assert call(arch, "socket", 1, 1, 7, **inside) == errno.EPROTONOSUPPORT
 
 
+@both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_the_strict_list_leaves_out_what_few_scripts_need(arch, profile):
+    for name in ("seccomp", "mlock", "pidfd_open", "inotify_init1", "splice", "landlock_restrict_self"):
+        assert call(arch, name, profile=profile, strict=True) == EPERM
+    for name in _NEEDED.split():
+        assert call(arch, name, profile=profile, strict=True) == PASS
+
+
 def test_personality_can_be_asked_for_but_not_changed():
     assert call("x86_64", "personality", 0xFFFFFFFF) == PASS
     assert call("x86_64", "personality", 0x0040000) == EPERM

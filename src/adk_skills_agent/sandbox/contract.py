@@ -130,6 +130,8 @@ class SandboxPolicy:
         maker: Who makes the sandboxes of the level ``namespaces``, waiting ones included: ``auto`` lets the zygote fork
             them where that is possible, with bubblewrap as the fall-back; ``bubblewrap`` allows that audited program
             alone, and no zygote is started.
+        syscalls: Which system calls a run may make: ``default`` (what container engines allow, less what attacks used)
+            or ``strict`` (less what few scripts need, too).
     """
 
     isolation: str = "auto"
@@ -161,6 +163,7 @@ class SandboxPolicy:
     warm_slots: int = 2
     preload: tuple[str, ...] = ()
     maker: str = "auto"
+    syscalls: str = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +260,10 @@ class OutputFile:
 
 CONCERNS = ("files", "network", "processes", "memory", "pids", "disk", "cpu", "syscalls")
 """What an isolation report has an answer for, each: who enforces it."""
+
+
+STRICT_ELSEWHERE = "syscalls: 'strict' holds on this machine's own levels only; there the usual list holds."
+"""What a backend elsewhere says of ``SandboxPolicy.syscalls``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,8 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
     if policy.isolation != "auto":
         check_level_name("isolation", policy.isolation, also="auto, ")
     check_level_name("min_isolation", policy.min_isolation)
+    if policy.syscalls not in ("default", "strict"):
+        raise ConfigError(f"syscalls must be 'default' or 'strict', not {policy.syscalls!r}.")
     if policy.maker not in _MAKERS:
         raise ConfigError(
             "maker must be 'auto' (the zygote forks sandboxes where it can, bubblewrap makes the others) or "
@@ -359,6 +361,7 @@ PRESETS: Mapping[str, SandboxPolicy] = MappingProxyType(
             max_file_bytes=2 * _MIB,
             max_total_file_bytes=8 * _MIB,
             network=Network.none(),
+            syscalls="strict",
         ),
     }
 )

@@ -17,6 +17,7 @@ from adk_skills_agent.sandbox.container.options import ContainerDescription, Con
 from adk_skills_agent.sandbox.container.pool import Pool
 from adk_skills_agent.sandbox.container.removals import SANDBOX_LABEL, Removals, containers, labels
 from adk_skills_agent.sandbox.contract import (
+    STRICT_ELSEWHERE,
     ExecutionRequest,
     ExecutionResult,
     IsolationLevel,
@@ -286,6 +287,8 @@ class ContainerSandbox(Sandbox):
         degraded = list(plan.options.weakened())
         if policy.preload:
             degraded.append("preload: a container imports nothing before its command.")
+        if policy.syscalls == "strict":
+            degraded.append(STRICT_ELSEWHERE)
         if policy.workspace_bytes is None or policy.tmp_bytes is None:
             degraded.append("Without workspace_bytes and tmp_bytes files are bounded by memory only.")
         if info.is_podman or plan.options.user is None:

@@ -56,6 +56,15 @@ _METADATA = (
 # Nor does it cover reading these by path. Through a descriptor they are those of a file that may be read.
 _ATTRIBUTES = "getxattr lgetxattr getxattrat listxattr llistxattr listxattrat"
 
+# What ordinary scripts do without; every call left out is kernel code that nobody reaches.
+_SELDOM = (
+    "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr inotify_init inotify_init1 seccomp mlock "
+    "mlock2 mlockall pkey_alloc pkey_free pkey_mprotect sched_setattr sched_setparam sched_setscheduler ioprio_set "
+    "pidfd_open "
+    "pidfd_send_signal landlock_create_ruleset landlock_add_rule landlock_restrict_self sync syncfs mknod mknodat "
+    "splice tee map_shadow_stack mseal execveat"
+)
+
 # The process itself is 0; another process may be the agent's, or process 1 of the sandbox, which has the same user id.
 _OTHERS = ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
 
@@ -104,6 +113,7 @@ def program(
     guarded: tuple[int, ...] | None = None,
     refuse_truncate: bool = False,
     watches: bool = True,
+    strict: bool = False,
 ) -> bytes:
     """The filter, as the array of ``struct sock_filter`` the kernel and bubblewrap's ``--seccomp`` take.
 
@@ -119,6 +129,8 @@ def program(
             scope (before ABI 6). None checks no signals.
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
         watches: Permit inotify with namespaces.
+        strict: Refuse what few scripts need, too: message queues, watching files, filters of its own, locked memory,
+            priorities, descriptors of processes.
 
     Raises:
         ValueError: There is no table for ``arch``, or no such profile.
@@ -155,6 +167,8 @@ def program(
         # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
         # posix_fallocate() then writes.
         build.answer(["fallocate"], _UNSUPPORTED)
+    if strict:
+        build.answer(_SELDOM.split(), _REFUSE)
     if alone and not watches:
         build.answer(_WATCHES.split(), _REFUSE)
     if pretend:

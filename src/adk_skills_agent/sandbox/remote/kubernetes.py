@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import (
     CONCERNS,
+    STRICT_ELSEWHERE,
     ExecutionRequest,
     ExecutionResult,
     IsolationLevel,
@@ -372,6 +373,8 @@ def _of_the_run(policy: SandboxPolicy) -> tuple[str, ...]:
         "processes: a run that is given up ends with its pod, when the cluster has deleted it.",
         "disk: workspace_bytes bounds what comes back; what may be written is the pod's limit.",
     ]
+    if policy.syscalls == "strict":
+        sentences.append(STRICT_ELSEWHERE)
     if policy.network.mode not in {"none", "loopback"}:
         sentences.append(f"network: {policy.network.mode!r} is the template's affair and not changed for one run.")
     if policy.extra_ro:

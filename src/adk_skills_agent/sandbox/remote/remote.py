@@ -29,6 +29,7 @@ from typing import Protocol, runtime_checkable
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
+    STRICT_ELSEWHERE,
     ExecutionRequest,
     ExecutionResult,
     IsolationLevel,
@@ -308,6 +309,8 @@ def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:
         degraded.append(
             f"network: {policy.network.mode!r} is not enforced from here; {service} decides what can be reached."
         )
+    if policy.syscalls == "strict":
+        degraded.append(STRICT_ELSEWHERE)
     if policy.extra_ro:
         degraded.append("files: extra_ro names folders of the agent's machine, which are not there.")
     return IsolationReport(IsolationLevel.REMOTE, enforced, tuple(degraded))

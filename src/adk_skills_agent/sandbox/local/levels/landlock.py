@@ -188,6 +188,7 @@ class ConfinedRun(LocalRun):
             pretend_metadata=pretends_metadata(policy),
             guarded=_guarded(uid) if self._version < landlock.ABI_SCOPE else None,
             refuse_truncate=self._version < landlock.ABI_TRUNCATE,
+            strict=policy.syscalls == "strict",
         )
         processes = None
         # Not enforced for root by the kernel, so a run as root would only be counted.

@@ -71,6 +71,7 @@ class SandboxSpec:
         flags: Its switches.
         preload: Modules it imports first.
         maker: See ``SandboxPolicy.maker``.
+        syscalls: See ``SandboxPolicy.syscalls``.
     """
 
     uid: int | None
@@ -88,6 +89,7 @@ class SandboxSpec:
     flags: tuple[str, ...]
     preload: tuple[str, ...]
     maker: str
+    syscalls: str
 
 
 def sandbox_spec(
@@ -126,6 +128,7 @@ def sandbox_spec(
         tuple(flags),
         policy.preload,
         policy.maker,
+        policy.syscalls,
     )
 
 
@@ -178,7 +181,8 @@ def filter_of(spec: SandboxSpec, *, watches: bool = True) -> bytes:
     """
     # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
     families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
-    return seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families, watches=watches)
+    strict = spec.syscalls == "strict"
+    return seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families, watches=watches, strict=strict)
 
 
 def file_system(spec: SandboxSpec) -> list[Step]:
