@@ -9,7 +9,7 @@ WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || ech
 test test-levels test-slow test-adk-matrix: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-levels test-slow test-adk-matrix check bench docs clean
+.PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench docs clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -34,11 +34,15 @@ test-slow: setup  ## Run the slow tests, those of test-levels among them: thousa
 test-adk-matrix: setup  ## Run the google-adk tests on its lowest supported and its newest version
 	@tools/test-adk-matrix
 
-check: setup  ## Lint, format, types, import contracts
+check: setup  ## Lint, format, types, import contracts, a proof for every requirement
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/requirements.py --check
+
+requirements: setup  ## Write docs/requirements.md: every requirement with the tests that prove it
+	@$(BIN)/python tools/requirements.py
 
 bench: setup  ## Measure against google-adk and others, sides in turns, as ratios (below 10 minutes)
 	@$(BIN)/python benchmarks/run.py

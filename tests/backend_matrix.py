@@ -34,7 +34,7 @@ _QUIET = 3
 """Processes for each processor over five minutes, the suite's own among them."""
 
 GROUPS = {
-    "in and out": ("invocation", "supported_profile", "bad_input", "streaming"),
+    "in and out": ("invocation", "supported_profile", "real_programs", "bad_input", "streaming"),
     "limits": ("resources", "gigabyte"),
     "end of processes": ("processes", "many_processes", "agent_killed"),
     "files": ("conformance_files", "files_protected"),

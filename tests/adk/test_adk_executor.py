@@ -32,23 +32,26 @@ def tools(make_skill: Callable[..., Path]) -> Path:
         ("where.py", None, "['SKILL.md', 'assets', 'references', 'scripts', 'templates']\n"),
     ],
 )
+@pytest.mark.requirement("S0-1", "S0-5", "S0-37", "S0-38", "S0-39", "S0-40", "S0-42", "S0-43", "S0-46", "S0-63")
 async def test_googles_own_executor_runs_python_scripts(
     tools: Path, rehearse: Any, ask: Any, path: str, args: Any, stdout: str
 ) -> None:
-    """S0-37 to S0-47, S0-49; the files outside of the three folders are there too (S0-43)."""
+    """The files outside of the three folders are there too."""
     toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20))
     more = {} if args is None else {"args": args}
     result = await result_of(ask, rehearse(run(path, **more)), toolset)
     assert (result["status"], result["stdout"], result["file_path"]) == ("success", stdout, path)
+    assert (result["skill_name"], result["stderr"]) == ("tools", "")
 
 
 @pytest.mark.behaviour(
     "better", "What a shell script printed before its timeout", google="lost, with a traceback", ours="kept"
 )
+@pytest.mark.requirement("S0-6", "S0-53", "S0-54", "S0-55", "S0-57", "S0-62", "S0-64", "S0-65", "S0-118", "S0-75")
 async def test_googles_own_executor_runs_shell_scripts_and_tells_both_streams(
     tools: Path, rehearse: Any, ask: Any
 ) -> None:
-    """S0-53 to S0-57, S0-62, S0-64, S0-65, S0-118."""
+    """What was printed until the timeout is there, and stderr is apart from stdout."""
     toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20), script_timeout=1)
     calls = [("run_skill_script", {"skill_name": "tools", "file_path": path}) for path in ("hello.sh", "slow.sh")]
     answered = await ask(agent_with(rehearse(many_calls(*calls)), toolset), "go")
@@ -59,6 +62,7 @@ async def test_googles_own_executor_runs_shell_scripts_and_tells_both_streams(
     assert (late["stderr"], late["return_code"], late["reason"]) == ("Timed out after 1s", -1, "timeout")
 
 
+@pytest.mark.requirement("S0-58", "S0-69")
 async def test_a_foreign_script_that_fails_keeps_its_output(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-58, S0-69."""
     toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20))
@@ -70,6 +74,7 @@ async def test_a_foreign_script_that_fails_keeps_its_output(tools: Path, rehears
     "same", "Scripts but `.py`, `.sh`, `.bash` in an executor of others", ours="`UNSUPPORTED_SCRIPT_TYPE`"
 )
 @pytest.mark.parametrize("path", ["tool.rb", "noext"])
+@pytest.mark.requirement("S0-7", "S0-8", "S0-31")
 async def test_other_kinds_of_scripts_are_refused_by_a_foreign_executor(
     tools: Path, rehearse: Any, ask: Any, path: str
 ) -> None:
@@ -81,6 +86,7 @@ async def test_other_kinds_of_scripts_are_refused_by_a_foreign_executor(
     assert executor.inputs == []
 
 
+@pytest.mark.requirement("S0-44", "S0-45", "S0-67", "S0-71")
 async def test_a_foreign_executor_gets_one_program_and_a_stable_id(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-44, S0-45, S0-67, S0-71."""
     executor = Recording()
@@ -96,6 +102,7 @@ async def test_a_foreign_executor_gets_one_program_and_a_stable_id(tools: Path, 
 
 
 @pytest.mark.behaviour("same", "`save_output_artifacts`", ours="`saved_artifacts` and `skipped_artifacts`")
+@pytest.mark.requirement("S0-66")
 async def test_files_of_a_foreign_executor_become_artifacts_when_the_owner_wants_them(
     tools: Path, rehearse: Any, ask: Any
 ) -> None:
@@ -137,6 +144,7 @@ async def test_a_flood_from_a_foreign_executor_is_cut_and_kept_as_an_artifact(
     assert await answered.artifact("tools.flood.stdout.txt") == b"x" * 100_000 + b"\n"
 
 
+@pytest.mark.requirement("S0-20", "S0-34")
 async def test_what_an_executor_raises_is_an_answer_and_a_line_for_the_owner(
     tools: Path, rehearse: Any, ask: Any, caplog: Any
 ) -> None:
@@ -154,6 +162,7 @@ async def test_what_an_executor_raises_is_an_answer_and_a_line_for_the_owner(
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, "success"), (None, "success"), (3, "error")])
+@pytest.mark.requirement("S0-68", "S0-69", "S0-70")
 async def test_an_exit_inside_an_executor_never_ends_the_agent(
     tools: Path, rehearse: Any, ask: Any, code: int | None, status: str
 ) -> None:
@@ -183,6 +192,7 @@ async def test_a_foreign_executor_that_never_ends_is_not_waited_for(
     assert (result["status"], result["reason"], result["return_code"]) == ("error", "timeout", -1)
 
 
+@pytest.mark.requirement("S0-70")
 async def test_an_interrupt_goes_through(tools: Path) -> None:
     """S0-70: KeyboardInterrupt and CancelledError are nobody's answer."""
     from adk_skills_agent.executors.threads import in_thread
@@ -199,6 +209,7 @@ async def test_an_interrupt_goes_through(tools: Path) -> None:
         await hanging
 
 
+@pytest.mark.requirement("S0-48")
 async def test_a_large_skill_is_warned_of(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any, caplog: Any
 ) -> None:

@@ -39,6 +39,7 @@ def event(number: int = 0) -> SkillEvent:
     return SkillActivated(skill="reporter", tokens=number)
 
 
+@pytest.mark.requirement("S4-25")
 def test_an_event_is_one_flat_line_with_the_time_in_utc(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "logs" / "audit.jsonl")
     log(

@@ -58,6 +58,7 @@ def call(path: str, **more: Any) -> tuple[str, dict[str, Any]]:
     return "run_skill_script", {"skill_name": "tools", "file_path": path, **more}
 
 
+@pytest.mark.requirement("C40")
 async def test_a_script_runs_from_the_skills_root_with_its_arguments(
     tools: Path, environment: Counting, rehearse: Any, ask: Any
 ) -> None:

@@ -82,6 +82,7 @@ class Watched:
         return Counter(type(event).__name__ for event in self.events)
 
 
+@pytest.mark.requirement("S4-25")
 async def test_a_whole_turn_emits_each_event_once_and_in_order(skills: Path, rehearse: Any, ask: Any) -> None:
     conversation = calls(
         ("list_skills", {}),

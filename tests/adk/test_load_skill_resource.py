@@ -81,6 +81,7 @@ async def test_skill_md_itself_can_be_read(papers: Path, rehearse: Any, ask: Any
     assert "# Papers" in result["content"]
 
 
+@pytest.mark.requirement("S0-161")
 async def test_an_object_in_memory_keeps_to_the_three_folders(papers: Path, rehearse: Any, ask: Any) -> None:
     """S0-161, in google-adk's words."""
     toolset = SkillToolset([load_skill_from_dir(papers / "papers")])
@@ -92,6 +93,7 @@ async def test_an_object_in_memory_keeps_to_the_three_folders(papers: Path, rehe
 
 
 @pytest.mark.behaviour("better", "A long file", google="whole, in one answer", ours="in pages")
+@pytest.mark.requirement("C45")
 async def test_long_text_comes_in_pages(papers: Path, rehearse: Any, ask: Any) -> None:
     """C45."""
     path = {"skill_name": "papers", "file_path": "references/long.txt"}
@@ -176,6 +178,7 @@ async def test_a_link_out_of_the_skill_is_never_read(papers: Path, rehearse: Any
     assert "root:" not in str(result)
 
 
+@pytest.mark.requirement("S4-25")
 async def test_reading_is_told_to_the_owner(papers: Path, rehearse: Any, ask: Any) -> None:
     """S4-25."""
     seen: list[Any] = []

@@ -88,6 +88,7 @@ def deployer(make_skill: Callable[..., Path]) -> Path:
     ours="the turn ends after the fatal answer",
     readme=10,
 )
+@pytest.mark.requirement("S2-9")
 async def test_hallucinated_paths_of_resources_end_the_turn(classifier: Path, rehearse: Any, ask: Any) -> None:
     """google/adk-python #5652, #5651: there up to 500 calls of the model."""
     paths = [f"references/document{number}.md" for number in range(1, 9)]
@@ -108,6 +109,7 @@ async def test_hallucinated_paths_of_resources_end_the_turn(classifier: Path, re
     ]
 
 
+@pytest.mark.requirement("S2-9")
 async def test_hallucinated_paths_of_scripts_end_the_turn(deployer: Path, rehearse: Any, ask: Any) -> None:
     """google/adk-python #5684, #5683: another plausible script on every retry."""
     paths = ["scripts/setup.py", "scripts/build.py", "scripts/run.sh", "deploy.sh"]
@@ -171,6 +173,7 @@ async def test_a_script_tool_that_is_not_offered_does_not_loop(
     assert len(server.requests) == 3
 
 
+@pytest.mark.requirement("S2-12")
 async def test_unknown_skills_end_the_turn(classifier: Path, rehearse: Any, ask: Any) -> None:
     tools = ["load_skill", "load_skill_resource", "run_skill_script"]
     server = rehearse(
@@ -184,6 +187,7 @@ async def test_unknown_skills_end_the_turn(classifier: Path, rehearse: Any, ask:
     assert len(server.requests) == 3
 
 
+@pytest.mark.requirement("S0-30", "S2-12")
 async def test_a_missing_executor_ends_the_turn(deployer: Path, rehearse: Any, ask: Any) -> None:
     server = rehearse(looping([("run_skill_script", {"skill_name": "deployer", "file_path": "scripts/really.py"})]))
     toolset = SkillToolset(SkillToolset.from_dirs([deployer], policy="trusted").skills)
@@ -199,6 +203,7 @@ async def test_a_missing_executor_ends_the_turn(deployer: Path, rehearse: Any, a
     google="run each time",
     ours="not run a fourth time",
 )
+@pytest.mark.requirement("S2-12")
 async def test_a_run_that_fails_in_the_same_way_is_not_repeated_for_ever(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any
 ) -> None:

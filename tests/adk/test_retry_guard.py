@@ -50,6 +50,7 @@ def codes(answered: Any) -> list[str | None]:
 @pytest.mark.behaviour(
     "better", "A wrong script path", google="an error", ours="the nearest paths and the list of scripts as well"
 )
+@pytest.mark.requirement("S2-4", "S2-7")
 async def test_the_first_miss_is_mild_and_a_success_after_it_works(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-4, S2-7."""
     server = rehearse(calls(script("god.py"), script("good.py")))
@@ -65,6 +66,7 @@ async def test_the_first_miss_is_mild_and_a_success_after_it_works(worker: Path,
 @pytest.mark.behaviour(
     "same", "The second wrong path in a turn", ours="`SCRIPT_NOT_FOUND_FATAL`, `RESOURCE_NOT_FOUND_FATAL`"
 )
+@pytest.mark.requirement("S2-5", "S2-10")
 async def test_a_fatal_answer_says_what_to_do_and_has_the_number_of_the_failure(
     worker: Path, rehearse: Any, ask: Any
 ) -> None:
@@ -81,6 +83,7 @@ async def test_a_fatal_answer_says_what_to_do_and_has_the_number_of_the_failure(
     assert answered.text == "done"  # the model may still report it by itself
 
 
+@pytest.mark.requirement("S2-6")
 async def test_scripts_and_resources_are_counted_apart(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-6."""
     made = [script("a.py"), resource("references/x.md"), script("good.py"), resource("references/guide.md")]
@@ -90,6 +93,7 @@ async def test_scripts_and_resources_are_counted_apart(worker: Path, rehearse: A
     assert codes(answered) == ["SCRIPT_NOT_FOUND", "RESOURCE_NOT_FOUND", None, None]
 
 
+@pytest.mark.requirement("S2-1", "S2-2", "S2-3")
 async def test_the_next_question_starts_anew_and_nothing_of_it_is_stored(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-1 to S2-3: google-adk's keys, for one invocation, never in the stored session."""
     turn = calls(script("a.py"), script("b.py"))
@@ -107,6 +111,32 @@ async def test_the_next_question_starts_anew_and_nothing_of_it_is_stored(worker:
     assert not any("not_found" in key for event in session.events for key in event.actions.state_delta)
 
 
+@pytest.mark.requirement("S2-1", "S2-2", "S2-3")
+async def test_the_count_stands_under_google_adks_key_of_the_invocation(worker: Path, rehearse: Any, ask: Any) -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+
+    def look(tool: Any, args: Any, tool_context: Any, tool_response: Any) -> None:
+        counts = {key: value for key, value in tool_context.state.to_dict().items() if "_script_not_found_" in key}
+        seen.append((tool_context.invocation_id, counts))
+
+    agent = agent_with(rehearse(calls(script("a.py"), script("b.py"))), worker)
+    agent.after_tool_callback = look
+    await ask(agent, "go")
+    invocation = seen[0][0]
+    key = f"temp:_adk_skill_script_not_found_count_{invocation}"
+    assert seen == [(invocation, {key: 1}), (invocation, {key: 2})]
+
+
+@pytest.mark.requirement("S2-8")
+async def test_the_instruction_says_not_to_retry_and_not_to_guess(worker: Path, rehearse: Any, ask: Any) -> None:
+    server = rehearse("turns: [{text: hi}]")
+    await ask(agent_with(server, worker), "go")
+    assert "returns an error, do not retry and do not guess another path: tell the user and stop." in (
+        server.requests[0].system_text
+    )
+
+
+@pytest.mark.requirement("S2-12")
 async def test_after_a_fatal_answer_nothing_is_done_and_the_turn_ends(worker: Path, rehearse: Any, ask: Any) -> None:
     """S2-12: even a call that would work."""
     ran: list[str] = []
@@ -156,7 +186,7 @@ async def test_parallel_refusals_end_the_turn_with_one_text(worker: Path, rehear
 
 
 async def test_the_limits_are_the_owners(worker: Path, rehearse: Any, ask: Any) -> None:
-    """S2-13's neighbour: ``misses`` and ``identical_failures``."""
+    """``misses`` of ``SkillLimits``."""
     server = rehearse(calls(script("a.py"), script("b.py"), script("c.py"), script("good.py")))
     answered = await ask(agent_with(server, worker, limits=SkillLimits(misses=3)), "go")
     server.assert_finished()

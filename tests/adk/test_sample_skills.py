@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from speaking import speaking
 from tool_calls import agent_with
 
@@ -61,6 +62,7 @@ def model() -> GeminiServer:
     return GeminiServer(speaking("\n".join(["turns:", *turns])))
 
 
+@pytest.mark.requirement("S0-120", "S0-121", "S0-122")
 async def test_fifteen_steps_of_one_session(ask: Any) -> None:
     with model() as server:
         agent = agent_with(server, SkillToolset.from_dirs([SKILLS]))
@@ -73,6 +75,7 @@ async def test_fifteen_steps_of_one_session(ask: Any) -> None:
         assert not server.mismatches
 
 
+@pytest.mark.requirement("S0-120")
 async def test_every_reference_of_the_builder_is_read(ask: Any) -> None:
     """S0-120: four references, by their names alone too."""
     for path in ("evaluation.md", "references/good-tools.md", "protocol.md", "python.md"):

@@ -27,6 +27,7 @@ def tools(make_skill: Callable[..., Path]) -> Path:
 
 
 @pytest.mark.behaviour("same", "Which executor runs a script", ours="the toolset's, then the agent's")
+@pytest.mark.requirement("S0-11")
 async def test_the_toolsets_executor_comes_before_the_agents(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-11, and the private attribute that agent_executor reads: this fails loudly when it goes away."""
     theirs, agents = Recording(), Recording()
@@ -81,6 +82,7 @@ async def test_an_environment_that_lacks_google_adks_attributes_runs_scripts(
     await toolset.close()
 
 
+@pytest.mark.requirement("S0-30")
 async def test_the_built_in_executor_runs_nothing_here(tools: Path, rehearse: Any, ask: Any) -> None:
     """google/adk-python #5524: there it ends in an error of Python."""
     toolset = SkillToolset([load_skill_from_dir(tools / "tools")])
@@ -116,6 +118,7 @@ async def test_the_lazy_way_runs_scripts_in_our_sandbox(tools: Path, rehearse: A
 @pytest.mark.behaviour(
     "better", "Files between two runs of a session", google="gone", ours="in the workspace; artifacts come in by name"
 )
+@pytest.mark.requirement("S0-66")
 async def test_files_come_in_by_name_and_the_workspace_lasts(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-66, issue item 6."""
     call = ("run_skill_script", {"skill_name": "tools", "file_path": "seen.py", "files": ["data.csv"]})
@@ -149,6 +152,7 @@ async def test_what_a_script_leaves_becomes_artifacts_and_what_does_not_fit_is_s
     ours="holds, with the output until then",
     readme=13,
 )
+@pytest.mark.requirement("S0-13", "S0-74")
 async def test_the_script_timeout_holds_in_our_sandbox(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-13, S0-74: for Python too."""
     toolset = SkillToolset.from_dirs([tools], policy="trusted", script_timeout=1)
@@ -178,6 +182,7 @@ async def test_our_executors_run_the_script_itself(
         assert (second["status"], second["stderr"]) == ("warning", "careful\n")
 
 
+@pytest.mark.requirement("S0-61", "S0-62", "S0-118")
 async def test_stderr_alone_is_a_warning_whatever_runs_the_script(
     tools: Path, rehearse: Any, ask: Any, recwarn: Any
 ) -> None:
@@ -211,6 +216,7 @@ async def test_a_cancelled_turn_ends_the_script_and_the_owner_is_told(
     assert [(event.status, event.reason) for event in finished] == [("error", "cancelled")]
 
 
+@pytest.mark.requirement("S0-2", "S0-16")
 async def test_the_tool_has_its_old_name_and_a_prefix_when_asked(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-2, S0-16."""
     toolset = SkillToolset.from_dirs(

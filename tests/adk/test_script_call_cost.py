@@ -95,6 +95,7 @@ async def test_long_output_spills_into_a_folder_that_goes_with_the_call(
 
 
 @pytest.mark.parametrize("output_bytes", [10_000, 200_000])
+@pytest.mark.requirement("C45")
 async def test_of_a_stream_too_large_for_a_file_the_beginning_is_kept_and_the_model_is_told(
     tools: Path, rehearse: Any, ask: Any, output_bytes: int
 ) -> None:
@@ -118,6 +119,7 @@ async def test_a_policy_without_files_keeps_no_stream_and_says_so(tools: Path, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [64 << 20, None], ids=["stopped", "to-its-end"])
+@pytest.mark.requirement("C45")
 async def test_a_gigabyte_of_output_costs_the_agent_little_memory(
     tools: Path, rehearse: Any, ask: Any, bound: int | None
 ) -> None:

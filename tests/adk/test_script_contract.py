@@ -57,6 +57,7 @@ async def answers(ask: Any, rehearse: Any, toolset: SkillToolset, *calls: tuple[
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-35", "S0-39", "S0-40", "S0-41", "S0-42")
 async def test_arguments_follow_one_set_of_rules(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
 ) -> None:
@@ -78,6 +79,7 @@ async def test_arguments_follow_one_set_of_rules(
     assert nested["error_code"] == "INVALID_ARGUMENTS"
 
 
+@pytest.mark.requirement("S0-41")
 async def test_google_adks_spelling_of_arguments_is_a_switch(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-41."""
     call = ("args.py", {"args": {"v": True, "l": [1, 2]}, "positional_args": ["x"]})
@@ -90,6 +92,7 @@ async def test_google_adks_spelling_of_arguments_is_a_switch(tools: Path, rehear
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-34", "S0-58", "S0-59", "S0-62", "S0-69")
 async def test_a_script_that_fails_is_told_with_its_code(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
 ) -> None:
@@ -113,6 +116,7 @@ async def test_a_script_that_fails_is_told_with_its_code(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-61", "S0-66")
 async def test_error_output_alone_is_a_warning_and_files_are_listed(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
 ) -> None:
@@ -129,6 +133,7 @@ async def test_error_output_alone_is_a_warning_and_files_are_listed(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-57", "S0-62", "S0-65", "S0-84", "S0-85", "S1-6")
 async def test_a_script_that_takes_too_long_is_answered_at_its_time(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
 ) -> None:
@@ -147,6 +152,7 @@ async def test_a_script_that_takes_too_long_is_answered_at_its_time(
         assert python["stdout"] == "started\n"
 
 
+@pytest.mark.requirement("S0-74", "S1-6")
 async def test_an_executors_own_shorter_time_does_not_beat_the_toolsets(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-74, S1-6: seen, an executor's 1 s ended a script that had 6."""
     (tools / "tools" / "scripts" / "two.py").write_text("import time\ntime.sleep(2)\nprint('done')\n")
@@ -178,6 +184,7 @@ async def test_what_an_executor_keeps_in_itself_is_kept(tools: Path, rehearse: A
     assert executor.timeout_seconds is None
 
 
+@pytest.mark.requirement("S0-84")
 async def test_a_script_that_cannot_be_stopped_is_said_to_go_on(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-84: in this process nothing can end a Python script, and the answer says so."""
     executor = UnsafeLocalCodeExecutor(in_process=True)
@@ -188,6 +195,7 @@ async def test_a_script_that_cannot_be_stopped_is_said_to_go_on(tools: Path, reh
     assert "goes on in a thread of the agent" in str(result["notes"])
 
 
+@pytest.mark.requirement("S0-20", "S0-21")
 async def test_the_threshold_of_short_errors_is_the_owners(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-20, S0-21."""
     (tools / "tools" / "scripts" / "long.py").write_text(f"raise ValueError({'x' * 600!r})\n")

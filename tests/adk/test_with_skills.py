@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 
-from adk_skills_agent import SandboxPolicy, SkillsRegistry, create_run_script_tool, create_use_skill_tool, with_skills
+from adk_skills_agent import (
+    SandboxPolicy,
+    SkillsRegistry,
+    create_read_reference_tool,
+    create_run_script_tool,
+    create_use_skill_tool,
+    with_skills,
+)
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.testing import GeminiServer
@@ -71,6 +78,7 @@ def skills(make_skill: Callable[..., Path]) -> Path:
     return folder.parent
 
 
+@pytest.mark.requirement("S0-63", "S4-1", "S4-3", "S4-5", "S4-6", "S4-7", "S4-12", "C28")
 async def test_the_whole_job_from_catalogue_to_file(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -102,6 +110,7 @@ turns:
     assert await answered.artifact("out/report.md") == b"# My Report\n"
 
 
+@pytest.mark.requirement("S4-4", "C22", "C23", "C24", "C29")
 async def test_the_catalogue_and_an_enum_of_names_are_in_the_tool_not_in_the_system_prompt(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -112,12 +121,14 @@ async def test_the_catalogue_and_an_enum_of_names_are_in_the_tool_not_in_the_sys
     declaration = request.declaration("use_skill")
     assert "<available_skills>" in declaration["description"]
     assert "Writes reports." in declaration["description"]
+    assert "call this tool first, then follow its instructions" in declaration["description"]
     assert "reporter" not in request.system_text
     for tool, argument in (("use_skill", "name"), ("run_script", "skill"), ("read_reference", "skill")):
         schema = request.declaration(tool)["parameters_json_schema"]
         assert schema["properties"][argument]["enum"] == ["reporter"]
 
 
+@pytest.mark.requirement("C27")
 async def test_without_skills_no_tool_is_registered(tmp_path: Path, rehearse: Any, ask: Any) -> None:
     """C27, GOOGLE_ADK row A1."""
     (tmp_path / "empty").mkdir()
@@ -128,6 +139,7 @@ async def test_without_skills_no_tool_is_registered(tmp_path: Path, rehearse: An
     assert await agent.tools[0].get_tools() == []
 
 
+@pytest.mark.requirement("S4-12")
 async def test_the_agent_given_is_not_changed_and_keeps_its_tools(skills: Path, rehearse: Any, ask: Any) -> None:
     def clock() -> str:
         """The time."""
@@ -141,6 +153,7 @@ async def test_the_agent_given_is_not_changed_and_keeps_its_tools(skills: Path, 
     assert set(server.requests[0].tool_names) == {"clock", "use_skill", "read_reference", "run_script"}
 
 
+@pytest.mark.requirement("S4-16", "C25", "C26")
 async def test_two_agents_of_one_registry_see_different_skills(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -201,10 +214,11 @@ turns:
         ("run_script", {"skill": "reporter", "script": "write.py", "files": "x"}, "INVALID_ARGUMENTS", ""),
     ],
 )  # fmt: skip
+@pytest.mark.requirement("S0-26", "S0-27", "S0-28", "S0-29", "S0-31", "S0-32", "S0-33", "S4-20", "S4-22")
 async def test_a_wrong_call_is_answered_with_a_code_a_sentence_and_the_nearest(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, tool: str, args: dict[str, Any], code: str, near: str
 ) -> None:
-    """S0-26 to S0-34, S4-20, S4-22, attack rows 47 to 49."""
+    """Attack rows 47 to 49."""
     server = rehearse(one_call(tool, **args))
     answered = await ask(with_skills(agent_for(server), [skills], policy=policy), "go")
     result = dict(answered.results)[tool]
@@ -225,6 +239,7 @@ async def run(
     return result | {"_answered": answered}
 
 
+@pytest.mark.requirement("S0-61")
 async def test_stderr_of_a_successful_script_is_kept_as_a_warning(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -234,6 +249,7 @@ async def test_stderr_of_a_successful_script_is_kept_as_a_warning(
     assert "error" not in result
 
 
+@pytest.mark.requirement("S0-59", "S0-69")
 async def test_an_exception_is_an_error_with_its_line_and_no_host_path(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -246,6 +262,7 @@ async def test_an_exception_is_an_error_with_its_line_and_no_host_path(
     assert str(skills) not in json.dumps({key: value for key, value in result.items() if key != "_answered"})
 
 
+@pytest.mark.requirement("S0-64", "S0-69", "C44")
 async def test_an_exit_code_is_exact_and_both_streams_are_kept(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -255,6 +272,7 @@ async def test_an_exit_code_is_exact_and_both_streams_are_kept(
     assert (result["stdout"], result["stderr"], result["error_code"]) == ("out\n", "err\n", "EXECUTION_ERROR")
 
 
+@pytest.mark.requirement("S0-57", "S0-65", "S0-74", "S1-6", "S1-17")
 async def test_a_timeout_keeps_what_was_printed(skills: Path, rehearse: Any, ask: Any) -> None:
     """S0-57, S0-65, S0-74, S1-6, S1-17, GOOGLE_ADK rows 1 and 1b: the tool's own limit holds for Python too."""
     policy = SandboxPolicy(min_isolation="process", wall_seconds=0.7, term_grace_seconds=0.2)
@@ -266,6 +284,7 @@ async def test_a_timeout_keeps_what_was_printed(skills: Path, rehearse: Any, ask
     assert result["stderr"] == "Timed out after 0.7s"
 
 
+@pytest.mark.requirement("S0-92")
 async def test_secrets_of_the_host_do_not_reach_a_script_and_grants_do(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +297,7 @@ async def test_secrets_of_the_host_do_not_reach_a_script_and_grants_do(
     assert environment["GRANTED"] == "yes"
 
 
+@pytest.mark.requirement("S0-43", "C40")
 async def test_the_working_directory_shows_the_skill_and_no_path_of_the_host(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -288,6 +308,7 @@ async def test_the_working_directory_shows_the_skill_and_no_path_of_the_host(
     assert {"data.bin", "templates", "references", "scripts", "SKILL.md"} <= set(lines)
 
 
+@pytest.mark.requirement("C45")
 async def test_output_too_long_for_a_model_is_cut_and_kept_as_an_artifact(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -326,6 +347,7 @@ turns:
     assert (await ask(other, "go")).results[0][1]["status"] == "error"
 
 
+@pytest.mark.requirement("S0-52")
 async def test_parallel_calls_in_one_turn_and_in_many_sessions_do_not_mix(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -347,6 +369,7 @@ turns:
         assert [output.split()[0] for output in outputs] == ["one", "two"]
 
 
+@pytest.mark.requirement("C36", "C45")
 async def test_a_long_reference_is_read_page_by_page_and_a_binary_file_is_named(
     skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -414,6 +437,7 @@ turns:
     assert "zebra-grooming" not in declaration["description"]
 
 
+@pytest.mark.requirement("C34", "C35")
 async def test_the_list_of_files_is_capped_and_says_so(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:
@@ -426,6 +450,7 @@ async def test_the_list_of_files_is_capped_and_says_so(
     assert "40 more files are not listed" in instructions
 
 
+@pytest.mark.requirement("S0-14")
 async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_owner_is_told(
     skills: Path, rehearse: Any, ask: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +463,26 @@ async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_ow
         await ask(with_skills(agent_for(server), [skills], policy=nothing_so_strong), "hi")
     assert server.requests[0].tool_names == ["use_skill", "read_reference"]
     assert "run_script is not offered" in caplog.text
+
+
+@pytest.mark.requirement("S4-11")
+async def test_each_tool_can_be_made_alone(skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy) -> None:
+    registry = SkillsRegistry()
+    registry.discover([skills])
+    made = [
+        create_use_skill_tool(registry),
+        create_read_reference_tool(registry),
+        create_run_script_tool(registry, policy=policy),
+    ]
+    for tool, args, key, value in (
+        (made[0], {"name": "reporter"}, "has_scripts", True),
+        (made[1], {"skill": "reporter", "reference": "guide.md"}, "content", "the guide"),
+        (made[2], {"skill": "reporter", "script": "write.py", "args": {"title": "A", "top": 1}}, "status", "success"),
+    ):
+        server = rehearse(one_call(tool.name, **args))
+        answered = await ask(agent_for(server, tools=[tool]), "go")
+        assert server.requests[0].tool_names == [tool.name]
+        assert dict(answered.results)[tool.name][key] == value
 
 
 async def test_a_tool_made_alone_answers_that_the_sandbox_is_unavailable(
@@ -455,6 +500,7 @@ async def test_a_tool_made_alone_answers_that_the_sandbox_is_unavailable(
     assert "namespaces" in result["error"]
 
 
+@pytest.mark.requirement("S0-7")
 async def test_more_kinds_of_scripts_run_when_the_owner_says_how(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
 ) -> None:

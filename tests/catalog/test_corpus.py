@@ -40,6 +40,7 @@ def trees(corpus: Path, layout: list[dict[str, Any]], tmp_path_factory: pytest.T
     return root
 
 
+@pytest.mark.requirement("S0-134", "S0-162")
 def test_nearly_every_real_skill_loads_and_every_bundled_file_is_listed(
     trees: Path, layout: list[dict[str, Any]]
 ) -> None:

@@ -27,6 +27,7 @@ def codes(registry: SkillsRegistry) -> list[str]:
     return [diagnostic.code for diagnostic in registry.diagnostics]
 
 
+@pytest.mark.requirement("C4")
 def test_skills_in_nested_folders_are_found_l9(make_skill: MakeSkill, tmp_path: Path) -> None:
     make_skill("top", root=tmp_path / "all")
     make_skill("below", root=tmp_path / "all" / "group" / "subgroup")
@@ -99,6 +100,7 @@ def test_a_skill_inside_a_skill_is_found_but_not_what_its_own_folders_hold(make_
     assert all(diagnostic.severity is Severity.INFO for diagnostic in registry.diagnostics)
 
 
+@pytest.mark.requirement("C4")
 def test_a_skill_file_in_lower_case_is_accepted_with_a_warning(make_skill: MakeSkill) -> None:
     folder = make_skill("one")
     (folder / "SKILL.md").rename(folder / "Skill.md")
@@ -108,6 +110,7 @@ def test_a_skill_file_in_lower_case_is_accepted_with_a_warning(make_skill: MakeS
     assert registry.load_skill("one").files() == ()
 
 
+@pytest.mark.requirement("C4")
 def test_the_exact_spelling_wins_over_others(make_skill: MakeSkill) -> None:
     folder = make_skill("one")
     (folder / "skill.md").write_text("---\nname: other\ndescription: Other.\n---\n")
@@ -117,6 +120,7 @@ def test_the_exact_spelling_wins_over_others(make_skill: MakeSkill) -> None:
 
 
 @pytest.mark.parametrize("name", [".git", "node_modules", "__pycache__", ".venv", ".hg", ".tox"])
+@pytest.mark.requirement("C5")
 def test_folders_of_other_tools_are_not_searched_c5(name: str, make_skill: MakeSkill, tmp_path: Path) -> None:
     make_skill("hidden", root=tmp_path / "all" / name)
     make_skill("shown", root=tmp_path / "all" / ".github")
@@ -130,6 +134,7 @@ def test_a_virtual_environment_is_known_by_its_mark(make_skill: MakeSkill, tmp_p
     assert list(discovered(tmp_path / "all")) == ["venv"]
 
 
+@pytest.mark.requirement("C7")
 def test_bounds_cut_with_a_warning_and_the_upper_folders_come_first_c7(make_skill: MakeSkill, tmp_path: Path) -> None:
     for number in range(5):
         make_skill(f"deep-{number}", root=tmp_path / "all" / "a" / "b")
@@ -213,6 +218,7 @@ def test_a_skill_file_may_be_a_link_inside_its_skill(make_skill: MakeSkill) -> N
     assert registry.load_skill("one").instructions == "New body"
 
 
+@pytest.mark.requirement("C19")
 def test_hostile_skill_files_leave_a_diagnostic_each_and_the_catalog_stays_row_14(
     make_skill: MakeSkill, tmp_path: Path
 ) -> None:
@@ -348,6 +354,7 @@ def test_scans_survive_a_tree_that_is_built_and_removed_meanwhile(tmp_path: Path
             process.kill()
 
 
+@pytest.mark.requirement("S4-23")
 def test_trusted_roots_let_only_skills_inside_them_load_s4_23(make_skill: MakeSkill, tmp_path: Path) -> None:
     make_skill("inside", root=tmp_path / "good")
     outside = make_skill("outside", root=tmp_path / "bad")

@@ -61,6 +61,7 @@ def test_a_predicate_decides_about_the_rest(registry: SkillsRegistry) -> None:
     assert len(asked) == 4, "once for each skill as long as nothing changes"
 
 
+@pytest.mark.requirement("C26")
 def test_what_is_filtered_is_hidden_entirely_c26(registry: SkillsRegistry, make_skill: MakeSkill) -> None:
     view = registry.view(allow=("web-*",))
     assert "db-query" not in view
@@ -77,6 +78,7 @@ def test_what_is_filtered_is_hidden_entirely_c26(registry: SkillsRegistry, make_
     assert any("db-" in str(diagnostic) for diagnostic in registry.diagnostics)
 
 
+@pytest.mark.requirement("C25")
 def test_skills_that_opted_out_are_hidden_unless_asked_for_c25(registry: SkillsRegistry) -> None:
     assert "manual" in registry
     assert "manual" not in registry.view()
@@ -93,6 +95,7 @@ def test_opting_out_survives_the_index_on_disk(registry: SkillsRegistry, make_sk
         assert "manual" in cached
 
 
+@pytest.mark.requirement("S4-16")
 def test_a_view_of_a_view_only_narrows_and_follows_the_disk_s4_16(
     registry: SkillsRegistry, make_skill: MakeSkill
 ) -> None:
@@ -116,6 +119,7 @@ async def test_a_view_refreshes_when_due(registry: SkillsRegistry, make_skill: M
     assert "db-new" in registry
 
 
+@pytest.mark.requirement("C26")
 def test_a_hidden_skill_inside_a_visible_one_is_not_among_its_files_c26(make_skill: MakeSkill, tmp_path: Path) -> None:
     outer = make_skill("outer", files={"a.md": "a"}, root=tmp_path / "n")
     make_skill("inner", body="HIDDEN", files={"b.md": "HIDDEN"}, root=outer)
@@ -133,6 +137,7 @@ def test_a_hidden_skill_inside_a_visible_one_is_not_among_its_files_c26(make_ski
     assert registry.view().view(deny=("inner",)).load_skill("outer").read_text("a.md") == "a"
 
 
+@pytest.mark.requirement("C26")
 def test_problems_that_name_a_hidden_skill_are_hidden_c26(make_skill: MakeSkill, tmp_path: Path) -> None:
     for root in ("g1", "g2"):
         make_skill("secret-one", root=tmp_path / "c" / root)
@@ -151,6 +156,7 @@ def test_problems_that_name_a_hidden_skill_are_hidden_c26(make_skill: MakeSkill,
     assert not [diagnostic for diagnostic in view.diagnostics if "secret" in str(diagnostic)]
 
 
+@pytest.mark.requirement("C26")
 def test_words_of_hidden_skills_do_not_change_how_a_question_is_understood_c26(
     make_skill: MakeSkill, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def test_a_gitignore_of_many_stars_takes_no_exponential_time(rule: str) -> None:
         ("/a*", "b/ab", False),
     ],
 )
+@pytest.mark.requirement("C6")
 def test_the_wildcards_of_a_gitignore_mean_what_git_says_c6(rule: str, path: str, fits: bool) -> None:
     parts = _rule(rule)
     assert parts is not None
@@ -51,6 +52,7 @@ def discovered(root: Path, config: RegistryConfig) -> SkillsRegistry:
     return registry
 
 
+@pytest.mark.requirement("C6")
 def test_gitignore_is_followed_only_when_asked_for_c6(make_skill: Callable[..., Path], tmp_path: Path) -> None:
     root = tmp_path / "all"
     make_skill("kept", root=root)
@@ -79,6 +81,7 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not i
 
 
 @needs_git
+@pytest.mark.requirement("C6")
 def test_a_gitignore_above_the_scanned_folder_counts_as_for_git_c6(
     make_skill: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -101,6 +104,7 @@ def test_a_gitignore_above_the_scanned_folder_counts_as_for_git_c6(
 
 
 @needs_git
+@pytest.mark.requirement("C6")
 def test_folders_are_ignored_exactly_where_git_check_ignore_says_so_c6(tmp_path: Path) -> None:
     chosen = random.Random(13)
     pieces = ["a", "b", "ab", "*", "a*", "*b", "?", "**", "[ab]", "x.y", "*.y"]

@@ -110,6 +110,7 @@ def test_row_l13_files_in_other_folders_can_be_reached(make_skill: MakeSkill) ->
 
 
 @pytest.mark.behaviour("better", "`disable-model-invocation`", google="ignored", ours="hides the skill from models")
+@pytest.mark.requirement("C25")
 def test_row_l14_unknown_fields_are_kept_and_the_opt_out_is_honoured(make_skill: MakeSkill) -> None:
     """C25: ``disable-model-invocation`` hides a skill from models."""
     folder = make_skill("quiet")
@@ -126,6 +127,7 @@ def test_row_l14_unknown_fields_are_kept_and_the_opt_out_is_honoured(make_skill:
     google="vanishes with a line in the log",
     ours="a diagnostic with file and reason",
 )
+@pytest.mark.requirement("C19")
 def test_row_14_nothing_vanishes_without_a_diagnostic(
     with_a_bad_one: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,6 +27,7 @@ def install(site: Path, name: str, value: str) -> None:
     (info / "entry_points.txt").write_text(f"[adk_skills_agent.skills]\n{name} = {value}\n")
 
 
+@pytest.mark.requirement("C12")
 def test_an_installed_package_gives_skills_without_being_imported_c12(
     make_skill: MakeSkill, site: Path, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def skill(folder: Path) -> Skill:
         ["root.md"],
     ],
 )
+@pytest.mark.requirement("S4-22")
 def test_a_path_that_is_none_or_leaves_is_invalid_s4_22(path: str, skill: Skill) -> None:
     for ask in (skill.resolve, skill.read_bytes, skill.read_text, skill.find):
         with pytest.raises(InvalidResourcePath) as caught:
@@ -109,6 +110,7 @@ def test_a_wrong_path_is_answered_with_the_nearest(asked: str, best: str, skill:
     assert caught.value.code is ErrorCode.RESOURCE_NOT_FOUND
 
 
+@pytest.mark.requirement("S0-9", "S4-7")
 def test_a_path_may_be_named_without_its_folder_s4_7_s0_9(skill: Skill) -> None:
     assert skill.find("guide.md", ("references",)) == "references/guide.md"
     assert skill.find("references/guide.md", ("references",)) == "references/guide.md"

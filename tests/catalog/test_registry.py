@@ -41,6 +41,7 @@ def test_an_empty_registry_answers_everything(tmp_path: Path) -> None:
         registry.load_skill("x")
 
 
+@pytest.mark.requirement("S4-10", "S4-15")
 def test_the_api_of_s4_10(make_skill: MakeSkill, tmp_path: Path) -> None:
     for name in ("pdf", "csv", "excel"):
         make_skill(name, description=f"Works on {name} files.", body=f"# {name}\n\n## Rotate pages\n")
@@ -271,6 +272,7 @@ def test_refreshes_from_several_event_loops_and_threads_agree(make_skill: MakeSk
     assert len(registry) == 21
 
 
+@pytest.mark.requirement("C21")
 def test_a_skill_loaded_before_an_edit_is_not_given_out_after_it_c21(make_skill: MakeSkill, tmp_path: Path) -> None:
     folder = make_skill("one", description="Old.")
     registry = SkillsRegistry(RegistryConfig(cache=False))
@@ -297,6 +299,7 @@ def test_a_change_behind_a_link_is_found_by_search(make_skill: MakeSkill, tmp_pa
     assert not registry.search("alpha")
 
 
+@pytest.mark.requirement("S4-23")
 def test_a_held_skill_does_not_follow_its_folder_out_of_the_trusted_roots_s4_23(
     make_skill: MakeSkill, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def scoped(cwd: Path, config: RegistryConfig = TRUSTING) -> SkillsRegistry:
 
 
 @pytest.mark.parametrize("client", [".adk/skills", ".agents/skills", ".claude/skills"])
+@pytest.mark.requirement("C2", "C3")
 def test_each_client_folder_is_read_in_project_ancestors_and_home_c2_c3(
     client: str, make_skill: MakeSkill, project: Path, private_home: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_worktree_whose_git_is_a_file_is_a_root_too(make_skill: MakeSkill, tmp
     assert list(scoped(tmp_path / "tree" / "sub")) == ["top"]
 
 
+@pytest.mark.requirement("C1", "C8", "C10")
 def test_precedence_goes_from_explicit_to_admin_and_each_shadow_names_both_places_c8_c10(
     make_skill: MakeSkill, project: Path, private_home: Path, tmp_path: Path
 ) -> None:
@@ -91,6 +93,7 @@ def test_precedence_goes_from_explicit_to_admin_and_each_shadow_names_both_place
         subprocess.run(["rm", "-r", places.pop(place)], check=True)
 
 
+@pytest.mark.requirement("C9")
 def test_within_a_scope_the_first_in_sorted_order_wins_c9(make_skill: MakeSkill, tmp_path: Path) -> None:
     for folder in ("b", "a", "c"):
         make_skill("same", root=tmp_path / "all" / folder, description=f"From {folder}.")
@@ -109,6 +112,7 @@ def test_overlapping_and_repeated_folders_shadow_nothing(make_skill: MakeSkill, 
     assert registry.diagnostics == ()
 
 
+@pytest.mark.requirement("C11")
 def test_project_skills_wait_for_trust_and_one_diagnostic_says_how_c11(
     make_skill: MakeSkill, project: Path, private_home: Path
 ) -> None:
@@ -203,6 +207,7 @@ def test_a_process_without_a_home_still_works(
     assert list(registry) == ["near"]
 
 
+@pytest.mark.requirement("C3")
 def test_xdg_folders_are_honoured(make_skill: MakeSkill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     make_skill("mine", root=tmp_path / "settings" / "adk-skills" / "skills")

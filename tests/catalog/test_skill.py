@@ -21,6 +21,7 @@ def load(folder: Path) -> Skill:
     return registry.load_skill(folder.name)
 
 
+@pytest.mark.requirement("S4-8", "C20")
 def test_a_skill_knows_its_folders_and_flags_s4_8(make_skill: MakeSkill) -> None:
     folder = make_skill("one", files={"scripts/run.py": "", "references/a.md": ""})
     (folder / "assets").mkdir()
@@ -49,6 +50,7 @@ def test_a_folder_that_is_a_link_out_is_not_a_folder_of_the_skill(make_skill: Ma
     assert not skill.has_scripts
 
 
+@pytest.mark.requirement("S4-2", "S4-9")
 def test_nothing_is_read_before_it_is_asked_for_s4_9_l12(make_skill: MakeSkill) -> None:
     folder = make_skill("one", body="# Body\n" + "text\n" * 5000, files={"assets/big.bin": b"0" * 1000})
     script = (
@@ -65,6 +67,7 @@ def test_nothing_is_read_before_it_is_asked_for_s4_9_l12(make_skill: MakeSkill) 
     assert done.stdout.strip() == "['one', 'one/SKILL.md']", done.stderr
 
 
+@pytest.mark.requirement("C21")
 def test_instructions_are_read_again_when_the_file_changed_c21(make_skill: MakeSkill) -> None:
     folder = make_skill("one", body="first")
     skill = load(folder)

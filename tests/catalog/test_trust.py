@@ -12,6 +12,7 @@ from adk_skills_agent.catalog.trust import read_trusted_projects, trust_file
 from adk_skills_agent.errors import ConfigError
 
 
+@pytest.mark.requirement("S4-23")
 def test_a_project_is_trusted_until_it_is_not_any_more(tmp_path: Path) -> None:
     assert not is_trusted(tmp_path)
     trust_project(tmp_path)

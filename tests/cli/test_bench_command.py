@@ -89,6 +89,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-124", "S0-139")
 def test_the_self_test_runs_without_an_engine(tmp_path: Path, store: Path) -> None:
     make_task(tmp_path / "tasks")
     make_task(tmp_path / "tasks", "lazy", solution__solve_DOT_sh="true\n")
@@ -104,6 +105,26 @@ def test_the_self_test_runs_without_an_engine(tmp_path: Path, store: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-124", "S0-128", "S0-129", "S0-139")
+def test_environments_are_built_alone_and_a_run_ends_with_a_summary(tmp_path: Path, store: Path) -> None:
+    make_task(tmp_path / "tasks")
+    words = ("--tasks-dir", tmp_path / "tasks", "--cache-dir", store, "--out", tmp_path / "out", "--agent", "nop")
+    for more, counted in ((("--rebuild",), "1 built, 0 from the cache"), ((), "0 built, 1 from the cache")):
+        alone = bench(*words, "--build-only", *more)
+        assert alone.returncode == 0, alone.stderr
+        assert f"environments: {counted}, 0 failed" in alone.stdout
+        assert not (tmp_path / "out" / "results.jsonl").exists()
+    run = bench(*words, "--timeout", "60")
+    assert run.returncode == 0, run.stderr
+    head, row = run.stdout.strip().splitlines()[:2]
+    assert head.split()[:3] == ["agent", "arm", "tasks"]
+    assert row.split()[:3] == ["nop", "with-skill", "1"]
+    assert "0.0%" in row
+    assert "local sandbox: 1 of 1 trials, skills loadable in 1 tasks" in run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("S0-139")
 def test_a_scripted_agent_shows_the_lift_of_a_skill_in_a_real_box(tmp_path: Path, store: Path) -> None:
     make_task(tmp_path / "tasks")
     (tmp_path / "model.yaml").write_text(RULES)

@@ -304,6 +304,7 @@ def test_python_dash_m_is_the_same_program() -> None:
     assert run.stdout.startswith(b"adk-skills ")
 
 
+@pytest.mark.requirement("C11")
 def test_a_project_is_trusted_and_no_longer(tmp_path: Path, make_skill: Callable[..., Path]) -> None:
     """C11: skills of a project load only when its root is on the list."""
     (tmp_path / "project" / ".git").mkdir(parents=True)

@@ -88,6 +88,7 @@ def start(project: Path, *arguments: object, status: int = 0, **more: Any) -> su
 SCRIPTED = ("--model", "scripted:model.yaml", "--judge", "none")
 
 
+@pytest.mark.requirement("S0-156")
 def test_a_run_prints_the_table_keeps_the_results_and_says_so_with_its_exit_code(project: Path, run: Run) -> None:
     done = run("skills/reporter", *SCRIPTED, "--out", "out")
     lines = done.stdout.splitlines()
@@ -105,6 +106,7 @@ def test_a_run_prints_the_table_keeps_the_results_and_says_so_with_its_exit_code
     assert json.loads(resumed.stdout)["adk_skills"]["pass_rate"]["with_skill"] == 1.0
 
 
+@pytest.mark.requirement("S0-156")
 def test_fail_under_decides_between_0_and_1(project: Path, run: Run) -> None:
     (project / "skills/reporter/evals/cases.yaml").write_text(
         CASES + "  - {id: no, prompt: Sing., answer_contains: [x]}\n"
@@ -313,6 +315,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     assert printed == page_lines
 
 
+@pytest.mark.requirement("S0-140", "S0-154")
 def test_the_terminal_says_each_score_and_what_a_failing_case_did_s0_154(run: Run, project: Path) -> None:
     """Scores of a case stand side by side, and google-adk's names of the options are known."""
     cases = project / "more.yaml"

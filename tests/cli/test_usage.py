@@ -66,6 +66,7 @@ def run(*arguments: object, status: int = 0, **more: Any) -> subprocess.Complete
     return done
 
 
+@pytest.mark.requirement("S4-30")
 def test_the_table_has_a_row_for_each_skill_the_most_used_first(log: Path) -> None:
     done = run("usage", log)
     assert done.stdout.splitlines() == [

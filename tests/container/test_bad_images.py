@@ -111,6 +111,7 @@ async def test_an_image_is_built_with_progress(docker_engine: StartedEngine, tmp
     assert any("FROM" in line for line in lines)
 
 
+@pytest.mark.requirement("S0-99", "S0-104")
 def test_the_shipped_image_is_found_and_pinned() -> None:
     text = (shipped_image() / "Dockerfile").read_text()
     assert "FROM python:3.13-slim@sha256:" in text

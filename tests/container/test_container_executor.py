@@ -74,6 +74,7 @@ def test_row_17_in_google_adk_all_sessions_share_one_container(google: Any) -> N
     assert run(google, "print(open('/tmp/left').read())", OTHER).stdout == "secret\n"
 
 
+@pytest.mark.requirement("S0-77", "S1-5")
 def test_row_17_the_timeout_of_a_call_holds(ours: ContainerCodeExecutor) -> None:
     result = run(ours, "import time; print('begun', flush=True); time.sleep(60)", timeout_seconds=1.0)
     assert result.stdout in {"", "begun\n"}
@@ -102,6 +103,7 @@ def test_it_is_hardened_where_google_adks_is_not(ours: ContainerCodeExecutor, go
     assert (limits["Memory"], limits["PidsLimit"], limits["ReadonlyRootfs"]) == (0, None, False)
 
 
+@pytest.mark.requirement("S0-104")
 def test_libraries_of_the_image_are_there(ours: ContainerCodeExecutor) -> None:
     """S0-104."""
     code = "import pandas, numpy, matplotlib, openpyxl, pypdf, shutil; print(shutil.which('bash'), shutil.which('uv'))"
@@ -136,8 +138,9 @@ def test_output_files_of_megabytes_and_inputs_come_and_go(ours: ContainerCodeExe
     assert [(file.name, file.content) for file in result.output_files] == [("out.bin", data[::-1])]
 
 
+@pytest.mark.requirement("S0-109", "S0-110", "S0-112", "S0-113")
 def test_state_lasts_is_each_sessions_own_and_is_never_replayed(stateful: ContainerCodeExecutor) -> None:
-    """S0-109 to S0-113."""
+    """Neither after a failure nor after a crash."""
     run(stateful, "import os\nx = 41\nos.environ['A'] = 'b'\nopen('kept', 'w').write('k')\nprint('once')")
     assert run(stateful, "x += 1\nprint(x, os.environ['A'], open('kept').read())").stdout == "42 b k\n"
     assert "NameError" in run(stateful, "print(x)", OTHER).stderr
@@ -152,6 +155,7 @@ def test_state_lasts_is_each_sessions_own_and_is_never_replayed(stateful: Contai
     assert "once" not in after.stdout
 
 
+@pytest.mark.requirement("S0-114")
 def test_a_state_can_be_reset(stateful: ContainerCodeExecutor) -> None:
     """S0-114."""
     run(stateful, "x = 1")
@@ -159,6 +163,7 @@ def test_a_state_can_be_reset(stateful: ContainerCodeExecutor) -> None:
     assert "NameError" in run(stateful, "print(x)").stderr
 
 
+@pytest.mark.requirement("S0-81")
 def test_it_can_begin_anew(ours: ContainerCodeExecutor) -> None:
     """S0-81."""
     assert ours.healthy
@@ -167,6 +172,7 @@ def test_it_can_begin_anew(ours: ContainerCodeExecutor) -> None:
     assert run(ours, "print('again')").stdout == "again\n"
 
 
+@pytest.mark.requirement("S0-99")
 def test_nothing_is_asked_of_an_engine_before_the_first_execution() -> None:
     executor = ContainerCodeExecutor(base_url="unix:///nowhere/engine.sock")
     assert executor.healthy

@@ -20,6 +20,7 @@ def settings(info: EngineInfo = DOCKER, policy: SandboxPolicy | None = None, **o
     return plan.settings(info, "program", {"a": "b"})
 
 
+@pytest.mark.requirement("S0-100", "S0-101", "S0-102", "S0-103")
 def test_the_defaults_are_hard() -> None:
     made = settings()
     assert made["user"] == "65534:65534"
@@ -35,6 +36,7 @@ def test_the_defaults_are_hard() -> None:
     assert made["tmpfs"]["/work"] == (  # type: ignore[index]
         "rw,exec,nosuid,nodev,size=268435456,nr_inodes=40016,mode=0700,uid=65534,gid=65534"
     )
+    assert "size=67108864," in made["tmpfs"]["/tmp"]  # type: ignore[index]
     assert made["shm_size"] == 16 << 20
     assert made["tty"] is False
     assert "network_disabled" not in made  # Podman ignores it

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from adk_skills_agent.errors import CleanupFailed
+from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.container import removals as removing
 from adk_skills_agent.sandbox.container.engine import REMOVERS, THREADS, submit
 from adk_skills_agent.sandbox.container.removals import Removals
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 
 
 class Making:
@@ -44,6 +47,24 @@ async def test_what_the_engine_does_not_remove_in_time_has_failed_until_it_does(
     engine.turns.release()
     await removals.wait(20)
     assert removals.failed == {}
+
+
+@pytest.mark.requirement("S0-79")
+async def test_a_container_that_stays_keeps_its_sandbox_from_running_until_it_is_gone() -> None:
+    box, engine = ContainerSandbox(base_url="unix:///nowhere/engine.sock"), Making()
+    engine.turns = threading.Semaphore(0)
+    box._removals.begin(engine, "stays")  # type: ignore[arg-type]
+    await box._removals.wait(0.05)
+    assert not box.healthy
+    for kind in (CleanupFailed, RuntimeError):
+        with pytest.raises(
+            kind, match=r"Cleanup failed: container stays could not be removed .*reinitialize\(\)"
+        ) as said:
+            await box.run(ExecutionRequest(("true",), SandboxPolicy()))
+        assert said.value.left_behind == ("stays",)  # type: ignore[attr-defined]
+    engine.turns.release()
+    await box._removals.wait(20)
+    assert box.healthy
 
 
 async def test_waiting_for_a_turn_is_no_failure_as_long_as_the_engine_removes_others(

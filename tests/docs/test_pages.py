@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 import preloaded
@@ -43,6 +44,7 @@ def test_every_decision_is_in_the_list_of_decisions() -> None:
         assert f"({page.name})" in index, page.name
 
 
+@pytest.mark.requirement("S1-15")
 def test_the_boundary_page_has_a_row_for_every_level_strongest_first() -> None:
     """S1-15: what is isolated where."""
     assert [row[0].strip("`") for row in rows(section("The levels"))] == [level.value for level in IsolationLevel]
@@ -55,6 +57,7 @@ def test_the_boundary_page_has_a_row_for_every_level_strongest_first() -> None:
     assert "Side channels" in section("What no level here stops")
 
 
+@pytest.mark.requirement("S0-106")
 def test_the_matrix_of_recommendations_has_every_place() -> None:
     """S0-106."""
     places = " ".join(row[0] for row in rows(section("Which to choose")))
@@ -66,6 +69,7 @@ def test_the_matrix_of_recommendations_has_every_place() -> None:
     assert f"default (`{SandboxPolicy().min_isolation}`)" in choices
 
 
+@pytest.mark.requirement("S0-108")
 def test_the_readme_and_the_examples_recommend_the_safe_executor() -> None:
     """S0-108: the unsafe one appears only with a word of warning, or as google-adk's, which is measured against."""
     assert "UnsafeLocalCodeExecutor" in (REPOSITORY / "README.md").read_text()
@@ -87,6 +91,7 @@ def test_the_names_of_the_doctors_json_are_the_documented_ones() -> None:
         assert f"`{name}`" in documented, name
 
 
+@pytest.mark.requirement("S0-105")
 def test_how_a_default_changes_is_promised() -> None:
     """S0-105."""
     promise = " ".join(section("Changing a default").split())
@@ -94,6 +99,14 @@ def test_how_a_default_changes_is_promised() -> None:
         assert words in promise
 
 
+@pytest.mark.requirement("S3-1")
+def test_why_gemini_rejects_native_code_calls_is_documented() -> None:
+    why = " ".join((DOCS / "code-execution.md").read_text().partition("`CodeExecutionRecoveryPlugin`")[0].split())
+    for words in ("Python in a fenced block", "native `code_execution` tool", "does not declare", "rejects the answer"):
+        assert words in why
+
+
+@pytest.mark.requirement("S0-163")
 def test_the_rejected_ways_are_on_record() -> None:
     """S0-163."""
     page = (DOCS / "decisions" / "0008-rejected-ways.md").read_text()

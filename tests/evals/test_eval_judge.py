@@ -35,6 +35,7 @@ def ask(server: GeminiServer, rubrics: tuple[Rubric, ...] = RUBRICS, turn: Turn 
     return judge
 
 
+@pytest.mark.requirement("S0-149")
 def test_each_rubric_gets_the_verdict_of_its_own_id() -> None:
     with GeminiServer(judge_model(lambda text, _: "yes" if "loads" in text else "no")) as server:
         judge = ask(server)
@@ -75,6 +76,7 @@ FORMS = (
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.requirement("S0-149")
 def test_verdicts_are_read_however_the_model_decorates_them(form: str) -> None:
     asked = question([TURN], RUBRICS)
     answer = "\n".join(form.format(id=f"{asked.key}-{number}") for number in (1, 2))
@@ -128,6 +130,7 @@ def busy_then(times: int, code: int) -> RuleModel:
 
 
 @pytest.mark.parametrize("code", [429, 503])
+@pytest.mark.requirement("S0-150")
 def test_a_busy_service_is_asked_again_after_growing_pauses(code: int) -> None:
     waits: list[float] = []
 

@@ -28,6 +28,7 @@ GOOD = (
 
 
 @pytest.mark.parametrize("text", BAD)
+@pytest.mark.requirement("S0-155")
 def test_a_bad_rubric_is_named_with_what_to_do(text: str) -> None:
     found = lint_rubrics([Rubric("r", text), Rubric("other", "The answer names North.")], file="cases.yaml", line=3)
     assert [finding.code for finding in found] == [BAD[text]]

@@ -26,6 +26,7 @@ CODE = "import sys, time\nprint({0}); time.sleep(0.01)\nif {0} % 2: sys.exit({0}
         pytest.param(UnsafeLocalCodeExecutor(in_process=True), id="in process"),
     ],
 )
+@pytest.mark.requirement("S1-18")
 def test_one_executor_in_many_threads_mixes_nothing(executor: Any) -> None:
     """S1-18: all of them answer alike; stderr is there exactly when the code failed, and exit codes are its own."""
 

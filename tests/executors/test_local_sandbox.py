@@ -33,6 +33,7 @@ from adk_skills_agent.sandbox.policy import policy_of
 from adk_skills_agent.sandbox.secrets import Secret
 
 
+@pytest.mark.requirement("S0-86")
 def test_it_is_a_google_adk_executor_with_the_documented_defaults() -> None:
     """S0-86."""
     executor = LocalSandboxCodeExecutor()
@@ -50,6 +51,7 @@ def test_success_has_stdout_and_an_empty_stderr(executor: LocalSandboxCodeExecut
     assert result.execution.stderr == b"careful\n"
 
 
+@pytest.mark.requirement("S0-58")
 def test_a_failure_has_its_traceback_without_our_frames_but_with_the_line(executor: LocalSandboxCodeExecutor) -> None:
     """S0-58: what was printed before the exception stays."""
     result = run(executor, "print('before')\ndef go():\n    raise ValueError('bad')\ngo()\n")
@@ -74,6 +76,7 @@ def test_a_failure_has_its_traceback_without_our_frames_but_with_the_line(execut
         ("x = '\ud800'", 1, "lone surrogate at character 5"),
     ],
 )
+@pytest.mark.requirement("S0-56", "S0-68", "S0-69", "S0-70")
 def test_how_code_ends_is_a_result(executor: LocalSandboxCodeExecutor, code: str, status: int, stderr: str) -> None:
     """S0-56, S0-68 to S0-70."""
     result = run(executor, code)
@@ -87,8 +90,9 @@ def test_code_runs_as_main_and_its_functions_can_be_pickled(executor: LocalSandb
     assert run(executor, code).stdout == "5\n"
 
 
+@pytest.mark.requirement("S0-46")
 def test_code_larger_than_an_argument_can_be(executor: LocalSandboxCodeExecutor) -> None:
-    """S0-46, S0-48, GOOGLE_ADK row 16: code does not go into an argument."""
+    """GOOGLE_ADK row 16: code does not go into an argument."""
     assert run(executor, f"x = {'y' * 3_000_000!r}\nprint(len(x))").stdout == "3000000\n"
 
 
@@ -96,6 +100,7 @@ def test_standard_input_is_at_its_end(executor: LocalSandboxCodeExecutor) -> Non
     assert run(executor, "import sys; print(repr(sys.stdin.read()), sys.argv)").stdout == "'' ['-c']\n"
 
 
+@pytest.mark.requirement("S0-71", "S0-72", "S0-84", "S1-1", "S1-2", "S1-3")
 def test_the_timeout_of_the_call_comes_first_then_the_executors(executor: LocalSandboxCodeExecutor) -> None:
     """S0-71, S0-72, S0-84, S1-1 to S1-3; GOOGLE_ADK row 1."""
     loop = "print('partial', flush=True)\nwhile True: pass"
@@ -108,6 +113,7 @@ def test_the_timeout_of_the_call_comes_first_then_the_executors(executor: LocalS
     assert by_default.execute_code(None, google.CodeExecutionInput(code=loop)).stderr == "timed out after 0.5 s"  # type: ignore[arg-type]
 
 
+@pytest.mark.requirement("S0-73")
 def test_zero_is_a_timeout_and_an_explicit_none_is_no_limit() -> None:
     """S0-73."""
     executor = LocalSandboxCodeExecutor(min_isolation="process", default_timeout_seconds=None)
@@ -116,6 +122,7 @@ def test_zero_is_a_timeout_and_an_explicit_none_is_no_limit() -> None:
     assert run(executor, "import time; time.sleep(5)", timeout_seconds=0).stderr == "timed out after 0 s"
 
 
+@pytest.mark.requirement("S0-72")
 def test_a_policy_holds_where_the_executors_fields_were_not_given() -> None:
     """S0-72: the executor's own fields come before its policy, the policy before the defaults."""
     policy = SandboxPolicy(min_isolation="process", memory_bytes=1 << 30, wall_seconds=7, cpu_seconds=3)
@@ -125,6 +132,7 @@ def test_a_policy_holds_where_the_executors_fields_were_not_given() -> None:
     assert (own.memory_bytes, own.wall_seconds, own.min_isolation) == (64 << 20, 2, "process")
 
 
+@pytest.mark.requirement("S0-72")
 def test_the_same_order_holds_for_every_executor() -> None:
     """S0-72, also for the class without a level of its own and the one with containers."""
     policy = SandboxPolicy(memory_bytes=1 << 30, wall_seconds=7, inherit_env=("LANG",))
@@ -152,6 +160,7 @@ def test_a_secret_reaches_the_code_and_not_the_result() -> None:
     assert "hunter2" not in f"{result} {executor}"
 
 
+@pytest.mark.requirement("S0-90", "S1-16")
 def test_memory_beyond_the_limit_is_a_failure(executor: LocalSandboxCodeExecutor) -> None:
     """S0-90, S1-16."""
     result = run(executor, "x = bytearray(600 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('got it')")
@@ -181,6 +190,7 @@ def test_long_output_is_cut_and_whole_in_an_output_file(executor: LocalSandboxCo
     assert (whole.name, len(whole.content)) == ("stdout.txt", 700_009)
 
 
+@pytest.mark.requirement("S0-22", "S0-44", "S0-45", "S0-93")
 def test_input_files_are_there_and_output_files_come_back(executor: LocalSandboxCodeExecutor) -> None:
     """S0-44, S0-45, S0-93: binary and empty files, at their paths."""
     files: list[google.File] = [
@@ -204,6 +214,7 @@ pathlib.Path('out').mkdir(); pathlib.Path('out/plot.png').write_bytes(b'png')
 
 
 @pytest.mark.parametrize("folder", ["sub/dir", "/work/sub/dir"])
+@pytest.mark.requirement("S0-23", "S0-93")
 def test_the_working_directory_is_made_and_holds_the_input_files(
     executor: LocalSandboxCodeExecutor, folder: str
 ) -> None:
@@ -225,6 +236,7 @@ def test_an_input_file_outside_is_refused(executor: LocalSandboxCodeExecutor) ->
         run(executor, "pass", input_files=[File(name="x", content=b"", path="../x")])
 
 
+@pytest.mark.requirement("S0-92", "S1-11")
 def test_the_hosts_environment_is_not_seen_but_what_is_allowed_and_given_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """S0-92, S1-11."""
     monkeypatch.setenv("GOOGLE_API_KEY", "hunter2")
@@ -281,6 +293,7 @@ def test_a_sandbox_that_cannot_be_is_an_exception_and_no_result() -> None:
         run(LocalSandboxCodeExecutor(sandbox=_Refusing()), "print(1)")
 
 
+@pytest.mark.requirement("S0-98")
 def test_builtins_can_be_restricted() -> None:
     """S0-98."""
     executor = LocalSandboxCodeExecutor(min_isolation="process", restrict_builtins=True)
@@ -297,6 +310,7 @@ def test_builtins_can_be_restricted() -> None:
         assert "not allowed" in result.stderr
 
 
+@pytest.mark.requirement("S0-19")
 def test_it_works_in_the_thread_of_a_running_loop(executor: LocalSandboxCodeExecutor) -> None:
     """S0-19."""
 
@@ -306,6 +320,7 @@ def test_it_works_in_the_thread_of_a_running_loop(executor: LocalSandboxCodeExec
     assert asyncio.run(inside()) == "direct\n"
 
 
+@pytest.mark.requirement("S0-52")
 def test_many_threads_at_once_do_not_mix(executor: LocalSandboxCodeExecutor) -> None:
     """S0-52."""
     code = "import os, pathlib; pathlib.Path('me').write_text('{0}'); print('{0}', os.listdir(), os.getcwd())"
@@ -365,6 +380,7 @@ def test_it_works_in_a_forked_child_after_the_parent_used_it(executor: LocalSand
     assert run(executor, "print('parent')").stdout == "parent\n"
 
 
+@pytest.mark.requirement("S0-50")
 def test_nothing_is_left_behind(
     executor: LocalSandboxCodeExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
 from google.adk.code_executors.code_execution_utils import CodeExecutionInput as GoogleInput
+from google.adk.code_executors.code_execution_utils import CodeExecutionResult as GoogleResult
+from google.adk.code_executors.code_execution_utils import File as GoogleFile
 from google.adk.environment import LocalEnvironment
+from pydantic import Field
 
 from adk_skills_agent import Secret
 from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailable
@@ -125,6 +128,7 @@ async def test_a_command_that_is_not_there_is_no_result(box):
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-83")
 async def test_a_service_that_never_answers_is_given_up_with_a_warning(tmp_path, caplog):
     """S0-83: the client's own clock, and the word that the remote side may go on."""
     deaf = ElsewhereEnvironment(tmp_path / "there", deaf=True, path="/bin:/usr/bin")
@@ -207,6 +211,26 @@ def test_code_goes_there_as_it_is_and_files_come_back():
     assert result.execution.isolation.level is IsolationLevel.REMOTE
 
 
+class Keeping(ElsewhereExecutor):
+    """Keeps what it was given, as a service that places files by their names does."""
+
+    inputs: list[GoogleInput] = Field(default_factory=list)
+
+    def execute_code(self, invocation_context: object, code_execution_input: GoogleInput) -> GoogleResult:
+        self.inputs.append(code_execution_input)
+        return super().execute_code(invocation_context, code_execution_input)
+
+
+@pytest.mark.requirement("S0-24")
+def test_files_known_by_their_names_are_left_to_the_service():
+    service = Keeping()
+    asked = CodeExecutionInput(code="print(1)", input_files=[GoogleFile(name="b.txt", content="plain")])
+    assert RemoteCodeExecutor(service).execute_code(None, asked).stdout == "1\n"
+    assert [(given.code, [file.name for file in given.input_files]) for given in service.inputs] == [
+        ("print(1)", ["b.txt"])
+    ]
+
+
 @pytest.mark.parametrize("says", [True, False])
 def test_a_failure_is_one_whether_the_service_says_an_exit_code_or_not(says):
     executor = RemoteCodeExecutor(ElsewhereExecutor(says_exit_code=says))
@@ -215,6 +239,7 @@ def test_a_failure_is_one_whether_the_service_says_an_exit_code_or_not(says):
     assert "broken" in failed.stderr
 
 
+@pytest.mark.requirement("S0-82", "S0-84")
 def test_every_executor_has_a_deadline_and_the_calls_own_comes_first():
     """S0-82, S0-84: the wrapped executor has no limit at all."""
     slow = GoogleInput(code="import time; time.sleep(4)")
@@ -259,6 +284,7 @@ def test_code_of_an_executor_over_a_remote_sandbox_knows_whose_turn_it_is():
     assert inner.seen[0][1] >= 7
 
 
+@pytest.mark.requirement("S0-22", "S0-23", "S0-24")
 def test_files_are_where_the_code_looks_for_them_although_the_service_knows_names_only(tmp_path: Path) -> None:
     """S0-22 to S0-24. Seen: ``working_dir`` and ``path`` went to a class that reads neither, and were lost."""
     executor = RemoteCodeExecutor(ElsewhereExecutor())

@@ -40,6 +40,7 @@ def run(executor: LocalSandboxCodeExecutor, code: str, whose: Any = None, **sett
     return executor.execute_code(whose or context(), CodeExecutionInput(code=code, **settings))
 
 
+@pytest.mark.requirement("S0-109", "S0-110")
 def test_state_lasts_and_each_session_user_app_and_execution_id_has_its_own(executor: LocalSandboxCodeExecutor) -> None:
     assert run(executor, "x = 20").stderr == ""
     assert run(executor, "x + 22").stdout == "42\n"
@@ -58,12 +59,14 @@ def test_a_colon_in_a_name_makes_no_two_states_one(executor: LocalSandboxCodeExe
     assert len(set(keys)) == 3
 
 
+@pytest.mark.requirement("S0-110")
 def test_without_any_context_there_is_one_state(executor: LocalSandboxCodeExecutor) -> None:
     executor.execute_code(None, CodeExecutionInput(code="y = 1"))  # type: ignore[arg-type]
     assert executor.execute_code(None, CodeExecutionInput(code="y")).stdout == "1\n"  # type: ignore[arg-type]
     assert session_key(None, None) == "app::user::default"
 
 
+@pytest.mark.requirement("S0-112")
 def test_the_model_is_told_that_a_failure_changed_nothing(executor: LocalSandboxCodeExecutor) -> None:
     failed = run(executor, "z = 1\nprint('got here')\n1 / 0")
     assert (failed.exit_code, failed.stdout) == (1, "got here\n")
@@ -72,6 +75,7 @@ def test_the_model_is_told_that_a_failure_changed_nothing(executor: LocalSandbox
     assert run(executor, "'z' in globals()").stdout == "False\n"
 
 
+@pytest.mark.requirement("S0-113")
 def test_the_model_is_told_when_its_state_is_lost_and_when_it_begins_anew(executor: LocalSandboxCodeExecutor) -> None:
     run(executor, "x = 1")
     broken = run(executor, "import os; os._exit(3)")
@@ -102,6 +106,7 @@ def test_files_of_a_session_last_and_only_new_ones_come_back(executor: LocalSand
     assert (second.stdout, second.output_files) == ("'hi'\n", [])
 
 
+@pytest.mark.requirement("S0-114")
 def test_reset_forgets_one_state_or_all(executor: LocalSandboxCodeExecutor) -> None:
     for whose in (context(session="s"), context(session="t")):
         run(executor, "x = 1", whose)
@@ -136,6 +141,7 @@ async def test_a_cancelled_turn_stops_the_code_and_keeps_the_state(executor: Loc
     assert result.stdout == "1\n"
 
 
+@pytest.mark.requirement("S0-115")
 def test_nothing_is_kept_unless_it_was_asked_for() -> None:
     level_table.require("namespaces")
     executor = LocalSandboxCodeExecutor()

@@ -27,6 +27,7 @@ def debugging() -> UnsafeLocalCodeExecutor:
     return UnsafeLocalCodeExecutor(in_process=True)
 
 
+@pytest.mark.requirement("S1-7", "S1-8")
 def test_it_takes_what_google_adks_takes_and_refuses_what_that_refuses() -> None:
     """S1-7, S1-8."""
     assert UnsafeLocalCodeExecutor().timeout_seconds == GoogleExecutor().timeout_seconds == 300
@@ -63,6 +64,7 @@ def _input(code: str):
     return CodeExecutionInput(code=code)
 
 
+@pytest.mark.requirement("S1-13")
 def test_the_level_is_process_whatever_the_policy_says() -> None:
     """S1-13: the files of the user are open; the class says so, and nobody can choose otherwise by mistake."""
     policy = SandboxPolicy(isolation="namespaces", min_isolation="landlock", memory_bytes=1 << 30, wall_seconds=4)
@@ -71,6 +73,7 @@ def test_the_level_is_process_whatever_the_policy_says() -> None:
     assert (effective.memory_bytes, effective.wall_seconds) == (1 << 30, 4)
 
 
+@pytest.mark.requirement("S1-9", "S1-10", "S1-11", "S1-12")
 def test_the_child_has_limits_and_a_clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """S1-9 to S1-12."""
     monkeypatch.setenv("GOOGLE_API_KEY", "hunter2")
@@ -89,6 +92,7 @@ def test_modules_of_the_application_can_be_imported_but_hide_no_standard_one(tmp
     )
 
 
+@pytest.mark.requirement("S0-50", "S0-51", "S0-93")
 def test_files_and_a_working_directory_are_in_a_private_folder_that_goes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +108,7 @@ def test_files_and_a_working_directory_are_in_a_private_folder_that_goes_again(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.requirement("S0-97", "S1-14")
 def test_the_warning_is_said_once() -> None:
     """S0-97, S1-14."""
     code = """
@@ -127,6 +132,7 @@ for in_process in (False, True):
 # In the process
 
 
+@pytest.mark.requirement("S1-4", "S1-8")
 def test_in_process_code_runs_here_and_its_output_is_kept(debugging: UnsafeLocalCodeExecutor) -> None:
     """S1-4, S1-8."""
     result = run(debugging, "import threading; print(threading.current_thread().name, __name__)")
@@ -156,6 +162,7 @@ def test_in_process_code_cannot_end_the_agent(
     assert debugging.healthy
 
 
+@pytest.mark.requirement("S0-76")
 def test_a_timeout_leaves_it_unhealthy_until_the_thread_has_ended(debugging: UnsafeLocalCodeExecutor) -> None:
     """S0-76: fail fast with a hint; reinitialize() refuses while the thread is alive."""
     release = threading.Event()
@@ -217,6 +224,7 @@ def test_in_process_output_is_bounded(debugging: UnsafeLocalCodeExecutor) -> Non
     assert result.stderr.endswith("output truncated")
 
 
+@pytest.mark.requirement("S0-51")
 def test_in_process_takes_no_files(debugging: UnsafeLocalCodeExecutor) -> None:
     """S0-51: files go into a folder of their own, which code in the agent cannot have."""
     with pytest.raises(ValueError, match="in_process=False"):
@@ -225,6 +233,7 @@ def test_in_process_takes_no_files(debugging: UnsafeLocalCodeExecutor) -> None:
         run(debugging, "pass", working_dir="x")
 
 
+@pytest.mark.requirement("S0-98")
 def test_restricted_builtins_are_friction_and_no_boundary() -> None:
     """S0-98."""
     for executor in (

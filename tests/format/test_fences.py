@@ -28,6 +28,7 @@ def test_the_usual_file_has_no_findings() -> None:
         ("---\n---\nbody", "", "body"),
     ],
 )
+@pytest.mark.requirement("C13")
 def test_only_a_line_of_three_dashes_is_a_fence(text: str, frontmatter: str, body: str) -> None:
     assert split(text) == (frontmatter, body, [])
 

@@ -21,6 +21,7 @@ def codes(skill: ParsedSkill) -> list[str]:
     return [d.code for d in skill.diagnostics]
 
 
+@pytest.mark.requirement("C13", "S4-8")
 def test_a_good_skill_has_every_field_and_no_diagnostic() -> None:
     skill = parse(
         "name: pdf\ndescription: >-\n  Reads\n  PDFs.\nlicense: Apache-2.0\ncompatibility: Needs git\n"
@@ -147,6 +148,7 @@ ROWS: list[tuple[str, str, str, dict[str, object], str, int | None]] = [
 @pytest.mark.parametrize(
     ("frontmatter", "folder", "values", "code", "line"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS]
 )
+@pytest.mark.requirement("S0-133", "C15", "C16")
 def test_a_deviation_loads_with_one_diagnostic(frontmatter, folder, values, code, line) -> None:
     skill = parse(frontmatter, folder=folder)
     for field, value in values.items():
@@ -156,6 +158,15 @@ def test_a_deviation_loads_with_one_diagnostic(frontmatter, folder, values, code
     ]
     assert code in skill.metadata.repairs
     assert skill.diagnostics[0].message.endswith(".")
+
+
+@pytest.mark.requirement("C15", "C16")
+@pytest.mark.parametrize(
+    ("name", "folder", "code"), [("pdf", "other", "name-mismatch"), ("x" * 65, "x" * 65, "name-too-long")]
+)
+def test_a_name_that_is_not_the_folders_or_too_long_is_a_warning(name: str, folder: str, code: str) -> None:
+    skill = parse(f"name: {name}\ndescription: d", folder=folder)
+    assert [(d.code, d.severity) for d in skill.diagnostics if d.code == code] == [(code, Severity.WARNING)]
 
 
 @pytest.mark.parametrize("frontmatter", ["", "# c", "- a\n- b", "text"])
@@ -249,6 +260,7 @@ class TestOnDisk:
         assert head.metadata.description.startswith("Derived text.")
         assert head.body == ""
 
+    @pytest.mark.requirement("C20")
     def test_a_relative_path_gives_an_absolute_location_and_the_folder_name(self, write_skill, monkeypatch) -> None:
         monkeypatch.chdir(write_skill())
         for parsed in (parse_head(Path("SKILL.md")), parse_file(Path("SKILL.md"))):

@@ -17,6 +17,7 @@ def test_no_skills_give_an_empty_block() -> None:
     assert to_available_skills_xml([]) == to_prompt([]) == "<available_skills>\n</available_skills>"
 
 
+@pytest.mark.requirement("S4-15")
 def test_every_tag_and_value_has_its_own_line_and_values_are_escaped() -> None:
     items = [SkillMetadata("a", "x < y & 'z'", "/s/a/SKILL.md"), SkillMetadata("b", 'say "b"')]
     assert to_available_skills_xml(items).split("\n") == [

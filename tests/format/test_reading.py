@@ -19,6 +19,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "SKILL.md"
 
 
+@pytest.mark.requirement("S4-2")
 def test_the_head_ends_with_the_closing_fence(file: Path) -> None:
     file.write_bytes(HEAD + b"body\n" * 3000)
     head = read_head(file)

@@ -34,6 +34,7 @@ def shortened(errors: list[str]) -> list[str]:
     return [INVALID if error.startswith(INVALID) else error for error in errors]
 
 
+@pytest.mark.requirement("S4-32")
 def test_every_file_of_the_corpus_gets_the_same_messages(corpus_files: list[Path]) -> None:
     differing = []
     for path in corpus_files:
@@ -47,6 +48,7 @@ def test_every_file_of_the_corpus_gets_the_same_messages(corpus_files: list[Path
     assert differing == []
 
 
+@pytest.mark.requirement("S4-32")
 def test_properties_and_prompt_of_the_corpus_are_the_same(corpus_files: list[Path]) -> None:
     refused = []
     for path in corpus_files[::7]:
@@ -171,6 +173,7 @@ def _plain(value: object) -> object:
     return value
 
 
+@pytest.mark.requirement("S4-32")
 def test_the_shim_offers_what_the_tests_of_skills_ref_import() -> None:
     """With it, the 40 tests of skills-ref run against this package: ``PYTHONPATH=<shim> pytest skills-ref/tests``."""
     shim = Path(__file__).parent / "skills_ref_shim"
@@ -193,6 +196,7 @@ def test_nothing_of_the_package_imports_skills_ref_or_strictyaml() -> None:
         assert not any(f"import {name}" in path.read_text("utf-8") for name in ("skills_ref", "strictyaml")), path
 
 
+@pytest.mark.requirement("S4-31")
 def test_every_file_of_the_corpus_loads(corpus_files: list[Path]) -> None:
     """No exception, and at least 99.5 % load; it is all of them."""
     from collections import Counter

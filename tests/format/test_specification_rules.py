@@ -54,6 +54,7 @@ def test_s3_the_body_is_everything_after_the_frontmatter(tmp_path: Path) -> None
         ("S8", "other", "Directory name 'tool' must match skill name 'other'"),
     ],
 )
+@pytest.mark.requirement("S4-26", "S4-27")
 def test_s4_to_s8_names(tmp_path: Path, rule: str, name: str, message: str) -> None:
     assert message in validate_skill(skill(tmp_path, f"name: '{name}'\ndescription: d")).errors
 
@@ -73,10 +74,12 @@ def test_s5_letters_of_any_script_are_valid(tmp_path: Path, name: str) -> None:
         ("S11", f"{GOOD}\ncompatibility: {'c' * 501}", "Compatibility exceeds 500 character limit (501 chars)"),
     ],
 )
+@pytest.mark.requirement("S4-26")
 def test_s4_s9_s11_required_fields_and_lengths(tmp_path: Path, rule: str, frontmatter: str, message: str) -> None:
     assert validate_skill(skill(tmp_path, frontmatter)).errors == [message]
 
 
+@pytest.mark.requirement("S0-160", "S4-26", "S4-31")
 def test_s9_to_s13_all_fields_are_read(tmp_path: Path) -> None:
     frontmatter = (
         f"{GOOD}\nlicense: Apache-2.0\ncompatibility: Needs git\nallowed-tools: Bash(git:*) Read\n"

@@ -20,6 +20,7 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("script", ["python", "bash", None])
 @pytest.mark.parametrize("name", ["pdf-reader", "技能", "yes", "007"])
+@pytest.mark.requirement("S4-14")
 def test_a_new_skill_has_no_errors_diagnostics_or_lints(tmp_path: Path, name: str, script) -> None:
     folder = create_skill_template(tmp_path / "new" / "skills", name, script=script)
     result = validate_skill(folder)

@@ -39,6 +39,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("code", "rest", "description", "line"), ROWS)
+@pytest.mark.requirement("C14")
 def test_a_fault_is_repaired_and_reported_once(code: str, rest: str, description: str, line: int) -> None:
     skill = parse_text(f"---\n{NAME}{rest}\n---\nbody", folder_name="pdf")
     assert skill.metadata.name == "pdf"

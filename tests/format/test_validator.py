@@ -15,6 +15,7 @@ ONLY = "Only ['allowed-tools', 'compatibility', 'description', 'license', 'metad
 CHARACTERS = "contains invalid characters. Only letters, digits, and hyphens are allowed."
 
 
+@pytest.mark.requirement("S4-13")
 def test_a_valid_skill_has_no_errors(write_skill: WriteSkill) -> None:
     result = validate_skill(write_skill())
     assert (result.ok, result.errors, result.diagnostics, result.lints) == (True, [], (), ())
@@ -93,6 +94,7 @@ def test_every_field_of_the_specification_is_allowed(write_skill: WriteSkill) ->
         ("name: pdf\ndescription: x --- y\nzz: 1", []),
     ],
 )
+@pytest.mark.requirement("S0-159", "S4-13", "C17")
 def test_a_row_of_the_table(write_skill: WriteSkill, frontmatter: str, errors: list[str]) -> None:
     assert validate_skill(write_skill(frontmatter)).errors == errors
 
@@ -111,6 +113,7 @@ def test_a_row_of_the_table(write_skill: WriteSkill, frontmatter: str, errors: l
         "name: 'x",
     ],
 )
+@pytest.mark.requirement("S4-24", "C18")
 def test_yaml_that_strictyaml_refuses(write_skill: WriteSkill, frontmatter: str) -> None:
     (error,) = validate_skill(write_skill(frontmatter)).errors
     assert error.startswith("Invalid YAML in frontmatter: ")
@@ -126,6 +129,7 @@ def test_yaml_that_strictyaml_refuses(write_skill: WriteSkill, frontmatter: str)
         ("---\nname: pdf\ndescription: d\n", "SKILL.md frontmatter not properly closed with ---"),
     ],
 )
+@pytest.mark.requirement("S4-24")
 def test_fences(write_skill: WriteSkill, text: str, error: str) -> None:
     assert validate_skill(write_skill(text=text)).errors == [error]
 

@@ -75,6 +75,7 @@ def python_for_anybody() -> Path:
     pytest.skip("no Python 3.11 here that a user without rights may start")
 
 
+@pytest.mark.requirement("S0-87")
 def test_nothing_runs_between_fork_and_exec() -> None:
     """S0-87, decision 0004: it is unsafe in an agent with threads, and costs a copy of the agent."""
     for module in (REPOSITORY / "src").rglob("*.py"):

@@ -19,6 +19,7 @@ def told_on(system: str, code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.requirement("S0-95")
 def test_windows_is_told_to_use_a_container() -> None:
     """S0-95: not NotImplementedError but the tree's own error, which names the container backend."""
     code = """

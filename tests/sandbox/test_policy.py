@@ -18,6 +18,12 @@ def test_without_layers_the_default_holds():
     assert resolve_policy(None, {}, None, default=SandboxPolicy(pids=7)).pids == 7
 
 
+@pytest.mark.requirement("S4-19")
+def test_a_script_has_thirty_seconds_unless_somebody_says_otherwise():
+    assert resolve_policy().wall_seconds == 30
+    assert resolve_policy(None, {}, {"wall_seconds": None}).wall_seconds is None
+
+
 def test_the_call_wins_over_the_toolset_over_the_executor_over_the_default():
     layers = ({"pids": 1}, {"pids": 2, "open_files": 20}, {"pids": 3, "open_files": 30, "wall_seconds": 3})
     policy = resolve_policy(*layers, default=SandboxPolicy(pids=4, cpu_seconds=4))

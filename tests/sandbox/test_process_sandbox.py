@@ -133,6 +133,7 @@ async def test_other_processes_of_the_agent_are_left_alone(tmp_path):
         other.wait()
 
 
+@pytest.mark.requirement("S0-91")
 async def test_a_flood_of_processes_is_stopped_by_the_watchdog_where_no_limit_holds(nothing_left):
     if os.geteuid() != 0:
         pytest.skip("only root has no RLIMIT_NPROC")
@@ -154,6 +155,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("missing", WITHOUT.values(), ids=WITHOUT.keys())
+@pytest.mark.requirement("S0-94")
 def test_it_works_where_the_system_offers_less(missing, tmp_path):
     """S0-94."""
     code = """
@@ -179,6 +181,7 @@ print(os.listdir(sys.argv[1]))
     assert (done.stderr, done.stdout) == ("", "[]\n")
 
 
+@pytest.mark.requirement("S0-94")
 def test_without_the_module_resource_only_the_time_holds_and_the_report_says_so(tmp_path):
     """S0-94. Seen: "The sandbox could not choose an isolation level", whatever was demanded."""
     code = """
@@ -200,6 +203,7 @@ asyncio.run(main())
     assert (done.stderr, done.stdout) == ("", "SandboxUnavailable True\n")
 
 
+@pytest.mark.requirement("S0-97")
 def test_the_unsafe_executor_warns_once_and_not_twice(tmp_path):
     """S0-97: its own sentence covers that of the level."""
     code = """

@@ -29,6 +29,7 @@ def argv(args: object = None, **more: object) -> tuple[str, ...]:
         ("", ()),
     ],
 )
+@pytest.mark.requirement("S0-35", "S0-38", "S0-39", "S0-40", "S0-42")
 def test_each_form_becomes_one_literal_argv(args: object, expected: tuple[str, ...]) -> None:
     """S0-35, S0-38 to S0-40, S0-42, attack row 48."""
     assert argv(args) == expected
@@ -67,6 +68,7 @@ def test_options_come_before_positional_arguments_whatever_form_they_have() -> N
         ({"_positional": [{}]}, "args._positional[0]"),
     ],
 )
+@pytest.mark.requirement("S0-32", "S0-33", "S0-36", "S0-40")
 def test_what_cannot_be_passed_is_refused_with_its_place(args: object, says: str) -> None:
     """S0-32, S0-33, S0-36, S0-40, attack rows 48 and 49."""
     with pytest.raises(InvalidArguments) as caught:

@@ -16,6 +16,7 @@ def stderr_of(source: str, tmp_path: Path) -> str:
     return run.stderr.replace(str(tmp_path), "/skill/scripts")
 
 
+@pytest.mark.requirement("S0-59")
 def test_a_traceback_becomes_the_exception_and_its_line(tmp_path: Path) -> None:
     """S0-59."""
     text, exception = condense_tracebacks(
@@ -62,6 +63,7 @@ def test_text_that_is_no_traceback_survives(text: str) -> None:
     assert len(condensed) >= len(text.strip()) or "Traceback" in text
 
 
+@pytest.mark.requirement("S0-20", "S0-21")
 def test_a_long_text_is_cut_and_marked() -> None:
     """S0-20, S0-21."""
     assert shorten("x" * 300, 200) == "x" * 200 + "..."

@@ -31,6 +31,7 @@ FILES = {
         ("scripts/scripts/inner.py", "scripts/scripts/inner.py"),
     ],
 )
+@pytest.mark.requirement("S0-9", "S0-10")
 def test_a_script_is_found_with_and_without_its_folder(
     skill_with: Callable[..., Skill], asked: str, found: str
 ) -> None:
@@ -47,6 +48,7 @@ def test_a_script_is_found_with_and_without_its_folder(
         "scripts/", "run.py/", "a\0b.py", "\ud800.py", "~/x.py", "   ", None, 7, ["run.py"],
     ],
 )  # fmt: skip
+@pytest.mark.requirement("S4-22")
 def test_a_path_that_is_none_inside_the_scripts_folder_is_refused(
     skill_with: Callable[..., Skill], asked: object
 ) -> None:
@@ -57,6 +59,7 @@ def test_a_path_that_is_none_inside_the_scripts_folder_is_refused(
 
 
 @pytest.mark.parametrize("asked", ["rum.py", "RUN.PY", "nothing-like-it.rb", "run_outside.py", "references/guide.md"])
+@pytest.mark.requirement("S0-29", "S4-20")
 def test_a_script_that_is_not_there_names_the_nearest(skill_with: Callable[..., Skill], asked: str) -> None:
     """S0-29, S4-20: only files below scripts/ run."""
     with pytest.raises(ScriptNotFound) as caught:

@@ -25,6 +25,7 @@ from adk_skills_agent.catalog import RegistryConfig
     ours="google-adk's tool confirmation; the turn resumes",
     readme=20,
 )
+@pytest.mark.requirement("S4-21")
 async def test_an_asked_skill_pauses_the_turn_and_is_loaded_when_the_user_says_yes(
     skills: Path, rehearse: Any, chat: Any
 ) -> None:
@@ -64,6 +65,7 @@ async def test_an_asked_skill_pauses_the_turn_and_is_loaded_when_the_user_says_y
     server.assert_finished()
 
 
+@pytest.mark.requirement("S4-21")
 async def test_a_refusal_is_told_to_the_model_and_the_same_call_is_not_asked_again_in_that_turn(
     skills: Path, rehearse: Any, chat: Any
 ) -> None:
@@ -146,6 +148,7 @@ async def test_a_skill_object_in_memory_asks_too(rehearse: Any, chat: Any) -> No
     assert "# Reporter" in server.requests[-1].system_text
 
 
+@pytest.mark.requirement("S4-21")
 async def test_a_script_asks_once_for_its_version_and_another_script_does_not(
     skills: Path, rehearse: Any, chat: Any
 ) -> None:

@@ -34,6 +34,7 @@ turns:
 """
 
 
+@pytest.mark.requirement("S0-121")
 def test_adk_run_answers_one_question_with_a_skill(model: Model, agents: Path) -> None:
     server = model(FIBONACCI)
     done = adk(
@@ -60,6 +61,7 @@ def test_adk_run_passes_a_request_to_the_specialist_that_has_the_skill(model: Mo
         assert "incident-postmortem" not in str(request.body)  # nor does the analyst see the writer's
 
 
+@pytest.mark.requirement("C28")
 def test_adk_run_follows_a_skill_that_the_agent_reads_as_a_file(model: Model, agents: Path) -> None:
     location = agents.parent / "skills" / "log-triage" / "SKILL.md"
     server = model(

@@ -47,6 +47,7 @@ EVAL_SET = {
 }
 
 
+@pytest.mark.requirement("S0-142")
 def test_the_web_server_lists_our_metrics_and_scores_with_them(tmp_path: Path, make_skill: Callable[..., Path]) -> None:
     folder = tmp_path / "agents" / "helper"
     make_skill("writer", root=folder / "skills")

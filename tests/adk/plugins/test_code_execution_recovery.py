@@ -109,6 +109,7 @@ def rejected(
 )
 @pytest.mark.parametrize("reason", ["UNEXPECTED_TOOL_CALL", "MALFORMED_FUNCTION_CALL"])
 @pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.requirement("S3-5", "S3-7")
 async def test_a_rejected_native_call_is_run_after_all(
     rehearse: Rehearse, reason: str, streaming: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,6 +132,7 @@ async def test_a_rejected_native_call_is_run_after_all(
     assert "executableCode" not in said
 
 
+@pytest.mark.requirement("S3-4")
 async def test_code_of_several_lines_arrives_whole(rehearse: Rehearse) -> None:
     server = rehearse(
         rejected(message=r"Unexpected tool call: total = 0\nfor n in range(7):\n    total += 6\nprint(total)")
@@ -180,6 +182,7 @@ async def test_the_recovered_response_says_what_it_was_recovered_from(rehearse: 
         ("SAFETY", "Unexpected tool call: print(1)"),
     ],
 )
+@pytest.mark.requirement("S3-6")
 async def test_other_errors_are_untouched(rehearse: Rehearse, reason: str, message: str) -> None:
     server = rehearse(rejected(reason, message))
     events = await ask(agent_with(server, sandboxed(), tools=[look_up]))
@@ -198,6 +201,7 @@ class Fenced(BaseCodeExecutor):
         return CodeExecutionResult(stdout=f"ran {code_execution_input.code}")
 
 
+@pytest.mark.requirement("S3-2")
 async def test_the_steering_is_in_every_request_once_with_the_executors_own_fence(rehearse: Rehearse) -> None:
     server = rehearse(
         """
@@ -215,6 +219,7 @@ turns:
     assert code_of(events) == ["print(1)"]
 
 
+@pytest.mark.requirement("S3-2")
 async def test_where_google_adk_steers_already_nothing_is_added(rehearse: Rehearse) -> None:
     server = rehearse("name: steered\nturns: [{text: done}]")
     await ask(agent_with(server, sandboxed(optimize_data_file=True)))
@@ -222,6 +227,7 @@ async def test_where_google_adk_steers_already_nothing_is_added(rehearse: Rehear
     assert NO_TOOL not in server.requests[0].system_text
 
 
+@pytest.mark.requirement("S3-3", "S3-7")
 async def test_the_built_in_executor_is_left_alone(rehearse: Rehearse) -> None:
     server = rehearse(rejected())
     agent = LlmAgent(name="coder", model=server.model(vertexai=True), code_executor=BuiltInCodeExecutor())
@@ -247,6 +253,7 @@ def endless(*codes: str) -> str:
     return f"name: endless\nturns:\n{turns}"
 
 
+@pytest.mark.requirement("S3-10")
 async def test_failing_recovered_runs_count_against_error_retry_attempts(rehearse: Rehearse) -> None:
     """S3-10: after so many failures google-adk runs nothing more, and the error stays what it was."""
     server = rehearse(endless(*(f"print({n})" for n in range(9))))
@@ -272,6 +279,7 @@ turns:
 """
 
 
+@pytest.mark.requirement("S3-8")
 async def test_an_agent_without_an_executor_sends_the_same_bytes_with_and_without_the_plugin(
     rehearse: Rehearse,
 ) -> None:
@@ -284,6 +292,7 @@ async def test_an_agent_without_an_executor_sends_the_same_bytes_with_and_withou
     assert bodies[0] == bodies[1]
 
 
+@pytest.mark.requirement("S3-8")
 async def test_only_the_steering_differs_when_nothing_is_rejected(rehearse: Rehearse) -> None:
     bodies = []
     for plugins in ([], [CodeExecutionRecoveryPlugin()]):

@@ -23,6 +23,7 @@ from adk_skills_agent.adk.plugins import rejected_code
         ("Unexpected tool call: rows = [1, 2]\nprint(sum(rows))", "rows = [1, 2]\nprint(sum(rows))"),
     ],
 )
+@pytest.mark.requirement("S3-4")
 def test_code_is_taken_from_the_message(message: str, code: str) -> None:
     assert rejected_code(message) == code
 
@@ -57,6 +58,7 @@ def test_code_is_taken_from_the_message(message: str, code: str) -> None:
         "Unexpected tool call: " + "(" * 5_000,
     ],
 )
+@pytest.mark.requirement("S3-4", "S3-6")
 def test_everything_else_is_left_alone(message: str | None) -> None:
     assert rejected_code(message, {"transfer_to_agent"}) is None
 

@@ -83,6 +83,7 @@ async def test_row_a2_loading_says_which_files_there_are(five: Path, says: Any, 
 @pytest.mark.behaviour(
     "better", "A skill that is loaded twice", google="is in every request twice", ours="is in every request once"
 )
+@pytest.mark.requirement("C38")
 async def test_row_a3_loaded_twice_is_in_the_request_once(five: Path, says: Any, talk: Any) -> None:
     """C38."""
     server = says(LOADS)
@@ -102,6 +103,7 @@ async def test_row_a3_loaded_twice_is_in_the_request_once(five: Path, says: Any,
     ours="in every request once",
     readme=8,
 )
+@pytest.mark.requirement("C37")
 async def test_row_a4_compaction_takes_no_instructions_away(five: Path, says: Any, talk: Any) -> None:
     """C37."""
     summary = 'turns:\n  - {when: {user_contains: "conversation history"}, text: a summary}'
@@ -176,6 +178,7 @@ async def test_an_edit_is_seen_at_the_next_request(five: Path, says: Any, talk: 
     ours="a quarter at most, and the rest is found by search",
     readme=6,
 )
+@pytest.mark.requirement("S4-17")
 async def test_a_request_with_500_skills_costs_a_quarter_of_the_tokens(says: Any, talk: Any) -> None:
     """S4-17, table (v): descriptions of 200 characters, both EAGER; the LAZY instruction is not longer either."""
     words = "Works with tables, charts, letters and plans of every kind. "

@@ -32,6 +32,7 @@ async def test_a_loaded_skill_is_in_every_later_request_once(five: Path, says: A
     assert (await session.state())["_adk_activated_skill_assistant"] == ["one"]
 
 
+@pytest.mark.requirement("C38")
 async def test_loading_twice_is_still_once(five: Path, says: Any, talk: Any) -> None:
     """C38, GOOGLE_ADK row A3."""
     server = says(LOADS)
@@ -61,6 +62,7 @@ async def test_an_unloaded_skill_is_in_no_request_and_its_event_is_unchanged(fiv
     assert "BODY-OF-one-IN-FORCE" in answers[0]["instructions"]
 
 
+@pytest.mark.requirement("C37")
 async def test_after_compaction_every_active_body_is_there_exactly_once(five: Path, says: Any, talk: Any) -> None:
     """C37, GOOGLE_ADK row A4: 30 turns, 5 skills, compacted again and again."""
     server = says(

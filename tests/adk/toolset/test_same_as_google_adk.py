@@ -38,6 +38,7 @@ def google(folder: Path, **more: Any) -> theirs.SkillToolset:
 
 
 @pytest.mark.behaviour("same", "Constructor arguments", ours="all of google-adk's, by the same names")
+@pytest.mark.requirement("S0-12")
 def test_every_argument_of_the_constructor_is_taken_in_the_same_way() -> None:
     """S0-12: the executor is an argument by name only."""
     wanted = inspect.signature(theirs.SkillToolset.__init__).parameters
@@ -50,6 +51,7 @@ def test_every_argument_of_the_constructor_is_taken_in_the_same_way() -> None:
 
 
 @pytest.mark.behaviour("same", "Tools and their arguments", ours="the same names; further arguments are optional")
+@pytest.mark.requirement("S0-4", "S0-157")
 async def test_the_tools_take_the_same_arguments(five: Path, says: Any, talk: Any) -> None:
     """S0-4, S0-157."""
     server = says("turns: [{text: hi}]")
@@ -65,6 +67,7 @@ async def test_the_tools_take_the_same_arguments(five: Path, says: Any, talk: An
         assert schemas[0].get("required", []) == schemas[1].get("required", []), name
 
 
+@pytest.mark.requirement("S0-15", "S0-16", "S0-17", "S0-158")
 async def test_the_instruction_names_the_tools_and_the_catalogue_is_the_specifications_xml(
     five: Path, says: Any, talk: Any
 ) -> None:
@@ -79,6 +82,7 @@ async def test_the_instruction_names_the_tools_and_the_catalogue_is_the_specific
     assert len(block) // 4 <= 5 * 100
 
 
+@pytest.mark.requirement("C32", "C33")
 async def test_a_block_in_force_has_the_body_where_it_lies_and_what_it_needs(
     make_skill: Callable[..., Path], says: Any, talk: Any
 ) -> None:
@@ -95,6 +99,7 @@ async def test_a_block_in_force_has_the_body_where_it_lies_and_what_it_needs(
     )
 
 
+@pytest.mark.requirement("C36")
 async def test_reading_a_file_asks_nobody(five: Path, says: Any, talk: Any) -> None:
     """C36: also where every script is asked for."""
     server = says(
@@ -110,6 +115,7 @@ turns:
     assert [answer["content"] for answer in answers] == ["guide of one"]
 
 
+@pytest.mark.requirement("S0-19")
 async def test_an_executor_of_others_runs_beside_the_event_loop(five: Path, says: Any, talk: Any) -> None:
     """S0-19, row 19: neither on the loop's thread nor on one of the pool that everybody shares."""
     server = says(

@@ -21,6 +21,7 @@ turns:
 
 @pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated:DeprecationWarning")  # google-adk's own call
 @pytest.mark.behaviour("same", "A skill in a subagent, by `AgentTool`", ours="only its summary comes back")
+@pytest.mark.requirement("C39")
 async def test_only_the_summary_of_a_skill_comes_back(five: Path, says: Any, talk: Any) -> None:
     server = says(MODEL)
     worker = LlmAgent(

@@ -115,6 +115,7 @@ def test_a_copied_agent_shares_the_toolset(five: Path) -> None:
         ({"environment": LocalEnvironment(), "skills_folder": "skills"}, "must be an absolute path"),
     ],
 )
+@pytest.mark.requirement("S0-18")
 def test_wrong_arguments_are_refused_as_google_adk_refuses_them(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         SkillToolset(**arguments)
@@ -183,6 +184,7 @@ def test_what_is_no_catalog_is_refused_with_what_takes_it(five: Path) -> None:
 # Tools of a request
 
 
+@pytest.mark.requirement("C27")
 async def test_without_skills_there_is_no_tool_and_no_instruction(says: Any, talk: Any, tmp_path: Path) -> None:
     """C27, GOOGLE_ADK row A1."""
     server = says("turns: [{text: hi}]")
@@ -192,6 +194,7 @@ async def test_without_skills_there_is_no_tool_and_no_instruction(says: Any, tal
     assert "skill" not in server.requests[0].system_text
 
 
+@pytest.mark.requirement("C29")
 async def test_names_are_an_enum_while_they_fit(five: Path, says: Any, talk: Any) -> None:
     """C29."""
     server = says("turns: [{text: hi}]")
@@ -235,6 +238,7 @@ turns:
 @pytest.mark.behaviour(
     "optional", '`script_tool_name="execute_skill_script"`', google="gone", ours="the old name of `run_skill_script`"
 )
+@pytest.mark.requirement("S0-2")
 async def test_the_script_tool_can_have_its_old_name(five: Path, says: Any, talk: Any) -> None:
     """S0-2."""
     server = says(
@@ -259,6 +263,7 @@ async def test_a_filtered_tool_is_not_offered_and_the_model_is_told(five: Path, 
     assert "NOT available: `run_skill_script`, `load_skill_resource`, `unload_skill`" in server.requests[0].system_text
 
 
+@pytest.mark.requirement("S0-14")
 async def test_without_a_way_to_run_scripts_the_tool_is_absent(says: Any, talk: Any) -> None:
     """S0-14, google-adk issue 6281; decided by the agent's own executor."""
     server = says("turns: [{text: hi}]")
@@ -319,6 +324,7 @@ async def test_a_filtered_list_puts_the_catalogue_into_the_instruction_as_google
 @pytest.mark.behaviour(
     "better", "More local skills than a model reads", google="all in one answer", ours="pages, and a search"
 )
+@pytest.mark.requirement("S4-17")
 async def test_a_catalogue_that_does_not_fit_is_listed_in_pages_and_searched(
     make_skill: Callable[..., Path], says: Any, talk: Any
 ) -> None:
@@ -351,6 +357,7 @@ turns:
 # Loading
 
 
+@pytest.mark.requirement("C34", "C35")
 async def test_loading_answers_with_body_base_files_and_usage(
     make_skill: Callable[..., Path], says: Any, talk: Any
 ) -> None:
@@ -500,6 +507,7 @@ async def test_a_name_that_the_state_lacks_does_not_stop_the_skill(says: Any, ta
     google="nothing is said",
     ours="the model is told that it does not exist",
 )
+@pytest.mark.requirement("S0-25")
 async def test_a_skill_brings_its_tools_and_says_which_do_not_exist(says: Any, talk: Any) -> None:
     """S0-25, google-adk issue 6280."""
 
@@ -518,6 +526,7 @@ async def test_a_skill_brings_its_tools_and_says_which_do_not_exist(says: Any, t
     assert server.requests[1].tool_names.count("load_skill") == 1
 
 
+@pytest.mark.requirement("S0-25")
 async def test_a_skill_may_bring_google_adks_built_in_tools_by_name(says: Any, talk: Any) -> None:
     """S0-25. Seen: ``load_memory`` and ``google_search`` were missing tools; what the application gives comes first."""
 
@@ -537,6 +546,7 @@ async def test_a_skill_may_bring_google_adks_built_in_tools_by_name(says: Any, t
         assert ("query" in declared) is is_googles  # google-adk's has an argument of that name
 
 
+@pytest.mark.requirement("S0-13")
 def test_the_time_of_a_script_is_google_adks_unless_somebody_gave_another() -> None:
     """S0-13: 300 s, but a policy's or an executor's own time holds, and None always takes theirs."""
     import inspect
@@ -789,6 +799,7 @@ async def test_a_cancelled_caller_does_not_take_the_answer_from_the_others() -> 
     assert remote.asked == ["far"]
 
 
+@pytest.mark.requirement("S2-13")
 async def test_the_size_of_the_cache_is_a_limit() -> None:
     """S2-13."""
     remote = Remote()

@@ -35,6 +35,7 @@ NAMES = {"one", "two", "csv-report", "snake_case", "été"}
         ("", []),
     ],
 )
+@pytest.mark.requirement("C30")
 def test_names_are_found_where_a_user_means_them(text: str, names: list[str]) -> None:
     content = types.Content(role="user", parts=[types.Part(text=text)])
     assert mentioned_skills(content, NAMES.__contains__) == names
@@ -48,6 +49,7 @@ def test_a_message_without_text_names_nothing() -> None:
 @pytest.mark.behaviour(
     "better", "`$skill-name` in a message", google="nothing", ours="loads the skill before the model speaks"
 )
+@pytest.mark.requirement("C30")
 async def test_a_named_skill_is_in_force_before_the_model_speaks_and_stays(five: Path, says: Any, talk: Any) -> None:
     server = says(LOADS)
     session = await talk(agent_with(server, lazily(five)))
@@ -111,11 +113,13 @@ async def test_a_skill_that_needs_a_question_first_is_left_to_the_model(five: Pa
     assert (await session.state()).get("_adk_activated_skill_assistant") is None
 
 
+@pytest.mark.requirement("C31")
 def test_the_names_can_be_completed(five: Path) -> None:
     assert lazily(five).skill_names() == ["five", "four", "one", "three", "two"]
     assert lazily(five, permissions={"skills": {"o*": "deny"}}).skill_names() == ["five", "four", "three", "two"]
 
 
+@pytest.mark.requirement("C25")
 async def test_a_skill_that_opted_out_of_the_model_is_there_for_the_user(five: Path, says: Any, talk: Any) -> None:
     """C25: ``disable-model-invocation`` hides a skill from the model, not from the user who names it."""
     file = five / "one" / "SKILL.md"

@@ -67,6 +67,7 @@ def passed(rows: list[dict[str, Any]], arm: str) -> set[str]:
     return {row["case"] for row in rows if row["arm"] == arm and row["passed"]}
 
 
+@pytest.mark.requirement("S0-140", "S0-145", "S0-152", "S0-154", "S0-155")
 def test_every_case_of_the_benches_can_be_run_and_no_rubric_is_badly_written() -> None:
     """S0-152, S0-154, S0-155: what ``--dry-run`` checks."""
     skills = prepare(Request((BENCHES / "skills",), runs=1))
@@ -98,6 +99,7 @@ def test_every_case_of_the_benches_can_be_run_and_no_rubric_is_badly_written() -
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-140")
 def test_the_eight_skills_score_as_predicted_with_and_without_them(tmp_path: Path) -> None:
     code, rows, said = adk_skills(tmp_path / "out", "skills")
     assert code == 0, said
@@ -165,8 +167,9 @@ def rule(user_contains: str, tool: str, **args: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-145", "S0-148", "S0-152", "S0-153", "S0-156")
 def test_bigquery_bench_runs_without_bigquery_with_all_three_metrics(tmp_path: Path) -> None:
-    """S0-143 to S0-156."""
+    """Over the embedded tables, with a scripted judge."""
     code, rows, said = adk_skills(tmp_path / "out", "bigquery", BIGQUERY_AGENT)
     assert code == 0, said
     metrics = ("tool_invocation_score", "tool_args_score", "instruction_adherence_score")
@@ -182,6 +185,7 @@ def test_bigquery_bench_runs_without_bigquery_with_all_three_metrics(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-148", "S0-152")
 def test_a_rubric_that_does_not_hold_costs_its_share(tmp_path: Path) -> None:
     """S0-148, S0-152: 2 of 3 rubrics are below 0.75, and all three thresholds must be met."""
     model = yaml.safe_load((BENCHES / "bigquery" / "model.yaml").read_text())
@@ -199,6 +203,7 @@ def test_a_rubric_that_does_not_hold_costs_its_share(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-122")
 def test_the_live_scenarios_pass_with_a_model_of_rules(tmp_path: Path) -> None:
     """S0-122."""
     code, rows, said = adk_skills(tmp_path / "out", "live", f"--dir={SAMPLE}", "--arm=with_skill")
@@ -223,6 +228,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S0-142")
 def test_adk_eval_scores_the_eight_skills_the_same(tmp_path: Path) -> None:
     """S0-142."""
     agent = shutil.copytree(BENCHES / "skills", tmp_path / "agents" / "skills")

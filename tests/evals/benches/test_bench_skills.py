@@ -45,6 +45,7 @@ def figures(script: str, *arguments: str, cwd: Path) -> Any:
     return json.loads(out)
 
 
+@pytest.mark.requirement("S0-140")
 def test_all_eight_skills_are_valid_and_have_scripts_and_references() -> None:
     folders = sorted(path.parent.name for path in BENCH.glob("*/SKILL.md"))
     assert folders == NAMES

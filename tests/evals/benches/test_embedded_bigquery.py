@@ -50,6 +50,7 @@ def test_bigquery_s_way_of_writing_names_strings_and_comments_is_understood(hous
         assert house.run(query) == ("SELECT", [{"n": 80, "t": 16, "z": None}])
 
 
+@pytest.mark.requirement("S0-143")
 def test_at_most_fifty_rows_come_back_and_a_dry_run_only_checks(house: Any) -> None:
     assert len(house.run(f"SELECT * FROM {NAMES}")[1]) == 50
     assert house.run(f"SELECT * FROM {NAMES}", dry_run=True) == ("SELECT", [])
@@ -79,6 +80,7 @@ def test_no_mode_reaches_files_variables_or_the_settings_of_the_machine(house: A
     assert rows == [1]
 
 
+@pytest.mark.requirement("S0-143")
 def test_blocked_is_for_one_select_alone(house: Any) -> None:
     for query in (f"DELETE FROM {NAMES}", "CREATE TEMP TABLE t AS SELECT 1 AS a", "SELECT 1; SELECT 2"):
         assert refusal(house, query) == "Read-only mode only supports SELECT statements."
@@ -86,6 +88,7 @@ def test_blocked_is_for_one_select_alone(house: Any) -> None:
 
 
 @pytest.mark.parametrize("house", ["protected"], indirect=True)
+@pytest.mark.requirement("S0-143")
 def test_protected_writes_temporary_tables_and_nothing_else(house: Any) -> None:
     house.run("CREATE TEMP TABLE t AS SELECT 1 AS a")
     house.run("INSERT INTO t VALUES (2)")
@@ -100,6 +103,7 @@ def test_protected_writes_temporary_tables_and_nothing_else(house: Any) -> None:
 
 
 @pytest.mark.parametrize("house", ["allowed"], indirect=True)
+@pytest.mark.requirement("S0-143")
 def test_allowed_writes_tables_of_its_session_only(house: Any) -> None:
     from benchmarks.bigquery.warehouse import Warehouse
     from benchmarks.bigquery.write_mode import WriteMode
@@ -120,6 +124,7 @@ def test_an_endless_query_is_ended(house: Any, monkeypatch: pytest.MonkeyPatch) 
     assert house.run("SELECT 1 AS a")[1] == [{"a": 1}]
 
 
+@pytest.mark.requirement("S0-143", "S0-151")
 def test_the_environment_chooses_backend_and_write_mode_and_a_wrong_word_is_said() -> None:
     """S0-143, S0-151."""
     from benchmarks.bigquery.backend import Kind, choose
@@ -147,6 +152,7 @@ def agent_module(monkeypatch: pytest.MonkeyPatch) -> Any:
     return agent
 
 
+@pytest.mark.requirement("S0-151")
 def test_the_instruction_adapts_and_a_vertex_key_needs_no_project(agent_module: Any) -> None:
     """S0-151."""
     full, alone = agent_module.make_agent({}), agent_module.make_agent({"BQ_EVAL_BACKEND": "none"})
@@ -222,6 +228,7 @@ async def test_what_does_not_exist_is_an_answer_in_bigquery_s_words(agent_module
         assert "404 Not found" in answer["error_details"]
 
 
+@pytest.mark.requirement("S0-153")
 def test_rows_become_a_table_with_header_and_title(tmp_path: Path) -> None:
     """S0-153."""
     import subprocess

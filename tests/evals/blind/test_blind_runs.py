@@ -67,6 +67,7 @@ async def a_run(tmp_path: Path, cases: str = CASES, agent: RuleModel = AGENT, **
         return prepared, await carry_out(prepared, server, tmp_path / "out")
 
 
+@pytest.mark.requirement("C46")
 async def test_wins_ties_and_losses_are_those_of_the_arms_and_nobody_is_told_which_is_which(tmp_path: Path) -> None:
     prepared, trials = await a_run(tmp_path, runs=4)
     judge = RuleModel([compare_rule(points)])

@@ -36,6 +36,7 @@ def analyzer(tmp_path: Path) -> Path:
     return skill
 
 
+@pytest.mark.requirement("C46")
 def test_the_example_of_agentskills_io_is_read_unmodified(analyzer: Path) -> None:
     file = read_eval_file(analyzer / "evals/evals.json")
     chart, clean = file.cases
@@ -70,6 +71,7 @@ def test_unknown_fields_of_a_foreign_format_are_named_and_left_alone(analyzer: P
     ]
 
 
+@pytest.mark.requirement("C47")
 def test_trigger_queries_are_about_the_skill_around_them_and_split_60_to_40(analyzer: Path) -> None:
     queries = [{"query": f"Question number {n} about my data", "should_trigger": n < 10} for n in range(20)]
     path = write_json(analyzer / "evals/eval_queries.json", queries)

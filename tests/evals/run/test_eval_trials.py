@@ -37,6 +37,7 @@ def table(prepared: Prepared, state: RunState) -> dict[tuple[str, str], tuple[in
     return {place: (cell.passed, len(cell.measured)) for place, cell in cells.items()}
 
 
+@pytest.mark.requirement("C47")
 async def test_a_model_of_known_behaviour_gives_exactly_the_known_scores(tmp_path: Path) -> None:
     prepared = a_plan(tmp_path)
     with GeminiServer(LOADS_AND_REPORTS) as server:
@@ -65,6 +66,7 @@ async def test_a_model_of_known_behaviour_gives_exactly_the_known_scores(tmp_pat
     assert row["skills_loaded"] == ["reporter"]
 
 
+@pytest.mark.requirement("C46")
 async def test_the_skill_is_absent_from_the_arm_without_and_its_eval_cases_from_both(tmp_path: Path) -> None:
     skill = make_skill(tmp_path / "skills")
     make_skill(tmp_path / "skills", "gardener")
@@ -300,6 +302,7 @@ async def test_other_versions_of_a_case_are_not_mixed_into_a_run(tmp_path: Path)
             await carry_out(a_plan(tmp_path, runs=1), server, tmp_path / "out", resume=True)
 
 
+@pytest.mark.requirement("S0-152")
 def test_a_judged_case_needs_two_rubrics_s0_152(tmp_path: Path) -> None:
     cases = "skill: reporter\ncases:\n  - {id: one, prompt: Hi., rubrics: [The answer greets.]}\n"
     with pytest.raises(EvalFileError, match=r"cases\.yaml:3: The case 'one' has one rubric\. Give it 2 or more"):
@@ -313,6 +316,7 @@ def measured(case: EvalCase, arm: str, passed: bool, seconds: float, tokens: int
     return CaseInArm(case, arm, 1, (result,))  # type: ignore[arg-type]
 
 
+@pytest.mark.requirement("C46")
 def test_what_the_skill_adds_is_taken_over_the_same_tasks_c46(tmp_path: Path) -> None:
     """Seen: trigger queries, which no agent without the skill can pass, made 0.364 of a lift of 0."""
     source, turns = Source("cases.yaml", 1), (CaseTurn("Hello."),)
@@ -333,6 +337,7 @@ def test_what_the_skill_adds_is_taken_over_the_same_tasks_c46(tmp_path: Path) ->
     assert [lift["mean"] for lift in summary.lifts()] == [0.0]
 
 
+@pytest.mark.requirement("S0-156", "C46")
 async def test_the_results_are_written_for_people_viewers_and_ci(tmp_path: Path) -> None:
     from xml.etree import ElementTree as ET
 

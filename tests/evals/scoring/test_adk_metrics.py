@@ -77,6 +77,7 @@ def test_the_results_are_of_the_invocations_given() -> None:
     assert (actual, expected) == before
 
 
+@pytest.mark.requirement("S0-142")
 def test_the_dotted_paths_of_a_config_lead_to_our_functions() -> None:
     assert set(metrics.__all__) == set(METRICS)
     for name in metrics.__all__:

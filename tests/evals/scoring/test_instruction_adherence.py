@@ -28,6 +28,7 @@ def server() -> Iterator[GeminiServer]:
         assert not running.mismatches
 
 
+@pytest.mark.requirement("S0-148")
 async def test_the_value_is_the_share_of_rubrics_that_hold(server: GeminiServer) -> None:
     judge = Judge(JudgeModel(server.model(), samples=3))
     found = await instruction_adherence.score(trace(turn("load_skill", says="six")), [[SEVEN, LOADS]], judge)
@@ -41,6 +42,7 @@ async def test_the_value_is_the_share_of_rubrics_that_hold(server: GeminiServer)
     assert len(server.requests) == 3
 
 
+@pytest.mark.requirement("S0-148")
 async def test_no_rubrics_are_one_and_nobody_is_asked(server: GeminiServer) -> None:
     for rubrics in ([], [[], []]):
         found = await instruction_adherence.score(trace(turn(), turn()), rubrics, Judge(JudgeModel(server.model())))
@@ -72,6 +74,7 @@ async def test_the_judge_knows_what_it_was_told_besides_the_turns(server: Gemini
     assert (await instruction_adherence.score(made, [[SEVEN]], told)).value == 1.0
 
 
+@pytest.mark.requirement("S0-148")
 async def test_an_outage_is_an_error_and_no_score() -> None:
     busy = RuleModel([Rule(Refusal(503, "UNAVAILABLE", "Busy."))])
     with GeminiServer(busy) as server:

@@ -23,11 +23,13 @@ from adk_skills_agent.evals.trace import OutputFile, Trace
         ("", "7", 0.0),
     ],
 )
+@pytest.mark.requirement("S0-141")
 def test_the_answer_holds_every_line_of_the_reference(says: str, reference: str, value: float) -> None:
     found = reference_match.score(trace(turn(says=says)), trace(turn(says=reference)))
     assert (found.value, found.passed, bool(found.detail)) == (value, value == 1.0, value == 0.0)
 
 
+@pytest.mark.requirement("S0-141")
 def test_without_a_reference_nothing_is_compared() -> None:
     for expected in (None, trace(turn(says=" \n"))):
         found = reference_match.score(trace(turn(says="x")), expected)

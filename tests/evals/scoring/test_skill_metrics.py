@@ -31,6 +31,7 @@ def loading(*names: str) -> Trace:
         ([], True, 0.0, "Neither list_skills nor search_skills was called and no skill was loaded."),
     ],
 )
+@pytest.mark.requirement("S0-141")
 def test_discovery_is_to_look_for_a_skill_and_to_take_one(
     made: list[Written], listing: bool, value: float, detail: str
 ) -> None:
@@ -38,6 +39,7 @@ def test_discovery_is_to_look_for_a_skill_and_to_take_one(
     assert (found.value, found.passed, found.detail) == (value, value == 1.0, detail)
 
 
+@pytest.mark.requirement("S0-141")
 def test_a_skill_that_could_not_be_loaded_is_not_discovered() -> None:
     failed = ToolCall("load_skill", {"skill_name": "cvs"}, {"error": "not found", "error_code": "SKILL_NOT_FOUND"})
     found = skill_discovery.score(Trace((Turn(calls=(ToolCall("list_skills"), failed)),)))

@@ -33,6 +33,7 @@ relaxed = settings(deadline=None, max_examples=50)
         ("ordered", "a", "aa", 0.5),
     ],
 )
+@pytest.mark.requirement("S0-141", "S0-146")
 def test_the_value_is_the_share_of_expected_calls(mode: str, made: str, expected: str, value: float) -> None:
     found = tool_invocation.score(trace(turn(*made)), trace(turn(*expected)), mode=mode)
     assert (found.value, found.passed) == (value, value == 1.0)
@@ -46,6 +47,7 @@ def test_the_detail_names_what_was_not_called() -> None:
     assert found.detail == "Turn 1: Not called: c. Turn 2: Called in another order."
 
 
+@pytest.mark.requirement("S0-146", "S0-147")
 def test_no_expectation_is_one_and_passes() -> None:
     for score in (tool_invocation.score, tool_args.score):
         found = score(trace(turn("a"), turn()), trace(turn(), turn()))
@@ -95,6 +97,7 @@ LOAD: Written = ("load_skill", {"skill_name": "csv"})
         ([], ["list_skills"], 1.0),
     ],
 )
+@pytest.mark.requirement("S0-147")
 def test_the_value_is_the_share_of_expected_key_arguments(
     made: list[Written], expected: list[Written], value: float
 ) -> None:
@@ -143,6 +146,7 @@ def test_what_was_expected_scores_one(expected: Trace, mode: tool_invocation.Mod
 @given(
     st.lists(tool_calls, max_size=6), st.lists(tool_calls, max_size=6), st.lists(tool_calls, max_size=3), st.randoms()
 )
+@pytest.mark.requirement("S0-146")
 def test_order_and_further_calls_change_nothing_where_order_does_not_count(
     made: list[ToolCall], wanted: list[ToolCall], more: list[ToolCall], random: st.random_module
 ) -> None:

@@ -129,6 +129,7 @@ class HostSandbox(TaskSandbox):
         self.folder = folder
         self.failing = failing or {}
         self.built: list[tuple[str, bool]] = []
+        self.there: set[tuple[str, bool]] = set()
         self.opened: list[HostBox] = []
         self.pruned = 0
 
@@ -142,7 +143,8 @@ class HostSandbox(TaskSandbox):
             self.failing[task.name] -= 1
             raise BuildError(f"{task.name}: no such package", "E: Unable to locate package")
         skills = task.skills if with_skills else None
-        return BuiltImage(task.name, {"PATH": "/usr/bin:/bin"}, "/app", 1.0, (), skills)
+        cached = (task.name, with_skills) in self.there and not rebuild
+        return BuiltImage(task.name, {"PATH": "/usr/bin:/bin"}, "/app", 0.01, (), skills, cached)
 
     async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
         skills = image.handle
@@ -169,7 +171,8 @@ def settings_for(sandbox: TaskSandbox, out: Path, agents: Sequence[BenchAgent] =
     state = more.pop("state", None) or RunState(0)
     by_name = {agent.name: agent for agent in (agents or (Oracle(), Nop()))}
     (out / "tools").mkdir(parents=True, exist_ok=True)
-    images = Images(sandbox, state.builds, prune_interval=more.pop("prune_interval", 0))
+    options = {name: more.pop(name) for name in ("prune_interval", "rebuild") if name in more}
+    images = Images(sandbox, state.builds, **options)
     return BenchSettings(sandbox, images, by_name, out, out / "tools", **more)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from adk_skills_agent.evals.models import model_named
 from adk_skills_agent.evals.skillsbench.adk_agent import AdkAgent, BashTool
 from adk_skills_agent.evals.skillsbench.environment import Phase
 from adk_skills_agent.evals.skillsbench.task import load_skills, unpack_skills
@@ -32,6 +33,7 @@ def row_of(out: Path) -> dict[str, Any]:
     return {row["arm"]: row for row in rows}
 
 
+@pytest.mark.requirement("S0-138")
 async def test_an_agent_solves_a_task_through_bash_with_the_skill_and_not_without(tmp_path: Path) -> None:
     with GeminiServer(SOLVES_WITH_THE_SKILL, remember=100) as server:
         settings = settings_for(HostSandbox(tmp_path), tmp_path / "out", [AdkAgent(server.model())])
@@ -51,6 +53,24 @@ async def test_an_agent_solves_a_task_through_bash_with_the_skill_and_not_withou
     assert all(request.user_text == "Write the answer to answer.txt.\n" for request in requests)
 
 
+@pytest.mark.requirement("S0-138")
+async def test_the_agent_asks_as_the_benchmark_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with GeminiServer(SOLVES_WITH_THE_SKILL) as server:
+        model = server.model().model_copy(update={"model": "gemini-3-flash-preview"})
+        settings = settings_for(HostSandbox(tmp_path), tmp_path / "out", [AdkAgent(model)])
+        await carry_out(plan_of([make_task(tmp_path / "tasks")], ("with-skill",), ("adk",)), settings)
+        request = server.requests[0]
+    config = request.body["generationConfig"]
+    assert (config["temperature"], config["thinkingConfig"]) == (1.0, {"thinking_level": "HIGH"})
+    for step in range(1, 7):
+        assert f"\n{step}. " in request.system_text
+    assert "\n7. " not in request.system_text
+    monkeypatch.setenv("GOOGLE_API_KEY", "a-key")
+    retry = model_named("gemini-3-flash-preview").retry_options
+    assert (retry.attempts, retry.initial_delay, retry.max_delay, retry.exp_base) == (5, 2.0, 60.0, 2.0)
+    assert retry.http_status_codes == [429, 503]
+
+
 async def test_a_model_that_cannot_be_reached_is_no_zero_and_ends_the_run_after_three(tmp_path: Path) -> None:
     with GeminiServer(RuleModel([], otherwise=Refusal(400, "INVALID_ARGUMENT", "bad key"))) as server:
         settings = settings_for(HostSandbox(tmp_path), tmp_path / "out", [AdkAgent(server.model())])
@@ -60,6 +80,7 @@ async def test_a_model_that_cannot_be_reached_is_no_zero_and_ends_the_run_after_
     assert [(result.reward, result.error_kind) for result in state.results.values()] == [(None, "model")] * 3
 
 
+@pytest.mark.requirement("S0-136")
 async def test_an_agent_out_of_time_is_stopped_in_its_command_and_graded(tmp_path: Path) -> None:
     model = RuleModel([Rule(call("bash", command="echo 42 > answer.txt; sleep 100"))], otherwise=say("never"))
     task = make_task(tmp_path / "tasks", task_DOT_toml="[agent]\ntimeout_sec = 3\n")
@@ -93,6 +114,7 @@ async def test_skills_an_agent_writes_itself_are_used_in_a_fresh_box(tmp_path: P
     assert set(trace) == {"writing_skills", "task"}
 
 
+@pytest.mark.requirement("S0-137")
 async def test_without_tests_a_used_skill_and_an_answer_pass(tmp_path: Path) -> None:
     with GeminiServer(SOLVES_WITH_THE_SKILL) as server:
         agent = AdkAgent(server.model())
@@ -114,6 +136,7 @@ async def test_without_tests_a_used_skill_and_an_answer_pass(tmp_path: Path) -> 
         (f"true {'x' * 200_000}\necho long", 0, "long\n"),
     ],
 )
+@pytest.mark.requirement("S0-132")
 async def test_bash_answers_with_code_and_output(tmp_path: Path, command: str, code: int, output: str) -> None:
     tool = BashTool(HostBox(tmp_path / "box", None), Phase())
     answer = await tool.run_async(args={"command": command}, tool_context=None)  # type: ignore[arg-type]
@@ -134,6 +157,7 @@ async def test_a_command_that_takes_too_long_is_ended_and_says_so(tmp_path: Path
     assert "ended after 0.5 seconds" in answer["output"]
 
 
+@pytest.mark.requirement("S0-133")
 def test_skills_are_loaded_leniently_and_every_repair_is_told(tmp_path: Path) -> None:
     for name, text in {
         "good": "---\nname: good\ndescription: Good.\n---\nBody.\n",

@@ -22,6 +22,7 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.requirement("S0-135")
 async def test_the_oracle_gets_one_and_nobody_gets_zero(tmp_path: Path) -> None:
     settings = settings_for(HostSandbox(tmp_path), tmp_path / "out")
     state = await carry_out(plan_of([make_task(tmp_path / "tasks")]), settings)
@@ -51,6 +52,7 @@ async def test_the_solution_is_gone_when_the_tests_run_and_the_tests_are_absent_
     assert [result.reward for result in state.results.values()] == [1.0]
 
 
+@pytest.mark.requirement("S0-135")
 async def test_a_reward_that_was_left_before_the_tests_does_not_count(tmp_path: Path) -> None:
     cheats = "mkdir -p /logs/verifier /tests; echo 1 > /logs/verifier/reward.txt; echo 'echo 1' > /tests/test.sh\n"
     task = make_task(tmp_path / "tasks", solution__solve_DOT_sh=cheats)
@@ -64,6 +66,7 @@ async def test_a_reward_that_was_left_before_the_tests_does_not_count(tmp_path: 
     assert "code 3 and left no reward" in (ungraded.error or "")
 
 
+@pytest.mark.requirement("S0-136")
 async def test_what_an_agent_left_is_graded_after_its_time_is_over_and_marked(tmp_path: Path) -> None:
     task = make_task(
         tmp_path / "tasks",
@@ -76,6 +79,7 @@ async def test_what_an_agent_left_is_graded_after_its_time_is_over_and_marked(tm
     assert "stopped after 0.5 s" in row["error"]
 
 
+@pytest.mark.requirement("S0-136")
 async def test_an_oracle_that_fails_is_graded_and_its_last_words_kept(tmp_path: Path) -> None:
     task = make_task(tmp_path / "tasks", solution__solve_DOT_sh="echo no internet; exit 7\n")
     state = await carry_out(plan_of([task], agents=("oracle",)), settings_for(HostSandbox(tmp_path), tmp_path / "out"))
@@ -101,6 +105,7 @@ async def test_the_login_of_a_proxy_that_commands_tell_is_in_no_file_of_the_resu
     assert not [text for text in written if "pass-word" in text]
 
 
+@pytest.mark.requirement("S0-129")
 async def test_a_failed_build_is_tried_twice_more_and_then_an_error_apart_from_zero(tmp_path: Path) -> None:
     sandbox = HostSandbox(tmp_path, {"lucky": 2, "broken": 99})
     tasks = [make_task(tmp_path / "tasks", name) for name in ("lucky", "broken")]
@@ -117,6 +122,7 @@ async def test_a_failed_build_is_tried_twice_more_and_then_an_error_apart_from_z
     assert (summary["errors"], summary["pass_rate"]) == (2, 1.0)
 
 
+@pytest.mark.requirement("S0-124", "S0-128", "S0-129")
 async def test_an_environment_is_built_once_for_all_trials_of_an_arm_and_pruned_by_the_interval(tmp_path: Path) -> None:
     sandbox = HostSandbox(tmp_path)
     tasks = [make_task(tmp_path / "tasks", f"t{number}") for number in range(3)]
@@ -125,6 +131,20 @@ async def test_an_environment_is_built_once_for_all_trials_of_an_arm_and_pruned_
     assert len(sandbox.built) == len(set(sandbox.built)) == 6
     assert sandbox.pruned == 2
     assert not [box for box in sandbox.opened if box.folder.exists()]
+
+
+@pytest.mark.requirement("S0-129")
+@pytest.mark.parametrize(("rebuild", "counts"), [(False, (1, 3, 0)), (True, (4, 0, 2))])
+async def test_builds_are_counted_by_what_was_done_and_not_by_their_time(
+    tmp_path: Path, rebuild: bool, counts: tuple[int, int, int]
+) -> None:
+    """Seen: what took less than 0.5 s was called cached, so that --rebuild said 0 built and nothing was pruned."""
+    sandbox = HostSandbox(tmp_path)
+    tasks = [make_task(tmp_path / "tasks", f"t{number}") for number in range(4)]
+    sandbox.there = {(task.name, True) for task in tasks[1:]}
+    settings = settings_for(sandbox, tmp_path / "out", prune_interval=2, rebuild=rebuild)
+    state = await carry_out(plan_of(tasks, agents=("nop",)), settings)
+    assert (state.builds.built, state.builds.cached, sandbox.pruned) == counts
 
 
 class Interrupts(BenchAgent):

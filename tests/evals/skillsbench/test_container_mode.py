@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -42,6 +44,7 @@ def task(tmp_path: Path) -> Task:
     return make_task(tmp_path / "tasks", environment__Dockerfile=DOCKERFILE)
 
 
+@pytest.mark.requirement("S0-130")
 async def test_the_oracle_gets_one_and_nobody_gets_zero_in_containers(
     containers: ContainerMode, task: Task, tmp_path: Path
 ) -> None:
@@ -57,12 +60,16 @@ async def test_the_oracle_gets_one_and_nobody_gets_zero_in_containers(
     assert row["sandbox"] == "container"
 
 
+@pytest.mark.requirement("S0-128")
 async def test_an_image_without_skills_has_none_and_each_is_built_once(containers: ContainerMode, task: Task) -> None:
     find = "find / -xdev -iname '*answering*' -not -path '/proc/*'; ls /everything"
     for with_skills in (False, True):
         image = await containers.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
         again = await containers.build(task, with_skills=with_skills, rebuild=False, say=lambda _: None)
         assert image.handle == again.handle
+        assert again.cached
+        anew = await containers.build(task, with_skills=with_skills, rebuild=True, say=lambda _: None)
+        assert not anew.cached
         assert (image.workdir, image.env["WORD"]) == ("/app", "hello")
         box = await containers.open(task, image)
         try:
@@ -73,6 +80,26 @@ async def test_an_image_without_skills_has_none_and_each_is_built_once(container
         assert "data.txt" in found
 
 
+@pytest.mark.requirement("S0-131")
+async def test_a_command_does_not_hold_the_event_loop_and_ends_at_its_time(
+    containers: ContainerMode, task: Task
+) -> None:
+    box = await opened(containers, task)
+    try:
+        running = asyncio.create_task(box.run(("sleep", "600"), seconds=3))
+        pauses, last = [], time.monotonic()
+        while not running.done():
+            await asyncio.sleep(0.05)
+            pauses.append(time.monotonic() - last)
+            last = time.monotonic()
+        assert (await running).timed_out
+        assert len(pauses) > 10
+        assert max(pauses) < 1.0
+    finally:
+        await box.close()
+
+
+@pytest.mark.requirement("S0-130")
 async def test_a_command_has_a_time_an_exit_code_and_an_input(containers: ContainerMode, task: Task) -> None:
     box = await opened(containers, task)
     try:
@@ -158,6 +185,7 @@ async def test_a_dockerfile_that_fails_says_what_the_engine_said(containers: Con
     assert "freed" in await containers.prune()
 
 
+@pytest.mark.requirement("S0-125")
 def test_an_engine_that_does_not_answer_ends_with_a_sentence_and_code_1(tmp_path: Path) -> None:
     pytest.importorskip("docker")
     make_task(tmp_path / "tasks")
@@ -177,6 +205,7 @@ def test_an_engine_that_does_not_answer_ends_with_a_sentence_and_code_1(tmp_path
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.requirement("S0-125")
 def test_without_an_engine_the_mode_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("docker")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")

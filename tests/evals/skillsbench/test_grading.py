@@ -21,6 +21,7 @@ from evals.skillsbench.bench_tasks import HostBox, make_task
         (None, b"1", 1.0),
     ],
 )
+@pytest.mark.requirement("S0-135")
 def test_a_reward_is_a_number_from_the_text_else_from_the_json(
     text: bytes | None, named: bytes | None, reward: float
 ) -> None:
@@ -43,12 +44,14 @@ def test_a_reward_is_a_number_from_the_text_else_from_the_json(
         (None, b"[" * 100_000, "is no JSON"),
     ],
 )
+@pytest.mark.requirement("S0-135")
 def test_what_is_no_reward_is_an_error_and_not_a_zero(text: bytes | None, named: bytes | None, problem: str) -> None:
     reward, said = reward_of(text, named)
     assert reward is None
     assert problem in (said or "")
 
 
+@pytest.mark.requirement("S0-127")
 async def test_a_verifier_out_of_time_keeps_the_reward_it_left(tmp_path: Path) -> None:
     late = "echo 1 > /logs/verifier/reward.txt; sleep 60\n"
     toml = "[verifier]\ntimeout_sec = 1\n"

@@ -95,6 +95,7 @@ async def test_copying_keeps_the_folders_that_are_there_as_they_are(local: Local
         await box.close()
 
 
+@pytest.mark.requirement("S0-129")
 async def test_tasks_share_the_layers_of_what_they_begin_with(local: LocalMode, tmp_path: Path) -> None:
     mark = time.time_ns()
     begin = f"FROM debian:12\nRUN echo {mark} > /mark\n"
@@ -103,15 +104,17 @@ async def test_tasks_share_the_layers_of_what_they_begin_with(local: LocalMode, 
         task = make_task(tmp_path, name, environment__Dockerfile=f"{begin}RUN echo {name} > /name\n")
         image = await local.build(task, with_skills=True, rebuild=False, say=lambda _: None)
         assert isinstance(image.handle, LocalImage)
+        assert not image.cached
         keys.append(image.handle.layers)
     assert keys[0][1:] == keys[1][1:]
     assert keys[0][0] != keys[1][0]
     again = await local.build(task, with_skills=True, rebuild=False, say=lambda _: None)
     assert isinstance(again.handle, LocalImage)
-    assert again.handle.layers == keys[1]
+    assert (again.handle.layers, again.cached) == (keys[1], True)
     anew = await local.build(task, with_skills=True, rebuild=True, say=lambda _: None)
     assert isinstance(anew.handle, LocalImage)
     assert not set(anew.handle.layers[:-1]) & set(keys[1])
+    assert not anew.cached
 
 
 async def test_packages_are_installed_in_the_root_and_never_on_the_host(local: LocalMode, tmp_path: Path) -> None:
@@ -136,6 +139,7 @@ async def test_a_step_that_fails_names_its_line_and_keeps_its_last_words(local: 
     assert "because" in failed.value.output
 
 
+@pytest.mark.requirement("S0-128")
 async def test_a_build_out_of_time_ends_and_leaves_no_layer(local: LocalMode, store: Path, tmp_path: Path) -> None:
     task = make_task(
         tmp_path,

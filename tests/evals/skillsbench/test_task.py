@@ -33,6 +33,7 @@ def benchflow(folder: Path, text: str) -> Path:
     return folder
 
 
+@pytest.mark.requirement("S0-127")
 def test_each_phase_has_the_limits_of_its_own_table(tmp_path: Path) -> None:
     task = read_task(
         harbor(
@@ -52,6 +53,7 @@ def test_each_phase_has_the_limits_of_its_own_table(tmp_path: Path) -> None:
     assert not task.diagnostics
 
 
+@pytest.mark.requirement("S0-127")
 def test_a_toml_that_cannot_be_read_leaves_the_defaults_and_says_so(tmp_path: Path) -> None:
     task = read_task(harbor(tmp_path / "t", "[agent\n"))
     assert (task.limits.agent_seconds, task.limits.build_seconds, task.limits.verifier_seconds) == (900, 600, 900)
@@ -114,6 +116,7 @@ def test_compose_and_gpus_are_said_to_be_unsupported(tmp_path: Path) -> None:
     assert "1 GPU" in task.unsupported[1]
 
 
+@pytest.mark.requirement("S0-126")
 def test_tasks_are_sorted_filtered_and_what_is_none_has_a_reason(tmp_path: Path) -> None:
     for name in ("b-one", "a-one", "c-two"):
         harbor(tmp_path / name)

@@ -198,6 +198,7 @@ print(json.dumps(asyncio.run(local_sandbox().run(request)).stdout.decode().split
 
 
 @pytest.mark.local("a container is started by the engine, which has no terminal")
+@pytest.mark.requirement("C43")
 def test_row_63_there_is_no_terminal_to_inject_into(backend):
     pid, master = pty.fork()
     if pid == 0:

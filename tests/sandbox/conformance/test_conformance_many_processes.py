@@ -55,6 +55,7 @@ def threads_of(user: int) -> int:
 
 
 @pytest.mark.level("landlock")
+@pytest.mark.requirement("S0-91")
 async def test_row_4_a_fork_bomb_stays_inside_its_limit_and_ends_at_the_deadline(box, backend):
     """S0-91. Bounded three times: by the run's limit of processes, by its user, who is not root, by its deadline."""
     own = backend.level.strength >= IsolationLevel.NAMESPACES.strength
@@ -149,6 +150,7 @@ time.sleep(0.1)
 
 
 @pytest.mark.level("landlock")
+@pytest.mark.requirement("S0-88", "S1-12")
 async def test_row_21_children_in_sessions_of_their_own_die_at_the_deadline(box):
     """S0-88, S1-12; GOOGLE_ADK row 5."""
     code = "for i in 1 2 3; do setsid sh -c 'sleep 60; :' adk-row-21 & done; trap '' TERM; sleep 60; sleep 60"

@@ -15,8 +15,9 @@ import pytest
 from adk_skills_agent.sandbox.contract import Status
 
 
+@pytest.mark.requirement("S0-88")
 async def test_row_22_a_grandchild_that_holds_stdout_does_not_delay_the_result(box):
-    """S0-75, S0-88; GOOGLE_ADK row 20."""
+    """GOOGLE_ADK row 20."""
     result = await box.bash("sleep 60 & echo started; exit 0", drain_seconds=0.25)
     assert (result.status, result.exit_code, result.stdout) == (Status.OK, 0, b"started\n")
     assert result.processes_killed == 1
@@ -158,6 +159,7 @@ time.sleep(60)
     assert result.survivors == 0
 
 
+@pytest.mark.requirement("S0-50")
 async def test_row_33_cancelling_the_task_kills_the_script_and_removes_its_files(box):
     """S0-50."""
     started = asyncio.Event()

@@ -16,6 +16,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(("grace", "signals"), [(0.0, {9}), (1.0, {9, 15})])
+@pytest.mark.requirement("S0-84", "S1-16", "S4-18")
 async def test_row_1_a_busy_loop_is_ended_at_the_deadline(box, grace, signals):
     """S0-84, S1-16."""
     result = await box.python("while True: pass", wall_seconds=0.4, term_grace_seconds=grace)
@@ -164,6 +165,7 @@ async def test_row_14_a_slow_drip_past_the_deadline_keeps_what_came(box):
     box.assert_on_time(result, 0.7)
 
 
+@pytest.mark.requirement("C43")
 async def test_row_15_reading_stdin_ends_at_once(box):
     result = await box.python("import sys; print(repr(sys.stdin.read()))")
     assert result.stdout == b"''\n"
@@ -180,6 +182,7 @@ async def test_stdin_arrives_whole_also_when_the_script_never_reads_it(box):
     assert (await box.bash("head -c 5", stdin=b"12345678")).stdout == b"12345"
 
 
+@pytest.mark.requirement("S0-89", "S1-10")
 async def test_row_16_cpu_of_children_is_limited_each_and_reported(box):
     """S0-89, S1-10."""
     code = """
@@ -251,6 +254,7 @@ open("%s" % ("1" * 250), "w").close()
     assert len(result.files) + len(result.skipped_files) == 41
 
 
+@pytest.mark.requirement("S4-18")
 async def test_row_6_memory_of_one_process_beyond_the_limit_is_an_error_in_it_or_a_kill(box):
     code = "x = []\ntry:\n    while True: x.append(bytearray(16 << 20))\nexcept MemoryError: print('MemoryError')"
     result = await box.python(code, memory_bytes=256 * MIB)

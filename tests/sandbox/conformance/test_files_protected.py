@@ -77,6 +77,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.level("landlock")
+@pytest.mark.requirement("S0-96")
 async def test_row_35_secrets_on_the_host_cannot_be_read(box, backend, home):
     """S0-96: stated limits of a bare subprocess are exceeded here."""
     files = [str(path) for path in home.rglob("*") if path.is_file()]
@@ -156,6 +157,7 @@ for path in ({str(home / "project/.env")!r}, {str(home / ".ssh/id_rsa")!r}):
 
 
 @pytest.mark.level("landlock")
+@pytest.mark.requirement("S0-49")
 async def test_row_43_a_script_cannot_change_its_own_skill(box):
     """S0-49: the skill is read-only; what may be written is the workspace."""
     (box.skill / "data.txt").write_text("as it was")

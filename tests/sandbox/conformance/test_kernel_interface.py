@@ -120,6 +120,7 @@ attempt("descriptor", by_descriptor)
 
 
 @pytest.mark.level("landlock")
+@pytest.mark.requirement("S0-87")
 async def test_row_25_the_agent_is_not_signalled_through_its_group_or_a_thread_it_has(box):
     """``kill`` takes the id of any thread for its process."""
     over, ready = threading.Event(), threading.Event()
@@ -178,6 +179,7 @@ for name in ("mem", "environ", "maps", "fd/0", "root/etc/passwd"):
 
 
 @pytest.mark.level("landlock")
+@pytest.mark.requirement("S0-96")
 async def test_row_56_no_network_is_reached_and_refusal_is_immediate(box):
     """S0-96."""
     servers = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from adk_skills_agent.sandbox.contract import IsolationLevel, Status
 
 PROFILE = """
@@ -41,6 +43,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.requirement("S0-107")
 async def test_a_script_inside_the_profile_behaves_the_same_at_every_level(box, backend):
     (box.skill / "references").mkdir()
     (box.skill / "references" / "guide.txt").write_text("the guide")

@@ -75,6 +75,7 @@ def test_a_failure_leaves_names_variables_and_folder_as_they_were(box: DirectBox
     assert box.run(state)["stdout"] == "([1, 2], 1, False, False, True, False)\n"
 
 
+@pytest.mark.requirement("S0-112")
 def test_a_failing_block_is_not_run_again_and_earlier_output_does_not_come_back(box: DirectBox) -> None:
     box.run("print('first')\nopen('count.txt', 'a').write('x')")
     box.run("print('second')\nopen('count.txt', 'a').write('x')\nraise SystemExit(3)")

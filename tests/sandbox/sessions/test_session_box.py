@@ -104,6 +104,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("said", WRONG.values(), ids=list(WRONG))
+@pytest.mark.requirement("S0-111")
 async def test_what_breaks_the_protocol_ends_the_session_and_is_no_result_of_the_code(said: Any) -> None:
     endless = isinstance(said, dict) and said.get("more")
     session, box = await started(*([said] * 200 if endless else [said]))

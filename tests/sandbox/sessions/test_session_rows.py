@@ -128,6 +128,7 @@ async def test_row_68_code_that_breaks_its_session_gets_a_result_and_the_next_co
     assert await kept.value("before", id="bystander") == "1"
 
 
+@pytest.mark.requirement("S0-111")
 async def test_row_68_half_a_frame_ends_the_session_also_without_a_deadline(kept: Kept) -> None:
     async with asyncio.timeout(20):
         broken = await kept.run(BREAKING["begins a frame on its supervisor's socket"], wall_seconds=None)

@@ -62,25 +62,26 @@ async def build_image(
     left = task.limits.build_seconds - (time.monotonic() - started)
     tag = f"skillsbench-{task.name.lower()}:{'latest' if with_skills else 'no-skill'}"
 
-    def built() -> Any:
+    def built() -> tuple[Any, bool]:
         left_out = frozenset(("Dockerfile", *(() if with_skills else ("skills",))))
         context = Source(task.environment, folder=True, without=left_out)
         kept = json.dumps(options.kept_arguments, sort_keys=True)
         digest = hashlib.sha256(f"{text}\0{kept}\0{digest_of([context])}".encode()).hexdigest()
         image = None if rebuild else _there(client, tag, digest)
         if image is not None:
-            return image
+            return image, True
         with tempfile.TemporaryFile() as packed:
             write_tar(packed, [context], {DOCKERFILE: text})
             packed.seek(0)
             wanted = EngineBuild(task.name, tag, packed, max(1.0, left), {_DIGEST: digest}, nocache=rebuild)
-            return build(client, wanted, options, say)
+            return build(client, wanted, options, say), False
 
-    image = await asyncio.to_thread(built)
+    image, cached = await asyncio.to_thread(built)
     config = image.attrs.get("Config") or {}
     env = dict(pair.partition("=")[::2] for pair in config.get("Env") or ())
     notes = tuple(base.note for base in found.values() if base.note)
-    return BuiltImage(tag, env, config.get("WorkingDir") or "/", time.monotonic() - started, notes, image.id)
+    seconds = time.monotonic() - started
+    return BuiltImage(tag, env, config.get("WorkingDir") or "/", seconds, notes, image.id, cached)
 
 
 def _there(client: Any, tag: str, digest: str) -> Any:

@@ -134,9 +134,10 @@ class BuiltImage:
         name: For people.
         env: Variables of the image.
         workdir: Its working directory.
-        seconds: How long the build took; 0 when all of it was there already.
+        seconds: How long building it took, or finding it.
         notes: What differs from the Dockerfile, one sentence each, e.g. another base.
         handle: What the mode needs to start it.
+        cached: Whether all of it was there already, and nothing was built.
     """
 
     name: str
@@ -145,6 +146,7 @@ class BuiltImage:
     seconds: float
     notes: tuple[str, ...]
     handle: object
+    cached: bool = False
 
 
 class TaskSandbox(ABC):
@@ -191,8 +193,6 @@ class TaskSandbox(ABC):
 
 
 RETRIES = 2
-_CACHED_SECONDS = 0.5
-"""A build that takes less found everything in the cache."""
 
 
 @dataclass(slots=True)
@@ -245,11 +245,10 @@ class Images:
                 self.say(f"{error.message} Trying again ({attempt + 1} of {RETRIES}).")
                 await self._prune()
             else:
-                cached = image.seconds < _CACHED_SECONDS
-                self.counts.cached += cached
-                self.counts.built += not cached
+                self.counts.cached += image.cached
+                self.counts.built += not image.cached
                 self.counts.seconds += image.seconds
-                self._since_prune += not cached
+                self._since_prune += not image.cached
                 if self.prune_interval and self._since_prune >= self.prune_interval:
                     self._since_prune = 0
                     await self._prune()

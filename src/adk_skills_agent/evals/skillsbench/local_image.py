@@ -80,6 +80,7 @@ class _State:
     workdir: str = "/"
     shell: tuple[str, ...] = _SHELL
     notes: list[str] = field(default_factory=list)
+    cached: bool = True
 
     @property
     def variables(self) -> dict[str, str]:
@@ -128,6 +129,7 @@ async def build_local(
         seconds=time.monotonic() - started,
         notes=tuple(state.notes),
         handle=LocalImage(state.layers),
+        cached=state.cached,
     )
 
 
@@ -222,6 +224,7 @@ class _Builder:
         base = base_root.base_of(image)
         notes = [base.note] if base.note else []
         roots = self.store / "roots"
+        there = set(roots.iterdir())
         try:
             await base_root.make_root(base, roots, self.users, self._left())
         except BuildError as error:
@@ -232,6 +235,7 @@ class _Builder:
             base = instead
             await base_root.make_root(base, roots, self.users, self._left())
         state = _State((f"roots/{base.key}",), layer_key(base.key, str(self.users.first)), {"PATH": PATH}, notes=notes)
+        state.cached = roots / base.key in there
         if base.python:
             await self._shell_layer(state, base_root.PREPARE_PYTHON, cwd="/")
         return state
@@ -299,6 +303,7 @@ class _Builder:
                 if "pip" in repr(argv) and not locks.is_file():
                     await self._lock(state, new, locks)
                 new.keep(key)
+            state.cached = False
         state.key = key
         state.layers = (f"layers/{key}/top", *state.layers)
 
@@ -351,6 +356,7 @@ class _Builder:
                 packed = await asyncio.to_thread(_packed, found, documents)
                 await self._place(state, new, packed, into, single=single, instruction=instruction)
                 new.keep(key)
+            state.cached = False
         state.key = key
         state.layers = (f"layers/{key}/top", *state.layers)
 
