@@ -63,6 +63,9 @@ PAYLOAD_BYTES = 16 << 20
 _GRACE_SECONDS = 3.0
 """After a script's time, for an executor to notice and to end it."""
 _NO_LIMIT = 1e9
+_PATH_BYTES = 4096
+_BEFORE = re.compile(rb"(?<![^\s\"'`(<\[=,:])[^\s\"'`(<\[=,:]*/$")
+"""The folder that a path lies in, at the end of a text."""
 _OF_EXECUTOR = re.compile(r"\n?Code execution (?:exited with status|timed out after) [\d.]+(?: seconds)?\.$")
 """What google-adk's local executor adds to a script's error output."""
 KEPT_BYTES = 48 << 20
@@ -294,7 +297,18 @@ class SkillProgram:
 
     def as_seen(self, text: bytes) -> bytes:
         """The same with ``/skill`` where it names the folder the program ran in, a path of the host."""
-        return re.sub(rb"[^\s\"'`(<\[=,:]*/" + self._folder.encode() + rb"\w+", b"/skill", text)
+        mark = self._folder.encode()
+        first, *others = text.split(mark)
+        # Each piece ends with the path before the folder's name; looked at from its end, so a long line takes no time.
+        pieces = [_BEFORE.sub(b"", first[-_PATH_BYTES:]) if others else first]
+        if others:
+            pieces[0] = first[:-_PATH_BYTES] + pieces[0]
+        for number, piece in enumerate(others):
+            rest = re.sub(rb"^\w+", b"", piece)
+            if number + 1 < len(others):
+                rest = rest[:-_PATH_BYTES] + _BEFORE.sub(b"", rest[-_PATH_BYTES:])
+            pieces.append(b"/skill" + rest)
+        return b"".join(pieces)
 
 
 @dataclass(frozen=True, slots=True)
