@@ -25,8 +25,12 @@ _NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
 SKILL_DIR = PurePosixPath("/skill")
 """Where a skill's files are, as the script and the model see it."""
 WORK_DIR = PurePosixPath("/work")
-TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host
 """The writable workspace and working directory, as the script and the model see it."""
+TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host
+"""The folder for temporary files: new and empty in every run."""
+HOME_DIR = TMP_DIR / "home"
+"""The home folder, new and empty in every run. It is never in the workspace, which several skills may share: a program
+reads its configuration from the home folder, and one skill must not configure what another one runs (attack row 74)."""
 
 
 class IsolationLevel(StrEnum):

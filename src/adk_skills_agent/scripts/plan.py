@@ -72,7 +72,7 @@ def _escaped(name: str) -> str:
 PYTHON_SUFFIXES = (".py",)
 SHELL_SUFFIXES = (".sh", ".bash")
 
-# -s: no user site-packages (HOME is the workspace, which a script may fill). The script's own folder is on sys.path, as
+# -s: no user site-packages, also where a caller grants another HOME. The script's own folder is on sys.path, as
 # Python does it, so sibling modules import; the working directory never is. -B and UTF-8 mode do not depend on the
 # environment a caller grants.
 PYTHON_FLAGS = ("-s", "-B", "-X", "utf8")

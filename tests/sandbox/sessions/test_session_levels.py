@@ -30,3 +30,21 @@ async def test_a_session_lasts_is_interrupted_breaks_and_begins_anew_at_every_le
         assert (after.stdout, after.session_reset) == (b"[]\n", True)
     finally:
         await kept.sessions.close()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_row_74_a_session_has_a_home_of_its_own_outside_of_its_workspace_at_every_level(
+    level: str, nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = level_table.enter(level, monkeypatch)
+    kept = Kept(Host(level, IsolationLevel(level), LocalSessions, lambda: None))
+    look = "import os, pathlib\nhome = pathlib.Path.home()\nprint(home, sorted(os.listdir(home)), os.listdir('.'))"
+    try:
+        assert await kept.value(look, id="a") == "/tmp/home [] []"
+        await kept.run("(home / '.gitconfig').write_text('[core]\\n\\tfsmonitor = steal')", id="a")
+        # What it keeps for itself stays for as long as the session does; another skill's session has none of it.
+        assert await kept.value(look, id="a") == "/tmp/home ['.gitconfig'] []"
+        assert await kept.value(look, id="b") == "/tmp/home [] []"
+        assert await kept.value("import subprocess\nsubprocess.run(['sh', '-c', 'ls -A ~'])", id="b") == ""
+    finally:
+        await kept.sessions.close()

@@ -331,6 +331,7 @@ def _identity(folder: int) -> tuple[int, int]:
 
 _DEFAULT_ENTRIES = 100_000
 _MAX_SKIPPED = 100
+_MAX_LOOKED_AT_HOME, _MAX_NAMED_AT_HOME = 1000, 5
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -436,6 +437,27 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     if left_out:
         result.notes.append(f"{left_out:,} more files were not collected.")
     return result
+
+
+def left_in_home(home: str) -> list[str]:
+    """A sentence when a finished run left what looks like results in its home folder, which goes with the run.
+
+    Names with a dot at their beginning are configuration and caches; nobody misses these.
+    """
+    try:
+        folder = open_own_folder(home)
+    except OSError:
+        return []  # the script removed it, or put something else there
+    try:
+        with os.scandir(folder) as scan:
+            names = [item.name for item in itertools.islice(scan, _MAX_LOOKED_AT_HOME) if item.name[0] != "."]
+    finally:
+        os.close(folder)
+    if not names:
+        return []
+    shown = ", ".join(repr(readable_name(f"~/{portable(name)}")) for name in sorted(names)[:_MAX_NAMED_AT_HOME])
+    more = f" and {len(names) - _MAX_NAMED_AT_HOME} more" if len(names) > _MAX_NAMED_AT_HOME else ""
+    return [f"{shown}{more} was not kept: the home folder is new in every run. Write results to the working directory."]
 
 
 def _why_not(entry: Entry) -> str | None:

@@ -170,7 +170,7 @@ class ConfinedRun(LocalRun):
             os.chown(path, uid, uid, follow_symlinks=False)
             workspace.given[name] = stamp(os.lstat(path))
         given = (f"{workspace.work}/{name}" for name in sorted(workspace.given_folders, reverse=True))
-        for folder in (*given, workspace.work, workspace.tmp):
+        for folder in (*given, workspace.work, workspace.home, workspace.tmp):
             os.chown(folder, uid, uid, follow_symlinks=False)
 
     def _launch(self, command: list[str], environment: dict[str, str], cwd: bytes) -> Launch:
