@@ -45,6 +45,6 @@ async def test_row_74_a_session_has_a_home_of_its_own_outside_of_its_workspace_a
         # What it keeps for itself stays for as long as the session does; another skill's session has none of it.
         assert await kept.value(look, id="a") == "/tmp/home ['.gitconfig'] []"
         assert await kept.value(look, id="b") == "/tmp/home [] []"
-        assert await kept.value("import subprocess\nsubprocess.run(['sh', '-c', 'ls -A ~'])", id="b") == ""
+        assert await kept.value("import subprocess\n_ = subprocess.run(['sh', '-c', 'ls -A ~'])", id="b") == ""
     finally:
         await kept.sessions.close()
