@@ -50,9 +50,11 @@ def execution_id(skill: str, session: str, agent: str) -> str:
     return f"skill:{skill}:session:{session}:agent:{agent}"
 
 
-def workspace_key(app: str, user: str, session: str) -> str:
-    """The key of the workspace all scripts of one session share."""
-    return f"{user_key(app, user)}:session:{session}"
+def workspace_key(app: str, user: str, session: str, skill: str | None = None) -> str:
+    """The key of the workspace all scripts of one session share, or only those of one skill in it."""
+    if skill is None:
+        return f"{user_key(app, user)}:session:{session}"
+    return f"{user_key(app, user)}:skill:{_escaped(skill)}:session:{session}"
 
 
 def user_key(app: str, user: str) -> str:

@@ -60,10 +60,10 @@ class ScriptBackend:
     own: OwnSandbox | None = None
 
     def claim(
-        self, runtime: SkillRuntime, tool_context: ToolContext
+        self, runtime: SkillRuntime, tool_context: ToolContext, skill: str
     ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim | None]:
-        """For the length of one call: the claim to the session's workspace where this backend has one."""
-        return workspace_claim(runtime, tool_context) if self.own is not None else contextlib.nullcontext()
+        """For the length of one call of a skill: the claim to its workspace where this backend has one."""
+        return workspace_claim(runtime, tool_context, skill) if self.own is not None else contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ class OwnSandbox:
         Raises:
             SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
         """
-        claimed = contextlib.nullcontext(call.claim) if call.claim else workspace_claim(runtime, tool_context)
+        skill = call.skill.name
+        claimed = contextlib.nullcontext(call.claim) if call.claim else workspace_claim(runtime, tool_context, skill)
         async with claimed as claim:
             prepared = call.prepared
             if prepared is None:
@@ -175,11 +176,12 @@ class OwnSandbox:
 
 
 def workspace_claim(
-    runtime: SkillRuntime, tool_context: ToolContext
+    runtime: SkillRuntime, tool_context: ToolContext, skill: str
 ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
-    """The claim of one call to its session's workspace."""
+    """The claim of one call of a skill to the workspace of its session, or to its own there."""
     session = tool_context.session
-    return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id), runtime.owner)
+    own = skill if runtime.workspace == "skill" else None
+    return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id, own), runtime.owner)
 
 
 def script_backend_of(

@@ -168,7 +168,7 @@ class RunSkillScriptTool(ToolsetTool):
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
-        async with backend.claim(runtime, tool_context) as claim:
+        async with backend.claim(runtime, tool_context, skill.name) as claim:
             call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
             found = await asyncio.to_thread(self._look, call, backend, wants_version=self.runtime.events.heard)
             if runtime.require_activation:
