@@ -14,7 +14,14 @@ from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.listing import SkillListing, toolset_instruction
 from adk_skills_agent.adk.events.events import SkillDiscovered, origin_of
 from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillDiscoveryMode, SkillLimits, discovery_of, lifecycle_of, limits_of, workspace_of
+from adk_skills_agent.adk.options import (
+    SkillDiscoveryMode,
+    SkillLimits,
+    discovery_of,
+    lifecycle_of,
+    limits_of,
+    workspace_of,
+)
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset

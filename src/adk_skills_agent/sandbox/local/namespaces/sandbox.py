@@ -186,7 +186,11 @@ def file_system(spec: SandboxSpec) -> list[Step]:
     system, sealed = _system(tuple(target for _, target in spec.shown), spec.network)
     steps: list[Step] = [
         *system,
-        ("file", f"root:x:0:0:root:/root:/usr/sbin/nologin\n{USER_NAME}:x:{uid}:{uid}::{HOME_DIR}:/bin/sh\n", "/etc/passwd"),
+        (
+            "file",
+            f"root:x:0:0:root:/root:/usr/sbin/nologin\n{USER_NAME}:x:{uid}:{uid}::{HOME_DIR}:/bin/sh\n",
+            "/etc/passwd",
+        ),
         ("file", f"root:x:0:\n{USER_NAME}:x:{uid}:\n", "/etc/group"),
         ("file", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n", "/etc/nsswitch.conf"),
     ]
