@@ -57,6 +57,11 @@ def workspace_key(app: str, user: str, session: str, skill: str | None = None) -
     return f"{user_key(app, user)}:skill:{_escaped(skill)}:session:{session}"
 
 
+def share_of(app: str, user: str, session: str) -> tuple[str, str]:
+    """Whose a run is, for ``ExecutionRequest.share``: the user's, and in it the session's."""
+    return user_key(app, user), session
+
+
 def user_key(app: str, user: str) -> str:
     """What the key of everything that is one user's begins with: ``app:{a}:user:{u}``.
 

@@ -23,7 +23,15 @@ from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
-from adk_skills_agent.scripts import RunSettings, ScriptOutcome, ScriptPlan, plan_script, script_outcome, workspace_key
+from adk_skills_agent.scripts import (
+    RunSettings,
+    ScriptOutcome,
+    ScriptPlan,
+    plan_script,
+    script_outcome,
+    share_of,
+    workspace_key,
+)
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 from adk_skills_agent.scripts.plan import ScriptLocation
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
@@ -97,8 +105,9 @@ class OwnSandbox:
             if isinstance(prepared, SkillsError):
                 raise prepared
             plan, workspace = prepared.plan, prepared.workspace
-            if call.inputs:
-                plan = replace(plan, request=replace(plan.request, input_files=call.inputs))
+            session = tool_context.session
+            share = share_of(session.app_name, session.user_id, session.id)
+            plan = replace(plan, request=replace(plan.request, share=share, input_files=call.inputs))
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):
                 whose = on_behalf_of(tool_context.get_invocation_context())
