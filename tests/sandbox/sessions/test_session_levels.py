@@ -48,3 +48,24 @@ async def test_row_74_a_session_has_a_home_of_its_own_outside_of_its_workspace_a
         assert await kept.value("import subprocess\n_ = subprocess.run(['sh', '-c', 'ls -A ~'])", id="b") == ""
     finally:
         await kept.sessions.close()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_row_80_code_of_a_session_that_took_too_much_disk_and_ended_at_once_is_told_and_loses_it(
+    level: str, nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = level_table.enter(level, monkeypatch)
+    kept = Kept(Host(level, IsolationLevel(level), LocalSessions, lambda: None))
+    limits = {"workspace_bytes": 32 << 20, "file_bytes": None}
+    code = "import os\nos.posix_fallocate(os.open('big', os.O_CREAT | os.O_WRONLY), 0, 200 << 20)"
+    try:
+        first = await kept.run(code, **limits)
+        if level == "namespaces":  # its file system is full at once
+            assert b"No space left on device" in first.stderr
+            return
+        assert first.status == "disk_limit"
+        assert any("32 MiB are allowed" in note for note in first.notes), first.notes
+        after = await kept.run("import os\nos.listdir()", **limits)
+        assert (after.status, after.stdout, after.session_reset) == ("ok", b"[]\n", True)
+    finally:
+        await kept.sessions.close()

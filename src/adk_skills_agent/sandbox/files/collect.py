@@ -259,18 +259,20 @@ def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, in
     """Bytes on disk (not sparse holes) and entries of a tree of any depth, counted up to the bounds.
 
     It holds one descriptor, however deep the tree is: the way back is "..", and is believed only when it leads to the
-    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again.
+    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again. A folder
+    that this user may not list gets that permission.
     """
     usage = _Usage(max_entries, time.monotonic() + max_seconds)
-    folder = open_folder(path)
+    folder = _open_live_folder(path)
     above: list[tuple[tuple[int, int], list[str]]] = []
     try:
         below = usage.count(folder)
         while not usage.over:
             if below:
                 try:
-                    child = os.open(below.pop(), _DIRECTORY, dir_fd=folder)
-                except OSError:  # gone, or without permission
+                    # One that its owner may enter and not list would hide what is in it.
+                    child = _open_live_folder(below.pop(), folder)
+                except OSError:  # gone
                     continue
                 above.append((_identity(folder), below))
                 os.close(folder)
@@ -290,6 +292,15 @@ def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, in
     finally:
         os.close(folder)
     return usage.bytes, usage.entries
+
+
+def _open_live_folder(name: str, parent: int | None = None) -> int:
+    """As :func:`open_own_folder` where the run may go on: its permissions stay unless nothing could be counted."""
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=parent)
+    except PermissionError:
+        make_accessible(name, parent)
+        return os.open(name, _DIRECTORY, dir_fd=parent)
 
 
 class _Usage:

@@ -253,6 +253,7 @@ def _age(descriptor: int, modified_ns: int | None = None) -> Stamp:
 _PERMISSIONS = 0o777  # set-user-id and the like stay behind
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_NOTES = 50
+_MOST_BEYOND_END = 1 << 20  # a file system may reserve some for a file that grows
 
 
 def persist(workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy) -> list[str]:
@@ -322,7 +323,9 @@ def _keep(work: int, top: int, path: str, found: os.stat_result) -> None:
             partial = f".{os.urandom(8).hex()}.part".encode()
             try:
                 # With several names in the workspace they become files of their own, as they will in the next run.
-                if found.st_nlink > 1 or not _moved(name, folder, partial, kept_in, identity):
+                # One that takes more of the disk than it has content (fallocate) is copied: only the content is kept.
+                hidden = found.st_blocks * 512 > found.st_size + _MOST_BEYOND_END
+                if hidden or found.st_nlink > 1 or not _moved(name, folder, partial, kept_in, identity):
                     _copy(descriptor, found.st_size, partial, kept_in)
                 _put_in_place(partial, name, kept_in)
             except OSError:

@@ -91,6 +91,9 @@ class SessionChannel(Channel, Protocol):
     def is_open(self) -> bool:
         """Whether, as far as can be told without asking it, the sandbox is there; never blocks."""
 
+    async def keeps_limits(self) -> bool:
+        """Whether it does, now that an execution has ended; if not, it is killed and its end says why."""
+
 
 class SessionHost(Protocol):
     """What can start sandboxes for sessions."""
@@ -219,6 +222,8 @@ class PythonSession:
             if isinstance(error, frames.FrameError):
                 raise SandboxError(f"The session broke its protocol and was ended: {error}") from error
             raise
+        if execution.lost is None and not await channel.keeps_limits():
+            execution.lost = "it was ended"
         self.used = time.monotonic()
         end = SandboxEnd()
         if execution.lost is not None:

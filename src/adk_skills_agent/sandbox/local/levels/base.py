@@ -393,6 +393,7 @@ class LocalRun:
             self._end_processes(result)
             if wanted and self._workspace is not None:
                 result.not_started = self._never_started(result)
+                self._check_disk(result)
                 try:
                     self._collect(result)
                 except OSError as error:
@@ -508,6 +509,19 @@ class LocalRun:
             # Right after a vfork the child's memory is the agent's, and the kernel remembers that as its peak. Only a
             # larger number says anything about the command.
             result.max_rss = peak if peak > child.starter_rss else None
+
+    def _check_disk(self, result: EndReport) -> None:
+        """Whether the disk holds more than it may: a run can end between two looks of the watchdog (attack row 80)."""
+        for limit in self.disk:
+            try:
+                excess = limit.excess_at_end()
+            except OSError:
+                continue  # the script removed it
+            if excess is None:
+                continue
+            result.cause = result.cause or Status.DISK_LIMIT
+            result.notes.append(f"It ended before it was stopped: {excess}.")
+            return
 
     def _never_started(self, result: EndReport) -> bool:
         status = result.status
