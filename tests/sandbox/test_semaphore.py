@@ -184,7 +184,7 @@ async def test_row_81_too_many_that_wait_are_refused_for_a_user_for_a_session_an
     holding = Holding(semaphore)
     await holding.ask("first", "a")
     await holding.ask("user", "a", times=3)
-    with pytest.raises(TooManyRuns, match="3 of this session already. Wait until some of them have ended"):
+    with pytest.raises(TooManyRuns, match=r"3 of this session already\. Wait until some of them have ended"):
         await semaphore.turn(("user", "a")).__aenter__()
     await holding.ask("user", "b", times=2)
     with pytest.raises(TooManyRuns, match="5 of this user already"):

@@ -212,8 +212,8 @@ class ExecutionRequest:
         policy: The limits that hold.
         env: Variables granted to this run, over ``policy.env``. What is a :class:`Secret` in either is replaced by
             ``[secret NAME]`` in streams, spill files, notes and errors; a file that contains it is not collected.
-        share: Whose run it is, the widest first: an id of the user, then one of the session. All who wait for a turn get
-            one in turn, and nobody has all turns (attack row 81). Empty for the owner's own.
+        share: Whose run it is, the widest first: an id of the user, then one of the session. All who wait for a turn
+            get one after the other, and nobody has all turns (attack row 81). Empty for the owner's own.
         redact: Names and values of more secrets, not granted to this run, that must not come out of it: what another
             run of the same session may have left in the workspace.
         stdin: Bytes for standard input; None closes it (a read sees end of file at once, C43).

