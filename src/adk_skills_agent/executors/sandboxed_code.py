@@ -265,10 +265,14 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
                 input_files=input_files(code_input),
                 cwd=str(folder) if folder.parts else None,
                 restrict_builtins=self.restrict_builtins,
+                share=_share_of(invocation_context),
                 on_output=self.on_output,
                 spill_dir=None if wrapper is not None else spill,
             )
-            execution = state.execute(key, request)
+            try:
+                execution = state.execute(key, request)
+            except TooManyRuns as error:
+                return CodeExecutionResult(stderr=error.message, exit_code=1)
             result = code_result(execution, policy, wrapper=wrapper, max_chars=self.max_output_chars)
         return with_sentences(result, execution)
 

@@ -65,6 +65,7 @@ class SessionRequest:
         cwd: Folder below the working directory to run in; made when it is missing. None stays where the session is.
         restrict_builtins: Take away dangerous builtins; friction, no boundary.
         redact: Names and values of more secrets that must not come out.
+        share: See ``ExecutionRequest.share``.
         on_output: See ``ExecutionRequest.on_output``.
         spill_dir: See ``ExecutionRequest.spill_dir``.
     """
@@ -76,6 +77,7 @@ class SessionRequest:
     cwd: str | None = None
     restrict_builtins: bool = False
     redact: tuple[tuple[str, Secret], ...] = ()
+    share: tuple[str, ...] = ()
     on_output: Callable[[str, bytes], None] | None = None
     spill_dir: Path | None = None
 
