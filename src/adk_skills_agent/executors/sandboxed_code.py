@@ -220,7 +220,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
             with on_behalf_of(invocation_context):
                 return self._execute(code_execution_input)
         key = session_key(invocation_context, code_execution_input.execution_id)
-        return self._execute_in_session(state, key, code_execution_input, wrapper)
+        return self._execute_in_session(state, key, code_execution_input, wrapper, _share_of(invocation_context))
 
     def reset_state(self, invocation_context: InvocationContext | None = None, execution_id: str | None = None) -> None:
         """Forget a Python state: what runs in it is ended, the next execution begins anew and says so (S0-114).
@@ -253,7 +253,12 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         return host
 
     def _execute_in_session(
-        self, state: StatefulCode, key: str, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None
+        self,
+        state: StatefulCode,
+        key: str,
+        code_input: google.CodeExecutionInput,
+        wrapper: SkillWrapper | None,
+        share: tuple[str, ...],
     ) -> CodeExecutionResult:
         policy = self._checked(self._policy_for(code_input, wrapper))
         folder = working_folder(code_input)
@@ -265,7 +270,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
                 input_files=input_files(code_input),
                 cwd=str(folder) if folder.parts else None,
                 restrict_builtins=self.restrict_builtins,
-                share=_share_of(invocation_context),
+                share=share,
                 on_output=self.on_output,
                 spill_dir=None if wrapper is not None else spill,
             )
