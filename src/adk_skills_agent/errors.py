@@ -23,6 +23,7 @@
         ├── SandboxUnavailable   no isolation level here is strong enough (``.reasons``)
         │   ├── EngineUnavailable  no container engine can be used here; says what to install or to start
         │   └── ImageUnavailable   the container image is not there, cannot be built, or has no usable Python
+        ├── TooManyRuns          so many runs of the same user or session wait already that this one was not begun
         └── CleanupFailed        a container could not be removed (``.left_behind``); its run itself had ended
 
 A script that fails, times out or is killed is a *result*, not an exception.
@@ -56,6 +57,7 @@ class ErrorCode(StrEnum):
     EXECUTION_ERROR = "EXECUTION_ERROR"
     SANDBOX_ERROR = "SANDBOX_ERROR"
     SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
+    TOO_MANY_RUNS = "TOO_MANY_RUNS"
     CONFIG_ERROR = "CONFIG_ERROR"
 
 
@@ -213,6 +215,12 @@ class EngineUnavailable(SandboxUnavailable):
 
 class ImageUnavailable(SandboxUnavailable):
     """The container image is not there, cannot be pulled or built, or has no Python that can be used."""
+
+
+class TooManyRuns(SandboxError):
+    """So many runs of the same user or session wait already that this one was not begun (attack row 81)."""
+
+    code = ErrorCode.TOO_MANY_RUNS
 
 
 class CleanupFailed(SandboxError, RuntimeError):

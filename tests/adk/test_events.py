@@ -27,6 +27,15 @@ from adk_skills_agent.adk.events.events import (
 )
 from adk_skills_agent.adk.options import SkillLimits
 from adk_skills_agent.adk.skill_toolset import SkillToolset
+from adk_skills_agent.errors import TooManyRuns
+from adk_skills_agent.executors import CodeExecutionInput, LocalSandboxCodeExecutor
+from adk_skills_agent.sandbox.contract import (
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    Sandbox,
+)
 
 
 @pytest.fixture
@@ -267,3 +276,45 @@ async def test_the_log_has_every_event_and_no_content_argument_or_secret(
     assert "[secret TOKEN]" in text
     for content in ("the guide", "my-argument", "# Reporter", str(skills)):
         assert content not in text
+
+
+class Full(Sandbox):
+    """One whose line is full; it keeps what it was asked."""
+
+    name = "full"
+
+    def __init__(self) -> None:
+        self.requests: list[ExecutionRequest] = []
+
+    async def run(self, request: ExecutionRequest) -> ExecutionResult:
+        self.requests.append(request)
+        raise TooManyRuns("Too many runs are waiting: 256 of this user already. Wait, then try again.")
+
+    async def probe(self) -> IsolationReport:
+        return IsolationReport(IsolationLevel.NAMESPACES, {})
+
+
+async def test_row_81_a_run_too_many_is_an_answer_with_a_code_and_an_event(
+    rehearse: Any, ask: Any, skills: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = Full()
+    conversation = calls(script("scripts/publish.py"), "busy")
+    watched = Watched(rehearse, ask, skills, conversation, sandbox=full)
+    answered = await watched.ask(watched.agent, "Publish.")
+    answer = answered.results[0][1]
+    assert answer["error_code"] == "TOO_MANY_RUNS"
+    assert "256 of this user already" in answer["error"]
+    assert [(event.error_code, event.reason) for event in watched.of(ScriptFinished)] == [
+        ("TOO_MANY_RUNS", "not_started")
+    ]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    # Whose run it is: the user, and the session in it.
+    assert [request.share for request in full.requests] == [("app:tests:user:user", answered.session_id)]
+
+
+def test_row_81_code_that_cannot_wait_any_more_is_an_answer_too() -> None:
+    full = Full()
+    executor = LocalSandboxCodeExecutor(sandbox=full)
+    result = executor.execute_code(None, CodeExecutionInput(code="print(1)"))  # type: ignore[arg-type]
+    assert (result.exit_code, "256 of this user already" in result.stderr) == (1, True)
+    assert [request.share for request in full.requests] == [()]

@@ -59,6 +59,6 @@ def test_every_field_of_the_policy_is_in_the_table() -> None:
 
 
 def test_every_variable_of_a_script_is_named() -> None:
-    variables = build_environment(SandboxPolicy(), {}, workspace="/work", tmp="/tmp", run_id="x")
+    variables = build_environment(SandboxPolicy(), {}, home="/tmp/home", tmp="/tmp", run_id="x")
     page = (DOCS / "isolation.md").read_text(encoding="utf-8")
     assert [name for name in (*variables, "PWD") if f"| `{name}` |" not in page] == []

@@ -12,7 +12,7 @@ from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.policy import looks_secret
 from adk_skills_agent.sandbox.process.command import build_environment, search_path
 
-PLACES = {"workspace": "/w", "tmp": "/t", "run_id": "1"}
+PLACES = {"home": "/w", "tmp": "/t", "run_id": "1"}
 
 
 def test_nothing_of_the_host_is_there_unless_named():

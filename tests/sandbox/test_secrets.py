@@ -140,7 +140,7 @@ def test_a_name_that_changes_how_a_process_starts_is_refused_everywhere(name: st
     with pytest.raises(ConfigError, match=name):
         check_policy(SandboxPolicy(inherit_env=(name,), allow_secrets=True))
     with pytest.raises(ValueError, match=name):
-        build_environment(SandboxPolicy(), {name: "x"}, workspace="/w", tmp="/t", run_id="1", host={})
+        build_environment(SandboxPolicy(), {name: "x"}, home="/w", tmp="/t", run_id="1", host={})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Places that are handed out over event loops."""
+"""Places that are handed out over event loops, to each user and session in turn (row 81)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from adk_skills_agent.sandbox.threads import Semaphore
+from adk_skills_agent.errors import TooManyRuns
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, Semaphore
 
 
 async def test_places_are_given_first_come_first_served_and_come_back():
@@ -92,3 +93,119 @@ def test_many_loops_share_the_places():
         thread.join()
     assert most <= 3
     assert semaphore.free == 3
+
+
+class Holding:
+    """Runs that have a place, or wait for one, until they are told to end."""
+
+    def __init__(self, semaphore: Semaphore) -> None:
+        self.semaphore = semaphore
+        self.having: list[tuple[str, ...]] = []
+        self._end = asyncio.Event()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def ask(self, *share: str, times: int = 1) -> None:
+        self.tasks += [asyncio.create_task(self._hold(share)) for _ in range(times)]
+        await asyncio.sleep(0)
+
+    async def _hold(self, share: tuple[str, ...]) -> None:
+        async with self.semaphore.turn(share):
+            self.having.append(share)
+            await self._end.wait()
+
+    async def end(self) -> None:
+        self._end.set()
+        await asyncio.gather(*self.tasks)
+
+    def held_by(self, *share: str) -> int:
+        return sum(one[: len(share)] == share for one in self.having)
+
+
+def fair() -> Semaphore:
+    return Semaphore(MAX_RUNNING, fair=True)
+
+
+async def test_row_81_whoever_has_no_place_gets_one_at_once_whatever_one_user_does():
+    holding = Holding(fair())
+    for session in range(100):
+        await holding.ask("evil", str(session), times=3)
+    assert holding.held_by("evil") == 48  # three quarters
+    await holding.ask("good", "a")
+    assert holding.held_by("good") == 1
+    await holding.ask("good", "a", times=20)
+    assert holding.held_by("good", "a") == 9  # three quarters of three quarters of the rest
+    assert holding.semaphore.free >= 1
+    await holding.end()
+    assert (holding.semaphore.free, holding.semaphore.wanted) == (MAX_RUNNING, 0)
+
+
+async def test_row_81_one_session_leaves_room_for_the_others_of_its_user():
+    holding = Holding(fair())
+    await holding.ask("user", "long", times=200)
+    assert holding.held_by("user", "long") == 36
+    for session in ("a", "b", "c"):
+        await holding.ask("user", session)
+        assert holding.held_by("user", session) == 1
+    await holding.end()
+    assert len(holding.having) == 203
+
+
+async def test_row_81_many_hostile_users_together_leave_a_place():
+    holding = Holding(fair())
+    for _ in range(10):
+        for user in range(20):
+            await holding.ask(f"evil{user}", "a")
+    before = len(holding.having)
+    assert before <= MAX_RUNNING - 1
+    await holding.ask("good", "a")
+    assert holding.held_by("good") == 1
+    await holding.end()
+
+
+async def test_row_81_those_who_wait_get_places_in_turn_and_each_of_them_in_order():
+    semaphore = Semaphore(1, fair=True)
+    order: list[str] = []
+
+    async def one(name: str, *share: str) -> None:
+        async with semaphore.turn(share):
+            order.append(name)
+
+    async with semaphore.turn(("first",)):
+        tasks = [asyncio.create_task(one(f"evil{n}", "evil", str(n % 2))) for n in range(4)]
+        tasks += [asyncio.create_task(one(f"good{n}", "good", "a")) for n in range(2)]
+        tasks += [asyncio.create_task(one("owner"))]
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert order == ["evil0", "good0", "owner", "evil1", "good1", "evil2", "evil3"]
+
+
+async def test_row_81_too_many_that_wait_are_refused_for_a_user_for_a_session_and_never_for_the_owner(caplog):
+    semaphore = Semaphore(1, fair=True, most_waiting=(5, 3))
+    holding = Holding(semaphore)
+    await holding.ask("first", "a")
+    await holding.ask("user", "a", times=3)
+    with pytest.raises(TooManyRuns, match=r"3 of this session already\. Wait until some of them have ended"):
+        await semaphore.turn(("user", "a")).__aenter__()
+    await holding.ask("user", "b", times=2)
+    with pytest.raises(TooManyRuns, match="5 of this user already"):
+        await semaphore.turn(("user", "c")).__aenter__()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    await holding.ask("other", "a", times=3)
+    await holding.ask(times=50)
+    holding.tasks[1].cancel()  # the first that waits
+    with pytest.raises(asyncio.CancelledError):
+        await holding.tasks.pop(1)
+    await holding.ask("user", "a")
+    assert semaphore.wanted == 1
+    await holding.end()
+    assert len(holding.having) == 59
+    assert not semaphore._all.parts
+
+
+async def test_row_81_whoever_asks_alone_is_never_kept_from_the_last_place():
+    for places in (1, 2, 3, 4):
+        holding = Holding(Semaphore(places, fair=True))
+        for user in range(places):
+            await holding.ask(f"user{user}", "a")
+        assert len(holding.having) == places
+        await holding.end()

@@ -271,6 +271,9 @@ def test_keys_outlive_an_invocation_and_separate_sessions() -> None:
     assert execution_id("csv", "s1", "bot") == "skill:csv:session:s1:agent:bot"
     assert workspace_key("app", "u", "s1") != workspace_key("app", "u", "s2")
     assert workspace_key("app", "u", "x:session:y") != workspace_key("app", "u:session:x", "y")
+    assert workspace_key("app", "u", "s1", "a") != workspace_key("app", "u", "s1", "b")
+    assert workspace_key("app", "u", "s1", "a") != workspace_key("app", "u", "s1")
+    assert workspace_key("app", "u:skill:a", "s1") != workspace_key("app", "u", "s1", "a")
 
 
 def test_a_cut_of_the_sandbox_is_marked_where_it_is(skill_with: Callable[..., Skill]) -> None:

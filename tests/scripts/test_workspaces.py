@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.errors import SandboxError, TooManyRuns
+from adk_skills_agent.sandbox import MAX_WAITING
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 
@@ -247,4 +248,26 @@ async def test_a_folder_made_after_its_call_was_cancelled_and_its_owner_closed_i
     go_on.set()
     thread.join()
     assert list(other.path.parent.iterdir()) == [other.path]
+    workspaces.close()
+
+
+async def test_row_81_too_many_runs_of_one_session_are_refused_and_those_of_others_are_not() -> None:
+    workspaces = SessionWorkspaces()
+    ended: list[str] = []
+
+    async def use(key: str) -> None:
+        async with workspaces.use(key):
+            ended.append(key)
+
+    async with workspaces.use("a"):
+        waiting = [asyncio.create_task(use("a")) for _ in range(MAX_WAITING[1])]
+        while workspaces._open["a"].turn._all.waiting < MAX_WAITING[1]:
+            await asyncio.sleep(0.01)
+        with pytest.raises(TooManyRuns, match="64 of this session already"):
+            await use("a")
+        await use("b")
+        assert ended == ["b"]
+    await asyncio.gather(*waiting)
+    await use("a")
+    assert ended == ["b", *["a"] * (MAX_WAITING[1] + 1)]
     workspaces.close()

@@ -53,8 +53,9 @@ def with_skills(
         deny: No skill whose name matches one of these patterns.
         predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
         budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
-        more: ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``additional_tools`` and
-            ``lifecycle_config``, as :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
+        more: ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``,
+            ``additional_tools`` and ``lifecycle_config``, as
+            :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:
         ConfigError: ``policy``, ``interpreters``, ``env``, ``grants`` or ``skills`` is malformed.
@@ -97,6 +98,7 @@ def create_run_script_tool(
     interpreters: Mapping[str, Sequence[str]] | None = None,
     env: Mapping[str, EnvValue] | None = None,
     grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+    workspace: str = "session",
 ) -> RunScriptTool:
     """The tool that runs a skill's scripts."""
     return RunScriptTool(
@@ -107,6 +109,7 @@ def create_run_script_tool(
             settings=_settings(policy, interpreters),
             env=env,
             grants=grants,
+            workspace=workspace,
         )
     )
 

@@ -33,6 +33,21 @@ class SkillDiscoveryMode(Enum):
     """Nothing is listed: it calls ``search_skills``. For thousands of skills."""
 
 
+WORKSPACES = ("session", "skill")
+"""Whose files a script finds in its working directory: those of all skills of its session, or of its skill alone."""
+
+
+def workspace_of(choice: str) -> str:
+    """Check the setting ``workspace`` of a toolset.
+
+    Raises:
+        ConfigError: It is none of :data:`WORKSPACES`.
+    """
+    if choice not in WORKSPACES:
+        raise ConfigError(f"workspace must be 'session' or 'skill', not {choice!r}.")
+    return choice
+
+
 @dataclass(frozen=True)
 class SkillLifecycleConfig:
     """How long a toolset's skills stay active; the fields are google-adk's.

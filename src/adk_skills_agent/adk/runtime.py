@@ -68,6 +68,7 @@ class SkillRuntime:
         skills_folder: Where skills are put in the environment, or None for its default.
         script_timeout: In seconds, when the owner gave one.
         google_arguments: Whether arguments are spelled as google-adk does it.
+        workspace: Whether all skills of a session share a workspace (``session``) or each has its own (``skill``).
         save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
         require_activation: Whether reading and running need an active skill.
         file_list: Whether an activation says which files there are.
@@ -95,6 +96,7 @@ class SkillRuntime:
     skills_folder: Path | None = None
     script_timeout: float | None = None
     google_arguments: bool = False
+    workspace: str = "session"
     save_output_artifacts: bool = False
     require_activation: bool = False
     file_list: bool = True

@@ -10,7 +10,7 @@ from adk_skills_agent.adk.activation.active_skills import ActiveSkills
 from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.listing import SEARCH_TOOL, SkillListing
 from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of
+from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, workspace_of
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
@@ -50,6 +50,7 @@ def short_named_runtime(
     audit_log: Path | str | None = None,
     limits: SkillLimits | None = None,
     require_activation: bool = False,
+    workspace: str = "session",
     additional_tools: Sequence[Any] | None = None,
     lifecycle_config: Any = None,
     budget_tokens: int | None = None,
@@ -78,6 +79,7 @@ def short_named_runtime(
         sandbox=sandbox,
         prefers_sandbox=prefers_sandbox,
         require_activation=require_activation,
+        workspace=workspace_of(workspace),
         prefix=prefix,
         names=NAMES,
         owner=owner,
@@ -95,7 +97,7 @@ class SkillTools(RuntimeToolset):
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
         more: ``user_skills`` (those that a user may ask for by name), and ``env``, ``grants``, ``permissions``,
-            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``additional_tools``,
+            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``additional_tools``,
             ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
     """
 

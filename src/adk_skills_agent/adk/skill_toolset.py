@@ -14,7 +14,14 @@ from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.listing import SkillListing, toolset_instruction
 from adk_skills_agent.adk.events.events import SkillDiscovered, origin_of
 from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillDiscoveryMode, SkillLimits, discovery_of, lifecycle_of, limits_of
+from adk_skills_agent.adk.options import (
+    SkillDiscoveryMode,
+    SkillLimits,
+    discovery_of,
+    lifecycle_of,
+    limits_of,
+    workspace_of,
+)
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
@@ -81,6 +88,8 @@ class SkillToolset(RuntimeToolset):
             ``--all --top 3``, false and null are left out, a list repeats its option) or ``"google-adk"``, which
             writes ``--all True --top 3`` (S0-40, S0-41).
         file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
+        workspace: ``"session"``: all skills of a session work in one folder and find each other's files there;
+            ``"skill"``: each has a folder of its own in each session.
 
     Raises:
         ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
@@ -117,8 +126,11 @@ class SkillToolset(RuntimeToolset):
         model: str | None = None,
         file_list: bool = True,
         argument_style: str = "unix",
+        workspace: str = "session",
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
+        if environment is not None and workspace_of(workspace) != "session":
+            raise ConfigError("workspace='skill' needs our sandbox: all skills of an environment share its files.")
         self.discovery_mode = discovery_of(discovery_mode)
         limits = limits_of(limits)
         lifecycle = lifecycle_of(lifecycle_config)
@@ -167,6 +179,7 @@ class SkillToolset(RuntimeToolset):
             script_timeout=None if script_timeout is DEFAULT_SCRIPT_TIMEOUT else script_timeout,
             google_arguments=_is_google_style(argument_style),
             save_output_artifacts=save_output_artifacts,
+            workspace=workspace_of(workspace),
             require_activation=require_activation,
             file_list=file_list,
             lists=self.discovery_mode is not SkillDiscoveryMode.SEARCH,

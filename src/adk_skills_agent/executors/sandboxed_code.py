@@ -20,12 +20,13 @@ from google.adk.code_executors import BaseCodeExecutor
 from google.adk.code_executors import code_execution_utils as google
 from pydantic import ConfigDict, Field, InstanceOf, PrivateAttr, SkipValidation, field_validator
 
-from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.errors import ConfigError, SandboxError, TooManyRuns
 from adk_skills_agent.executors.code_values import (
     CodeExecutionResult,
     SkillWrapper,
     call_timeout,
     code_result,
+    current_invocation,
     input_files,
     on_behalf_of,
     recognise,
@@ -55,7 +56,7 @@ from adk_skills_agent.sandbox import (
     temporary_prefix,
 )
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.plan import user_key
+from adk_skills_agent.scripts.plan import share_of, user_key
 
 if TYPE_CHECKING:
     from google.adk.agents.invocation_context import InvocationContext
@@ -219,7 +220,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
             with on_behalf_of(invocation_context):
                 return self._execute(code_execution_input)
         key = session_key(invocation_context, code_execution_input.execution_id)
-        return self._execute_in_session(state, key, code_execution_input, wrapper)
+        return self._execute_in_session(state, key, code_execution_input, wrapper, _share_of(invocation_context))
 
     def reset_state(self, invocation_context: InvocationContext | None = None, execution_id: str | None = None) -> None:
         """Forget a Python state: what runs in it is ended, the next execution begins anew and says so (S0-114).
@@ -252,7 +253,12 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         return host
 
     def _execute_in_session(
-        self, state: StatefulCode, key: str, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None
+        self,
+        state: StatefulCode,
+        key: str,
+        code_input: google.CodeExecutionInput,
+        wrapper: SkillWrapper | None,
+        share: tuple[str, ...],
     ) -> CodeExecutionResult:
         policy = self._checked(self._policy_for(code_input, wrapper))
         folder = working_folder(code_input)
@@ -264,10 +270,14 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
                 input_files=input_files(code_input),
                 cwd=str(folder) if folder.parts else None,
                 restrict_builtins=self.restrict_builtins,
+                share=share,
                 on_output=self.on_output,
                 spill_dir=None if wrapper is not None else spill,
             )
-            execution = state.execute(key, request)
+            try:
+                execution = state.execute(key, request)
+            except TooManyRuns as error:
+                return CodeExecutionResult(stderr=error.message, exit_code=1)
             result = code_result(execution, policy, wrapper=wrapper, max_chars=self.max_output_chars)
         return with_sentences(result, execution)
 
@@ -291,11 +301,15 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
                 on_output=self.on_output,
                 spill_dir=None if wrapper is not None else spill,
                 label="code",
+                share=_share_of(current_invocation()),
             )
             call = BackgroundCall(lambda: box.run(request))
             caller = calling_task()
             with caller.watch(call.cancel) if caller is not None else contextlib.nullcontext():
-                result = call.result()
+                try:
+                    result = call.result()
+                except TooManyRuns as error:  # the model's to know, and no failure of the agent
+                    return CodeExecutionResult(stderr=error.message, exit_code=1)
             logger.debug("Code ended: %s, exit code %s.", result.status.value, result.exit_code)
             return code_result(result, policy, wrapper=wrapper, max_chars=self.max_output_chars)
 
@@ -356,16 +370,27 @@ def _this_machine() -> Sandbox:
 _DEFAULT_ID = "default"
 
 
+def _names_of(invocation_context: Any) -> tuple[str, str, str | None]:
+    """The ids of app, user and session, as far as there are any."""
+    names = (getattr(invocation_context, "app_name", None), getattr(invocation_context, "user_id", None))
+    app, user = (name if isinstance(name, str) else "" for name in names)
+    session = getattr(getattr(invocation_context, "session", None), "id", None)
+    return app, user, session if isinstance(session, str) else None
+
+
+def _share_of(invocation_context: Any) -> tuple[str, ...]:
+    """Whose run it is, for a fair share of the turns; nobody's outside of an invocation."""
+    app, user, session = _names_of(invocation_context)
+    return () if session is None else share_of(app, user, session)
+
+
 def session_key(invocation_context: Any, execution_id: str | None) -> str:
     """Whose Python state a call gets: of this app, user and session, and in it of this execution id (S0-110).
 
     google-adk's own id for code of an agent is its session's; without any, all code of a session shares one state.
     """
-    session = getattr(invocation_context, "session", None)
-    names = (getattr(invocation_context, "app_name", None), getattr(invocation_context, "user_id", None))
-    app, user = (name if isinstance(name, str) else "" for name in names)
-    own = getattr(session, "id", None)
-    state = execution_id if execution_id is not None else own if isinstance(own, str) else _DEFAULT_ID
+    app, user, own = _names_of(invocation_context)
+    state = execution_id if execution_id is not None else own if own is not None else _DEFAULT_ID
     return f"{user_key(app, user)}:{state}"
 
 

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.skill_store import FolderDigest
     from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
     from adk_skills_agent.sandbox.supervisor.python_program import program_text as python_program_text
-    from adk_skills_agent.sandbox.threads import Semaphore, warn_insecure_once
+    from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, warn_insecure_once
 
 # The same for Python at run time: the names of each module.
 _NAMES = {
@@ -114,7 +114,7 @@ _NAMES = {
     "sessions.sessions": "SessionHealth SessionLimits Sessions",
     "skill_store": "FolderDigest",
     "streaming": "EndEvent OutputEvent ResourceSample",
-    "threads": "Semaphore warn_insecure_once",
+    "threads": "MAX_WAITING Semaphore warn_insecure_once",
 }
 _ALIASES = {
     "ContainerEngine": ("container.engine", "Engine"),

@@ -25,8 +25,12 @@ _NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
 SKILL_DIR = PurePosixPath("/skill")
 """Where a skill's files are, as the script and the model see it."""
 WORK_DIR = PurePosixPath("/work")
-TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host
 """The writable workspace and working directory, as the script and the model see it."""
+TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host
+"""The folder for temporary files: new and empty in every run."""
+HOME_DIR = TMP_DIR / "home"
+"""The home folder, new and empty in every run. It is never in the workspace, which several skills may share: a program
+reads its configuration from the home folder, and one skill must not configure what another one runs (attack row 74)."""
 
 
 class IsolationLevel(StrEnum):
@@ -211,6 +215,8 @@ class ExecutionRequest:
         policy: The limits that hold.
         env: Variables granted to this run, over ``policy.env``. What is a :class:`Secret` in either is replaced by
             ``[secret NAME]`` in streams, spill files, notes and errors; a file that contains it is not collected.
+        share: Whose run it is, the widest first: an id of the user, then one of the session. All who wait for a turn
+            get one after the other, and nobody has all turns (attack row 81). Empty for the owner's own.
         redact: Names and values of more secrets, not granted to this run, that must not come out of it: what another
             run of the same session may have left in the workspace.
         stdin: Bytes for standard input; None closes it (a read sees end of file at once, C43).
@@ -242,6 +248,7 @@ class ExecutionRequest:
     spill_dir: Path | None = None
     label: str = ""
     redact: tuple[tuple[str, Secret], ...] = ()
+    share: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

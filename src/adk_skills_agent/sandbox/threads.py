@@ -9,14 +9,14 @@ import os
 import sys
 import threading
 import warnings
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from adk_skills_agent.errors import SandboxError, SecurityWarning, SkillsError
+from adk_skills_agent.errors import SandboxError, SecurityWarning, SkillsError, TooManyRuns
 
 _Result = TypeVar("_Result")
 _Thing = TypeVar("_Thing")
@@ -81,72 +81,201 @@ MAX_RUNNING = 64
 """Runs at the same time in one agent process: each holds three descriptors and at least one process."""
 
 
-class _Waiter:
-    __slots__ = ("future", "granted", "loop")
+MAX_WAITING = (256, 64)
+"""Runs of one user that wait, and runs of one session: further ones are refused (attack row 81)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+Share = tuple[str, ...]
+"""Whose a run is, the widest first: its user, then the session. Empty for the owner's own, which nothing bounds."""
+
+
+class _Waiter:
+    __slots__ = ("future", "granted", "loop", "path")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, path: list[_Holder]) -> None:
         self.loop = loop
+        self.path = path
         self.future: asyncio.Future[None] = loop.create_future()
         self.granted = False
+
+
+class _Holder:
+    """Somebody who has places or waits for some: everybody, a user, a session of a user."""
+
+    __slots__ = ("held", "key", "line", "parts", "refused", "waiting")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.held = 0
+        self.waiting = 0  # of all its parts
+        self.refused = 0  # since its line became full
+        self.line: deque[_Waiter] = deque()
+        self.parts: OrderedDict[str, _Holder] = OrderedDict()  # whose turn it is comes first
 
 
 class Semaphore(contextlib.AbstractAsyncContextManager[None]):
     """``async with semaphore:`` waits for one of its places, first come first served, whatever event loop it is in.
 
-    (An asyncio semaphore belongs to a single loop.)
+    (An asyncio semaphore belongs to a single loop.) ``async with semaphore.turn(share):`` is the same for somebody: all
+    who wait get a place in turn, and so do the sessions of each user.
+
+    Args:
+        places: How many there are.
+        fair: Who has a place already gets another one only while fewer than three times what is then left are its own.
+            So one user alone has at most three quarters of the places, several have less each, and one who has none
+            finds a place that is free; the same holds for the sessions of a user within what the user may have.
+        most_waiting: How many may wait for one user, and for one session; None for any number.
     """
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, *, fair: bool = False, most_waiting: tuple[int, int] | None = None) -> None:
         self._places = places
+        self._fair = fair
+        self._most_waiting = most_waiting
         self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._free = self._places
-        self._waiting: deque[_Waiter] = deque()
+        self._all = _Holder("")
 
     @property
     def free(self) -> int:
         """Places nobody has."""
-        return self._free
+        return self._places - self._all.held
 
     @property
     def wanted(self) -> int:
         """Places somebody has, or waits for; never more than there are."""
-        return min(self._places, self._places - self._free + len(self._waiting))
+        return min(self._places, self._all.held + self._all.waiting)
+
+    def turn(self, share: Share) -> contextlib.AbstractAsyncContextManager[None]:
+        """A place for somebody.
+
+        Raises:
+            TooManyRuns: On entering: too many wait already for the same user or session.
+        """
+        return _Turn(self, share)
 
     async def __aenter__(self) -> None:
+        await self._take(())
+
+    async def __aexit__(self, *error: object) -> None:
+        self._give_back(())
+
+    async def _take(self, share: Share) -> None:
         with self._lock:
-            if self._free > 0 and not self._waiting:
-                self._free -= 1
+            path = self._path(share)
+            if self._may_have(path):
+                for holder in path:
+                    holder.held += 1
                 return
-            waiter = _Waiter(asyncio.get_running_loop())
-            self._waiting.append(waiter)
+            try:
+                self._check_line(path[1:] if share else [])
+            except TooManyRuns:
+                self._forget_idle(path)
+                raise
+            waiter = _Waiter(asyncio.get_running_loop(), path)
+            path[-1].line.append(waiter)
+            for holder in path:
+                holder.waiting += 1
         try:
             await waiter.future
         except BaseException:
             with self._lock:
                 granted = waiter.granted
                 if not granted:
-                    self._waiting.remove(waiter)
+                    path[-1].line.remove(waiter)
+                    for holder in path:
+                        holder.waiting -= 1
+                    self._forget_idle(path)
             if granted:  # the place was ours already when the wait was cancelled
-                self._give_back()
+                self._give_back(share)
             raise
 
-    async def __aexit__(self, *error: object) -> None:
-        self._give_back()
-
-    def _give_back(self) -> None:
+    def _give_back(self, share: Share) -> None:
         with self._lock:
-            self._free += 1
-            while self._free > 0 and self._waiting:
-                waiter = self._waiting.popleft()
+            path = self._path(share)
+            for holder in path:
+                holder.held -= 1
+            self._forget_idle(path)
+            while self._all.held < self._places and (waiter := self._next(self._all, self._places)) is not None:
                 waiter.granted = True
-                self._free -= 1
+                for holder in waiter.path:
+                    holder.waiting -= 1
+                    holder.held += 1
+                    holder.refused = 0
                 try:
                     waiter.loop.call_soon_threadsafe(_wake, waiter.future)
                 except RuntimeError:  # its loop is closed; nobody waits any more
-                    self._free += 1
+                    for holder in waiter.path:
+                        holder.held -= 1
+                    self._forget_idle(waiter.path)
+
+    def _path(self, share: Share) -> list[_Holder]:
+        """Everybody, the user and the session; made when they are new. Without a share it is a user without a name."""
+        path = [self._all]
+        for key in share or ("",):
+            holder = path[-1].parts.get(key)
+            if holder is None:
+                holder = path[-1].parts[key] = _Holder(key)
+            path.append(holder)
+        return path
+
+    def _forget_idle(self, path: list[_Holder]) -> None:
+        for above, holder in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
+            if not (holder.held or holder.waiting) and above.parts.get(holder.key) is holder:
+                del above.parts[holder.key]
+
+    def _may_have(self, path: list[_Holder]) -> bool:
+        room = self._places - self._all.held
+        for holder in path[1:]:
+            room = self._room(holder, room)
+        return room > 0
+
+    def _room(self, holder: _Holder, free: int) -> int:
+        """How many more of the free places somebody may have now."""
+        if free <= 0 or not self._fair:
+            return free
+        more = (3 * (free - 1) - holder.held) // 4 + 1
+        return more if holder.held else max(1, more)
+
+    def _next(self, above: _Holder, free: int) -> _Waiter | None:
+        """The next one of those who wait and may have a place; who got one comes last the next time."""
+        room = free - above.held if above is self._all else free
+        for key, holder in above.parts.items():
+            if not holder.waiting:
+                continue
+            its_room = self._room(holder, room)
+            if its_room <= 0:
+                continue
+            found = holder.line.popleft() if holder.line else self._next(holder, its_room)
+            if found is not None:
+                above.parts.move_to_end(key)
+                return found
+        return None
+
+    def _check_line(self, path: list[_Holder]) -> None:
+        for holder, most, whose in zip(path, self._most_waiting or (), ("user", "session"), strict=False):
+            if holder.waiting >= most:
+                holder.refused += 1
+                if holder.refused == 1:  # a client must not fill the log
+                    _logger.warning("A run was refused: %d runs of the same %s wait already.", holder.waiting, whose)
+                raise TooManyRuns(
+                    f"Too many runs are waiting: {holder.waiting} of this {whose} already. Wait until some of them "
+                    "have ended, then try again."
+                )
+
+
+class _Turn(contextlib.AbstractAsyncContextManager[None]):
+    __slots__ = ("_semaphore", "_share")
+
+    def __init__(self, semaphore: Semaphore, share: Share) -> None:
+        self._semaphore = semaphore
+        self._share = share
+
+    async def __aenter__(self) -> None:
+        await self._semaphore._take(self._share)
+
+    async def __aexit__(self, *error: object) -> None:
+        self._semaphore._give_back(self._share)
 
 
 def _wake(future: asyncio.Future[None]) -> None:
@@ -154,7 +283,7 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-RUNNING = Semaphore(MAX_RUNNING)
+RUNNING = Semaphore(MAX_RUNNING, fair=True, most_waiting=MAX_WAITING)
 os.register_at_fork(after_in_child=RUNNING._reset)  # what the parent runs is not the child's
 
 

@@ -14,6 +14,7 @@ from adk_skills_agent.scripts.plan import (
     locate_script,
     plan_script,
     script_path,
+    share_of,
     workspace_key,
 )
 
@@ -32,5 +33,6 @@ __all__ = [
     "plan_script",
     "script_outcome",
     "script_path",
+    "share_of",
     "workspace_key",
 ]

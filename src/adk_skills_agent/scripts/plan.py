@@ -52,9 +52,16 @@ def execution_id(skill: str, session: str, agent: str) -> str:
     return f"skill:{skill}:session:{session}:agent:{agent}"
 
 
-def workspace_key(app: str, user: str, session: str) -> str:
-    """The key of the workspace all scripts of one session share."""
-    return f"{user_key(app, user)}:session:{session}"
+def workspace_key(app: str, user: str, session: str, skill: str | None = None) -> str:
+    """The key of the workspace all scripts of one session share, or only those of one skill in it."""
+    if skill is None:
+        return f"{user_key(app, user)}:session:{session}"
+    return f"{user_key(app, user)}:skill:{_escaped(skill)}:session:{session}"
+
+
+def share_of(app: str, user: str, session: str) -> tuple[str, str]:
+    """Whose a run is, for ``ExecutionRequest.share``: the user's, and in it the session's."""
+    return user_key(app, user), session
 
 
 def user_key(app: str, user: str) -> str:
@@ -74,7 +81,7 @@ def _escaped(name: str) -> str:
 PYTHON_SUFFIXES = (".py",)
 SHELL_SUFFIXES = (".sh", ".bash")
 
-# -s: no user site-packages (HOME is the workspace, which a script may fill). The script's own folder is on sys.path, as
+# -s: no user site-packages, also where a caller grants another HOME. The script's own folder is on sys.path, as
 # Python does it, so sibling modules import; the working directory never is. -B and UTF-8 mode do not depend on the
 # environment a caller grants.
 PYTHON_FLAGS = ("-s", "-B", "-X", "utf8")

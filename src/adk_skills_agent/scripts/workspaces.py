@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox import Semaphore, temporary_folder
+from adk_skills_agent.sandbox import MAX_WAITING, Semaphore, temporary_folder
 
 logger = logging.getLogger(__name__)
 
 MAX_WORKSPACES = 256
 IDLE_SECONDS = 3600.0
+_ONE_SESSION = ("", "")  # a workspace is one session's, so all who wait for it are the same user and session
 _REMEMBERED_LOSSES = 10_000  # sessions that came and went; only to tell a model that its files are gone
 
 
@@ -38,7 +39,7 @@ class _Workspace:
     path: Path | None = None
     users: int = 0
     openers: int = 0
-    turn: Semaphore = field(default_factory=lambda: Semaphore(1))
+    turn: Semaphore = field(default_factory=lambda: Semaphore(1, most_waiting=MAX_WAITING))
     owners: set[int] = field(default_factory=set)
     doomed: bool = False
     making: threading.Lock = field(default_factory=threading.Lock)
@@ -77,8 +78,12 @@ class WorkspaceClaim:
         return self._opened or self._workspaces._open_folder(self)
 
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Have the folder alone; waits while another run of the session has it."""
-        return self._workspace.turn
+        """Have the folder alone; waits while another run of the session has it.
+
+        Raises:
+            TooManyRuns: On entering: too many runs of the session wait for it already.
+        """
+        return self._workspace.turn.turn(_ONE_SESSION)
 
 
 class _Claiming(contextlib.AbstractAsyncContextManager[WorkspaceClaim]):

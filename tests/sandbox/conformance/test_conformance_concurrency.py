@@ -1,4 +1,4 @@
-"""Row 65: many runs at once, and the loop they share."""
+"""Rows 65 and 81: many runs at once, the loop and the turns they share."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import gc
 import os
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
+from adk_skills_agent.errors import TooManyRuns
 from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, MAX_WAITING, RUNNING
 
 
 # What 500 runs share is the host's: its loop, threads, descriptors and folders. On every backend `make test` has
@@ -138,3 +141,37 @@ async def test_row_73_a_spill_folder_that_cannot_be_written_costs_the_spill_only
     assert result.stdout_truncated
     assert result.stdout_spill is None
     assert any("full text could not be kept" in note for note in result.notes)
+
+
+@pytest.mark.host_side  # the queue is in the host
+@pytest.mark.local("the turns of this machine")
+async def test_row_81_the_sleeping_runs_of_one_user_keep_nobody_waiting_and_too_many_are_refused(box):
+    # Below namespaces the kernel counts all processes of a plain user together, those of other tests included.
+    started = []
+    sleeping = box.request("sh", "-c", "echo; sleep 60", pids=1000, wall_seconds=60, warm_slots=0)
+    sleeping = replace(sleeping, on_output=lambda *_: started.append(1))
+    quick = box.request("true", pids=1000, warm_slots=0)
+    evil = [
+        asyncio.create_task(box.sandbox.run(replace(sleeping, share=("evil", str(session))))) for session in range(320)
+    ]
+    try:
+        async with asyncio.timeout(60):
+            while len(started) < MAX_RUNNING * 3 // 4:
+                await asyncio.sleep(0.05)
+        refused = [task for task in evil if task.done()]
+        assert len(refused) == 320 - MAX_RUNNING * 3 // 4 - MAX_WAITING[0]
+        for task in refused:
+            with pytest.raises(TooManyRuns, match="256 of this user already"):
+                task.result()
+        took = []
+        for share in (("good", "a"), ("good", "b"), ()):
+            began = time.monotonic()
+            assert (await box.sandbox.run(replace(quick, share=share))).status is Status.OK
+            took.append(time.monotonic() - began)
+        assert min(took) < 1
+        assert max(took) < 10  # the machine may be busy with other tests
+    finally:
+        for task in evil:
+            task.cancel()
+        await asyncio.gather(*evil, return_exceptions=True)
+    assert RUNNING.free == MAX_RUNNING

@@ -353,7 +353,7 @@ raise SystemExit(f"error in {os.path.abspath(__file__)}: 1")
     result = await box.python(code, "/skill/SKILL.md", "/work/x", "/skillful/y")
     assert str(tmp_path).encode() not in result.stdout + result.stderr
     assert str(private_tmp).encode() not in result.stdout + result.stderr
-    assert result.stdout.startswith(b"/work /skill/scripts/attack_1.py /work /tmp /work\n")
+    assert result.stdout.startswith(b"/work /skill/scripts/attack_1.py /tmp/home /tmp /work\n")
     assert result.stderr == b"error in /skill/scripts/attack_1.py: 1\n"
 
 
@@ -364,7 +364,7 @@ async def test_no_host_path_comes_out_with_other_characters_around_it(box, priva
 
 
 async def test_a_script_that_removes_its_own_workspace_still_has_a_result(box):
-    result = await box.bash('cd /; rm -rf "$HOME" "$TMPDIR"; echo done')
+    result = await box.bash('cd /; rm -rf "$OLDPWD" "$HOME" "$TMPDIR"; echo done')
     assert result.stdout == b"done\n"
     assert result.files == ()
 

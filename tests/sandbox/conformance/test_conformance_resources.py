@@ -364,6 +364,94 @@ for i in {1..100}; do head -c 10M /dev/zero > f$i || exit 3; sleep 0.1; done
         assert any("25 MiB are allowed" in note for note in result.notes)
 
 
+async def test_row_80_disk_that_was_taken_before_anybody_looked_is_found_at_the_end(box, tmp_path):
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    (workspace / "kept.txt").write_text("kept")
+    limits = {"workspace": workspace, "workspace_bytes": 64 * MIB, "file_bytes": None}
+    writes = """
+import os, sys
+os.makedirs("hidden/deep", 0o700, exist_ok=True)
+descriptor = os.open("hidden/deep/big", os.O_CREAT | os.O_WRONLY)
+if sys.argv[1] == "reserve":
+    os.posix_fallocate(descriptor, 0, 200 << 20)
+else:
+    for _ in range(100):
+        os.write(descriptor, bytes(1 << 20))
+open("small.txt", "w").write("small")
+"""
+    for how in ("reserve", "write"):
+        result = await box.python(writes, how, **limits)
+        if box.has_own_file_system:
+            assert (result.status, result.exit_code) == (Status.ERROR, 1)
+            assert result.stderr.decode().endswith("[Errno 28] No space left on device\n")
+        else:
+            assert result.status is Status.DISK_LIMIT, how
+            assert any("64 MiB are allowed" in note for note in result.notes), result.notes
+            # What has no room does not stay in the session.
+            assert any("'hidden/deep/big' was not kept" in note for note in result.notes) or result.signal == 9
+        assert usage(workspace) < 65 * MIB
+        after = await box.bash("cat kept.txt", **limits)
+        assert (after.status, after.stdout) == (Status.OK, b"kept")
+
+
+async def test_row_80_temporary_files_count_at_the_end_too(box):
+    code = "head -c 80M /dev/zero > $TMPDIR/x; true"
+    result = await box.bash(code, tmp_bytes=16 * MIB, file_bytes=None)
+    if box.has_own_file_system:
+        assert b"No space left on device" in result.stderr
+    else:
+        assert result.status is Status.DISK_LIMIT
+        assert any("16 MiB are allowed" in note for note in result.notes)
+
+
+@pytest.mark.local("what a file system of another machine reserves is its own")
+async def test_row_80_a_file_that_takes_more_than_it_shows_keeps_its_content_alone(box, tmp_path):
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    code = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
+descriptor = os.open("a.txt", os.O_CREAT | os.O_WRONLY)
+os.write(descriptor, b"content")
+print(libc.fallocate(descriptor, 1, 0, 32 << 20))
+"""
+    result = await box.python(code, workspace=workspace, workspace_bytes=64 * MIB)
+    assert (result.status, result.stdout) in {(Status.OK, b"0\n"), (Status.OK, b"-1\n")}  # refused where nothing counts
+    assert (workspace / "a.txt").read_bytes() == b"content"
+    assert usage(workspace) < MIB
+
+
+@pytest.mark.parametrize("mode", ["0o300", "0o000"])
+async def test_row_80_a_folder_that_cannot_be_listed_hides_nothing(box, mode):
+    code = f"""
+import os, time
+os.mkdir("hidden", 0o700)
+files = [open("hidden/%d" % number, "wb") for number in range(4)]
+os.mkdir("other", {mode})
+try:
+    files.append(open("other/x", "wb"))
+except OSError:
+    pass
+os.chmod("hidden", {mode})
+for file in files:
+    file.write(bytes(20 << 20))
+    file.flush()
+time.sleep(5)
+"""
+    result = await box.python(code, workspace_bytes=40 * MIB)
+    if box.has_own_file_system:
+        assert b"No space left on device" in result.stderr
+    else:
+        assert (result.status, result.signal) == (Status.DISK_LIMIT, 9)
+
+
+def usage(folder: Path) -> int:
+    """Bytes a folder takes on the disk, rounded up to blocks."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
 async def test_the_disk_is_as_free_as_before(box, tmp_path: Path):
     await box.bash("dd if=/dev/zero of=x bs=1M count=60 2>/dev/null; cp x $TMPDIR/y")
     # Of this test's folders, which hold those of its runs: the disk itself is everybody's.

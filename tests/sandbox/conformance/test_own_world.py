@@ -225,7 +225,7 @@ import getpass, os, pwd
 print(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_dir, len(pwd.getpwall()), os.getuid() != 0)
 """
     result = await box.python(code)
-    assert result.stdout == b"sandbox /work 2 True\n"
+    assert result.stdout == b"sandbox /tmp/home 2 True\n"
 
 
 @pytest.mark.level("namespaces")

@@ -104,7 +104,7 @@ async def test_row_34_the_environment_is_the_runs_own_and_a_secret_stays_in_it(c
     assert b"hunter2" not in result.stdout
     assert b"TOKEN=[secret TOKEN]" in result.stdout
     assert b"A=1" in result.stdout
-    assert b"HOME=/work" in result.stdout
+    assert b"HOME=/tmp/home" in result.stdout
 
 
 async def test_row_29_a_script_that_kills_its_supervisor_is_an_error_of_the_sandbox(cluster: Cluster):

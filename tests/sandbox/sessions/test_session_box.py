@@ -32,6 +32,9 @@ class WrittenBox:
     async def start(self, policy: SandboxPolicy) -> WrittenBox:
         return self
 
+    async def keeps_limits(self) -> bool:
+        return True
+
     async def send(self, data: bytes) -> None:
         self.sent += data
 

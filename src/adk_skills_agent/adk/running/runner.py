@@ -23,7 +23,15 @@ from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
-from adk_skills_agent.scripts import RunSettings, ScriptOutcome, ScriptPlan, plan_script, script_outcome, workspace_key
+from adk_skills_agent.scripts import (
+    RunSettings,
+    ScriptOutcome,
+    ScriptPlan,
+    plan_script,
+    script_outcome,
+    share_of,
+    workspace_key,
+)
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 from adk_skills_agent.scripts.plan import ScriptLocation
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
@@ -60,10 +68,10 @@ class ScriptBackend:
     own: OwnSandbox | None = None
 
     def claim(
-        self, runtime: SkillRuntime, tool_context: ToolContext
+        self, runtime: SkillRuntime, tool_context: ToolContext, skill: str
     ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim | None]:
-        """For the length of one call: the claim to the session's workspace where this backend has one."""
-        return workspace_claim(runtime, tool_context) if self.own is not None else contextlib.nullcontext()
+        """For the length of one call of a skill: the claim to its workspace where this backend has one."""
+        return workspace_claim(runtime, tool_context, skill) if self.own is not None else contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,8 @@ class OwnSandbox:
         Raises:
             SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
         """
-        claimed = contextlib.nullcontext(call.claim) if call.claim else workspace_claim(runtime, tool_context)
+        skill = call.skill.name
+        claimed = contextlib.nullcontext(call.claim) if call.claim else workspace_claim(runtime, tool_context, skill)
         async with claimed as claim:
             prepared = call.prepared
             if prepared is None:
@@ -96,8 +105,9 @@ class OwnSandbox:
             if isinstance(prepared, SkillsError):
                 raise prepared
             plan, workspace = prepared.plan, prepared.workspace
-            if call.inputs:
-                plan = replace(plan, request=replace(plan.request, input_files=call.inputs))
+            session = tool_context.session
+            share = share_of(session.app_name, session.user_id, session.id)
+            plan = replace(plan, request=replace(plan.request, share=share, input_files=call.inputs))
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):
                 whose = on_behalf_of(tool_context.get_invocation_context())
@@ -175,11 +185,12 @@ class OwnSandbox:
 
 
 def workspace_claim(
-    runtime: SkillRuntime, tool_context: ToolContext
+    runtime: SkillRuntime, tool_context: ToolContext, skill: str
 ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
-    """The claim of one call to its session's workspace."""
+    """The claim of one call of a skill to the workspace of its session, or to its own there."""
     session = tool_context.session
-    return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id), runtime.owner)
+    own = skill if runtime.workspace == "skill" else None
+    return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id, own), runtime.owner)
 
 
 def script_backend_of(

@@ -27,6 +27,7 @@ from adk_skills_agent.errors import (
     ScriptNotFound,
     SkillNotFound,
     SkillsError,
+    TooManyRuns,
 )
 from adk_skills_agent.sandbox import redact_error
 from adk_skills_agent.scripts import ScriptArguments, script_path
@@ -132,7 +133,7 @@ class RunSkillScriptTool(ToolsetTool):
             return await self._answer(args, tool_context, key, started)
         except SkillsError as error:
             redact_error(error, runtime.grants.forms)
-            if isinstance(error, SandboxError):
+            if isinstance(error, SandboxError) and not isinstance(error, TooManyRuns):
                 logger.exception("the sandbox failed for %s", self.name)
             answer, named = failure(error), self.skill_of(args)
             if not started:
@@ -168,7 +169,7 @@ class RunSkillScriptTool(ToolsetTool):
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
-        async with backend.claim(runtime, tool_context) as claim:
+        async with backend.claim(runtime, tool_context, skill.name) as claim:
             call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
             found = await asyncio.to_thread(self._look, call, backend, wants_version=self.runtime.events.heard)
             if runtime.require_activation:
@@ -231,7 +232,8 @@ class RunSkillScriptTool(ToolsetTool):
             run = await backend.run(runtime, tool_context, call)
             status, reason, code = run.status, run.reason, str(run.answer.get("error_code") or "")
         except SkillsError as error:
-            reason, code = "sandbox_error" if isinstance(error, SandboxError) else "not_started", error.code.value
+            broken = isinstance(error, SandboxError) and not isinstance(error, TooManyRuns)
+            reason, code = "sandbox_error" if broken else "not_started", error.code.value
             raise
         finally:
             runtime.events.emit(

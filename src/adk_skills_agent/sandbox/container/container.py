@@ -60,6 +60,10 @@ class ContainerChannel:
         """Whether nothing says that it has ended; never blocks."""
         return not (self._killed or self._ended or self._stream.ended)
 
+    async def keeps_limits(self) -> bool:
+        """Always: its file systems are full at their limits."""
+        return True
+
     async def send(self, data: bytes) -> None:
         """Bytes for the program; without effect when it is gone, which :meth:`receive` tells."""
         with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.container.engine import EngineInfo
-from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.contract import HOME_DIR, SandboxPolicy
 from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, program
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.supervisor import frames
@@ -21,7 +21,7 @@ _SUPERVISOR_MEMORY_BYTES = 32 << 20
 _LEAST_FILES = 64
 _PAGE_BYTES = 4096
 _ENVIRONMENT = {
-    "HOME": "/work",
+    "HOME": str(HOME_DIR),
     "TMPDIR": "/tmp",  # noqa: S108  # the container's own
     "LANG": "C.UTF-8",
     "PYTHONUTF8": "1",

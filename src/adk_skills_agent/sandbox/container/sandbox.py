@@ -31,13 +31,13 @@ from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.sessions.session import SessionHost
 from adk_skills_agent.sandbox.skill_store import stage
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
-from adk_skills_agent.sandbox.threads import Semaphore, uninterrupted
+from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, uninterrupted
 
 MAX_RUNNING = 16
 """Containers of runs at the same time in one agent process; more runs wait for their turn."""
 _LASTS_SECONDS = 7200.0
 _CLOSE_SECONDS = 60.0
-_RUNNING = Semaphore(MAX_RUNNING)
+_RUNNING = Semaphore(MAX_RUNNING, fair=True, most_waiting=MAX_WAITING)
 
 
 class ContainerSandbox(Sandbox):
@@ -94,7 +94,7 @@ class ContainerSandbox(Sandbox):
         """
         policy = check_policy(request.policy)
         self.check_usable(policy)
-        async with _RUNNING:
+        async with _RUNNING.turn(request.share):
             if request.mounts:
                 staged = await uninterrupted(threads.submit(asyncio.get_running_loop(), lambda: stage(request)))
             else:

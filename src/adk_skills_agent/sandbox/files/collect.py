@@ -259,18 +259,20 @@ def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, in
     """Bytes on disk (not sparse holes) and entries of a tree of any depth, counted up to the bounds.
 
     It holds one descriptor, however deep the tree is: the way back is "..", and is believed only when it leads to the
-    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again.
+    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again. A folder
+    that this user may not list gets that permission.
     """
     usage = _Usage(max_entries, time.monotonic() + max_seconds)
-    folder = open_folder(path)
+    folder = _open_live_folder(path)
     above: list[tuple[tuple[int, int], list[str]]] = []
     try:
         below = usage.count(folder)
         while not usage.over:
             if below:
                 try:
-                    child = os.open(below.pop(), _DIRECTORY, dir_fd=folder)
-                except OSError:  # gone, or without permission
+                    # One that its owner may enter and not list would hide what is in it.
+                    child = _open_live_folder(below.pop(), folder)
+                except OSError:  # gone
                     continue
                 above.append((_identity(folder), below))
                 os.close(folder)
@@ -290,6 +292,15 @@ def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, in
     finally:
         os.close(folder)
     return usage.bytes, usage.entries
+
+
+def _open_live_folder(name: str, parent: int | None = None) -> int:
+    """As :func:`open_own_folder` where the run may go on: its permissions stay unless nothing could be counted."""
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=parent)
+    except PermissionError:
+        make_accessible(name, parent)
+        return os.open(name, _DIRECTORY, dir_fd=parent)
 
 
 class _Usage:
@@ -331,6 +342,7 @@ def _identity(folder: int) -> tuple[int, int]:
 
 _DEFAULT_ENTRIES = 100_000
 _MAX_SKIPPED = 100
+_MAX_LOOKED_AT_HOME, _MAX_NAMED_AT_HOME = 1000, 5
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -436,6 +448,27 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     if left_out:
         result.notes.append(f"{left_out:,} more files were not collected.")
     return result
+
+
+def left_in_home(home: str) -> list[str]:
+    """A sentence when a finished run left what looks like results in its home folder, which goes with the run.
+
+    Names with a dot at their beginning are configuration and caches; nobody misses these.
+    """
+    try:
+        folder = open_own_folder(home)
+    except OSError:
+        return []  # the script removed it, or put something else there
+    try:
+        with os.scandir(folder) as scan:
+            names = [item.name for item in itertools.islice(scan, _MAX_LOOKED_AT_HOME) if item.name[0] != "."]
+    finally:
+        os.close(folder)
+    if not names:
+        return []
+    shown = ", ".join(repr(readable_name(f"~/{portable(name)}")) for name in sorted(names)[:_MAX_NAMED_AT_HOME])
+    more = f" and {len(names) - _MAX_NAMED_AT_HOME} more" if len(names) > _MAX_NAMED_AT_HOME else ""
+    return [f"{shown}{more} was not kept: the home folder is new in every run. Write results to the working directory."]
 
 
 def _why_not(entry: Entry) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError, about
-from adk_skills_agent.sandbox.contract import InputFile, ReadOnlyMount, SandboxPolicy
+from adk_skills_agent.sandbox.contract import HOME_DIR, InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.files.collect import (
     Collected,
     Stamp,
@@ -60,6 +60,11 @@ class Workspace:
     persistent: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def home(self) -> str:
+        """The script's home folder, below ``tmp``."""
+        return f"{self.tmp}/{HOME_DIR.name}"
+
     def remove(self) -> str | None:
         """Delete everything; a sentence when something is left."""
         return remove_tree(self.root)
@@ -80,6 +85,8 @@ class Workspace:
                 os.unlink(on_disk(self.work, path))  # noqa: PTH108
             for path in sorted(self.given_folders, reverse=True):
                 os.rmdir(on_disk(self.work, path))  # noqa: PTH106
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(self.home)  # noqa: PTH106
             for folder in (self.work, self.tmp, self.root):
                 os.rmdir(folder)  # noqa: PTH106
         except OSError:
@@ -114,13 +121,14 @@ def fill_workspace(
     mounts: Iterable[ReadOnlyMount],
     inside: bool = False,
 ) -> None:
-    """Put in the session's files, then the input files, then links to the entries of linked mounts.
+    """Make the home folder; put in the session's files, then the input files, then links to entries of linked mounts.
 
     Raises:
         SandboxError: The session's workspace is no folder, or larger than the policy allows; a mount is no folder.
         ValueError: An input file's path is absolute, leaves the workspace, or is used twice.
         OSError: The disk is full.
     """
+    os.mkdir(workspace.home, 0o700)  # noqa: PTH102
     if persistent is not None:
         _copy_in(workspace, policy, persistent)
     seen: set[str] = set()
@@ -245,6 +253,7 @@ def _age(descriptor: int, modified_ns: int | None = None) -> Stamp:
 _PERMISSIONS = 0o777  # set-user-id and the like stay behind
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_NOTES = 50
+_MOST_BEYOND_END = 1 << 20  # a file system may reserve some for a file that grows
 
 
 def persist(workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy) -> list[str]:
@@ -314,7 +323,9 @@ def _keep(work: int, top: int, path: str, found: os.stat_result) -> None:
             partial = f".{os.urandom(8).hex()}.part".encode()
             try:
                 # With several names in the workspace they become files of their own, as they will in the next run.
-                if found.st_nlink > 1 or not _moved(name, folder, partial, kept_in, identity):
+                # One that takes more of the disk than it has content (fallocate) is copied: only the content is kept.
+                hidden = found.st_blocks * 512 > found.st_size + _MOST_BEYOND_END
+                if hidden or found.st_nlink > 1 or not _moved(name, folder, partial, kept_in, identity):
                     _copy(descriptor, found.st_size, partial, kept_in)
                 _put_in_place(partial, name, kept_in)
             except OSError:

@@ -69,7 +69,7 @@ class LocalSandbox(Sandbox):
             secrets = secrets_of_run(request, policy)
         try:
             # The place comes first: whoever asked before the levels were tried would else be overtaken by all later.
-            async with RUNNING:
+            async with RUNNING.turn(request.share):
                 with Step("choose an isolation level"):
                     choice = known or await choose_level(request, policy)
                 warn_of_level(choice.level.level)

@@ -21,7 +21,7 @@ from adk_skills_agent.sandbox.output import PathMapping
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
 from adk_skills_agent.sandbox.process.supervise import EndReport, ExitWatch, LiveStdin, has_ended
-from adk_skills_agent.sandbox.process.watchdog import Limits, Watched, watchdog, works_here
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.program import program_text
 from adk_skills_agent.sandbox.threads import RUNNING, Step, uninterrupted
@@ -141,6 +141,24 @@ class LocalChannel:
         if self._run.child.pidfd is not None:
             poll.register(self._run.child.pidfd, select.POLLIN)
         return not poll.poll(0)
+
+    async def keeps_limits(self) -> bool:
+        """Whether the disk holds no more than it may: code can end between two looks of the watchdog (row 80)."""
+        walked = [limit for limit in self._run.disk if limit.folder is not None]
+        if not walked or self._watched.limits is None:
+            return True  # a file system of its own is full at its limit
+        excess = await uninterrupted(threads.submit(self._loop, lambda: self._excess(walked)))
+        if excess is not None:
+            self._breach(Status.DISK_LIMIT, f"Stopped: {excess}.")
+        return excess is None
+
+    @staticmethod
+    def _excess(walked: list[DiskLimit]) -> str | None:
+        for limit in walked:
+            with contextlib.suppress(OSError):  # the code removed it
+                if (found := limit.excess_at_end()) is not None:
+                    return found
+        return None
 
     async def send(self, data: bytes) -> None:
         """Pass bytes to the program."""

@@ -215,7 +215,7 @@ def build_environment(
     policy: SandboxPolicy,
     granted: Mapping[str, EnvValue],
     *,
-    workspace: str,
+    home: str,
     tmp: str,
     run_id: str,
     host: Mapping[str, str] | None = None,
@@ -225,7 +225,7 @@ def build_environment(
     Args:
         policy: Its ``inherit_env`` and ``env`` come after the base, in this order.
         granted: Variables of this run; they win.
-        workspace: Host path of the workspace, the run's HOME.
+        home: Host path of the run's home folder.
         tmp: Host path of its folder for temporary files.
         run_id: See :data:`RUN_ID_VARIABLE`; nothing can override it.
         host: The host's environment; None takes ``os.environ``. Read only for names in ``inherit_env``.
@@ -237,12 +237,12 @@ def build_environment(
     host = os.environ if host is None else host
     environment = {
         "PATH": search_path(policy.python),
-        "HOME": workspace,
+        "HOME": home,
         "TMPDIR": tmp,
         "LANG": "C.UTF-8",
         "PYTHONUTF8": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        # HOME is the workspace: a file put there must not become start-up code of every Python (row 51).
+        # A script's own modules are beside it; what it installs for its user is for nobody (row 51).
         "PYTHONNOUSERSITE": "1",
         # What a script printed before its deadline must not be lost in its own buffer.
         "PYTHONUNBUFFERED": "1",

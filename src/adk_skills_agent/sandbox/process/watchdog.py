@@ -177,6 +177,7 @@ _SHARE = 10  # of the time, at most one in so many is spent looking
 _LOOK_SECONDS = 0.2
 _ADDING_SECONDS = 0.03
 _MANY_ENTRIES = 200_000
+_ROUNDED_UP = 4096  # bytes that a small file takes on the disk
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
 _logger = logging.getLogger("adk_skills_agent.sandbox")
@@ -198,6 +199,20 @@ class DiskLimit:
     most_bytes: int | None
     most_entries: int | None
     folder: str | None = None
+
+    def excess(self, used: int, entries: int) -> str | None:
+        """What is beyond the limit, as a clause; None when nothing is."""
+        if self.most_bytes is not None and used > self.most_bytes:
+            return f"it wrote {used >> 20} MiB to disk; {self.most_bytes >> 20} MiB are allowed"
+        if self.most_entries is not None and entries > self.most_entries:
+            return f"it made more than {self.most_entries:,} files"
+        return None
+
+    def excess_at_end(self) -> str | None:
+        """The same for a run that is over; raises OSError. What rounding up to blocks adds is no excess."""
+        ceiling = _MANY_ENTRIES if self.most_entries is None else self.most_entries + 1
+        used, entries = self.usage(ceiling, _LOOK_SECONDS)
+        return self.excess(used - entries * _ROUNDED_UP, entries)
 
 
 def folder_limit(folder: str, most_bytes: int | None, most_entries: int | None) -> DiskLimit:
@@ -458,10 +473,9 @@ def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str]
             continue
         if number == 0:
             run._workspace_bytes = used
-        if most_bytes is not None and used > most_bytes:
-            problem = f"Stopped: it wrote {used >> 20} MiB to disk; {most_bytes >> 20} MiB are allowed."
-        elif most_entries is not None and entries > most_entries:
-            problem = f"Stopped: it made more than {most_entries:,} files."
+        excess = limit.excess(used, entries)
+        if excess is not None:
+            problem = f"Stopped: {excess}."
     took = time.monotonic() - now
     run._next_disk = now + max(_DISK_INTERVAL_SECONDS, took * _SHARE)
     return None if problem is None else (Status.DISK_LIMIT, problem)

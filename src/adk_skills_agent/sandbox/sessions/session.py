@@ -65,6 +65,7 @@ class SessionRequest:
         cwd: Folder below the working directory to run in; made when it is missing. None stays where the session is.
         restrict_builtins: Take away dangerous builtins; friction, no boundary.
         redact: Names and values of more secrets that must not come out.
+        share: See ``ExecutionRequest.share``.
         on_output: See ``ExecutionRequest.on_output``.
         spill_dir: See ``ExecutionRequest.spill_dir``.
     """
@@ -76,6 +77,7 @@ class SessionRequest:
     cwd: str | None = None
     restrict_builtins: bool = False
     redact: tuple[tuple[str, Secret], ...] = ()
+    share: tuple[str, ...] = ()
     on_output: Callable[[str, bytes], None] | None = None
     spill_dir: Path | None = None
 
@@ -90,6 +92,9 @@ class SessionChannel(Channel, Protocol):
     @property
     def is_open(self) -> bool:
         """Whether, as far as can be told without asking it, the sandbox is there; never blocks."""
+
+    async def keeps_limits(self) -> bool:
+        """Whether it does, now that an execution has ended; if not, it is killed and its end says why."""
 
 
 class SessionHost(Protocol):
@@ -219,6 +224,8 @@ class PythonSession:
             if isinstance(error, frames.FrameError):
                 raise SandboxError(f"The session broke its protocol and was ended: {error}") from error
             raise
+        if execution.lost is None and not await channel.keeps_limits():
+            execution.lost = "it was ended"
         self.used = time.monotonic()
         end = SandboxEnd()
         if execution.lost is not None:

@@ -8,17 +8,18 @@ and when the owner resets it. Whatever the reason, the next execution under its 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
 
-from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.errors import ConfigError, SandboxError, TooManyRuns
 from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.sessions.session import PythonSession, SessionHost, SessionRequest, SessionState
-from adk_skills_agent.sandbox.threads import uninterrupted
+from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, uninterrupted
 
 _FIRST_PAUSE_SECONDS = 0.1
 _MOST_DOUBLINGS = 4
@@ -37,7 +38,8 @@ class SessionLimits:
         idle_seconds: Without an execution.
         age_seconds: Since its start.
         executions: In one session.
-        sessions: At the same time; for one more the one that was not used longest ends.
+        sessions: At the same time; for one more the one that was not used longest ends. Code of one user runs in at most
+            three quarters of them at the same time, of all users together in all (attack row 81).
         restarts: New starts of one session after it broke, within ``restart_seconds``; then it is refused for a while.
         restart_seconds: See there.
 
@@ -89,6 +91,7 @@ class _Place:
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     wanted: int = 0
+    runs: bool = False
     session: PythonSession | None = None
     policy: SandboxPolicy | None = None
     lost: str | None = None
@@ -108,6 +111,7 @@ class Sessions:
         self._owner = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._turns = Semaphore(self._limits.sessions, fair=True, most_waiting=MAX_WAITING)
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
@@ -117,6 +121,7 @@ class Sessions:
 
         Raises:
             SandboxUnavailable: The policy cannot be met.
+            TooManyRuns: Too much code of the same user or session waits already.
             SandboxError: The sandbox could not be started, broke the protocol, or broke too often lately.
             ConfigError: The policy has impossible values.
             ValueError: The request cannot be expressed.
@@ -128,17 +133,21 @@ class Sessions:
         if place is None:
             place = self._places[session_id] = _Place()
         self._places.move_to_end(session_id)
+        if request.share and place.wanted > MAX_WAITING[1]:
+            raise TooManyRuns(
+                f"Too many runs are waiting: {place.wanted - 1} of this session already. Wait until some of them have "
+                "ended, then try again."
+            )
         place.wanted += 1
         try:
-            async with place.turn:
-                lost = await self._make_ready(session_id, place, policy)
-                session = place.session
-                assert session is not None  # noqa: S101  # just made ready
+            # One's own turn first: who waits for another execution of the same session needs no place meanwhile.
+            among_all = self._turns.turn(request.share) if request.share else contextlib.nullcontext()
+            async with place.turn, among_all:
+                place.runs = True
                 try:
-                    result = await session.execute(request)
+                    lost, result = await self._execute(session_id, place, policy, request)
                 finally:
-                    if session.lost is not None:
-                        self._broke(place, session.lost)
+                    place.runs = False
         finally:
             place.wanted -= 1
             self._freed.set()
@@ -146,6 +155,18 @@ class Sessions:
             return result
         sentence = f"This code ran in a new session: variables, imports and files of the one before are lost ({lost})."
         return replace(result, session_reset=True, notes=(sentence, *result.notes))
+
+    async def _execute(
+        self, session_id: str, place: _Place, policy: SandboxPolicy, request: SessionRequest
+    ) -> tuple[str | None, ExecutionResult]:
+        lost = await self._make_ready(session_id, place, policy)
+        session = place.session
+        assert session is not None  # noqa: S101  # just made ready
+        try:
+            return lost, await session.execute(request)
+        finally:
+            if session.lost is not None:
+                self._broke(place, session.lost)
 
     async def reset_state(self, session_id: str | None = None) -> None:
         """End a session now, with what runs in it; the next execution begins anew (S0-114)."""
@@ -271,11 +292,14 @@ class Sessions:
             if len(running) < self._limits.sessions:
                 return
             idle = next((place for place in running if not place.wanted), None)
-            if idle is None:
-                await self._freed.wait()
-            else:
+            if idle is not None:
                 async with idle.turn:
                     await self._drop(idle, "its place was needed for another session")
+            elif (waits := next((place for place in running if not place.runs), None)) is not None:
+                # Its code has no turn before others have ended theirs; it has not looked at its session yet.
+                await self._drop(waits, "its place was needed for another session")
+            else:
+                await self._freed.wait()
 
     async def _drop(self, place: _Place, why: str) -> None:
         session, place.session = place.session, None

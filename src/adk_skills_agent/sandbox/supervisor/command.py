@@ -19,6 +19,8 @@ from typing import TypeVar
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
+    HOME_DIR,
+    TMP_DIR,
     WORK_DIR,
     ExecutionRequest,
     ExecutionResult,
@@ -215,7 +217,7 @@ def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: Layout, r
     if not argv[0]:
         raise ValueError("argv[0] is empty: there is no command.")
     view = layout.view(request.mounts)
-    environment = build_environment(policy, request.env, workspace=layout.work, tmp=layout.temporary, run_id=run_id)
+    environment = build_environment(policy, request.env, home=layout.home, tmp=layout.temporary, run_id=run_id)
     if "PATH" not in policy.env and "PATH" not in request.env and "PATH" not in policy.inherit_env:
         environment["PATH"] = _PATH  # the host's interpreter is not there
     for name, value in environment.items():
@@ -316,9 +318,6 @@ async def _work(work: Callable[[], _Result]) -> _Result:
     return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
 
 
-TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # the name in the sandbox's view, not a folder of the host
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The places of one sandbox.
@@ -346,6 +345,11 @@ class Layout:
     def temporary(self) -> str:
         """The folder for temporary files in the sandbox."""
         return f"{self.root}{TMP_DIR}"
+
+    @property
+    def home(self) -> str:
+        """The home folder in the sandbox; the supervisor makes it."""
+        return f"{self.root}{HOME_DIR}"
 
     def place(self, path: PurePosixPath) -> str:
         """Where the sandbox has a mount."""

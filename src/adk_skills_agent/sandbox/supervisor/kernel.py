@@ -23,7 +23,7 @@ from types import FrameType, ModuleType
 from typing import Any, Dict
 
 from adk_skills_agent.sandbox.supervisor import frames
-from adk_skills_agent.sandbox.supervisor.process import MOST_DESCRIPTORS, Started, leave_supervisor
+from adk_skills_agent.sandbox.supervisor.process import MOST_DESCRIPTORS, Started, leave_supervisor, make_home
 from adk_skills_agent.sandbox.supervisor.python_program import restricted_builtins
 
 Names = Dict[str, Any]
@@ -72,6 +72,7 @@ class KernelLink:
                 os.closerange(3, link)
                 os.closerange(link + 1, MOST_DESCRIPTORS)
                 os.chdir(home)
+                make_home(os.environ)
                 Kernel(link, home, self._progress).serve()
             finally:
                 os._exit(LINK_LOST)

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import time
-from typing import Any, Iterator, Tuple
+from typing import Any, Iterator, Mapping, Tuple
 
 from adk_skills_agent.sandbox.supervisor.python_program import program_text
 
@@ -105,6 +105,14 @@ def filter_calls(program: bytes) -> None:
     _call_filter = ctypes.byref(Program(len(program) // _INSTRUCTION_BYTES, program)) if program else None
 
 
+def make_home(environment: Mapping[str, str]) -> None:
+    """The folder that ``HOME`` names: each sandbox is one run's or one session's, so it is new and empty there."""
+    try:
+        os.makedirs(environment["HOME"], mode=0o700, exist_ok=True)
+    except (OSError, KeyError):
+        pass  # what uses it says what is wrong with it
+
+
 def start_command(
     argv: list[Any],
     environment: dict[str, str],
@@ -157,6 +165,7 @@ def _prepare(
         os.set_inheritable(0, True)
         leave_supervisor(channel)
         os.chdir(cwd)
+        make_home(environment)
         limit({name: most for name, most in limits.items() if most is not None})
         if here:
             _pose_as_interpreter(argv, environment)

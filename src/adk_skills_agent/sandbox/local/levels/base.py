@@ -20,7 +20,7 @@ from typing import Protocol
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import TMP_DIR, WORK_DIR, ExecutionRequest, IsolationLevel, SandboxPolicy, Status
-from adk_skills_agent.sandbox.files.collect import collect, portable
+from adk_skills_agent.sandbox.files.collect import collect, left_in_home, portable
 from adk_skills_agent.sandbox.files.workspace import Workspace, create_workspace, fill_workspace, persist
 from adk_skills_agent.sandbox.output import Capture, PathMapping, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process import seccomp
@@ -284,6 +284,7 @@ def _advice(policy: SandboxPolicy, best: IsolationLevel | None) -> str:
 
 
 _KILL_SECONDS = 2.0
+_EMPTY_HOME_BYTES = 4096  # what a folder without entries takes on the disk
 
 
 class LocalRun:
@@ -319,12 +320,14 @@ class LocalRun:
 
     @property
     def disk(self) -> tuple[DiskLimit, ...]:
-        """The workspace and the folder for temporary files."""
+        """The workspace and the folder for temporary files, in which the home folder is."""
         assert self._workspace is not None  # noqa: S101  # only called after start()
         policy = self._policy
+        tmp_bytes = None if policy.tmp_bytes is None else policy.tmp_bytes + _EMPTY_HOME_BYTES
+        inodes = None if policy.workspace_inodes is None else policy.workspace_inodes + 1
         return (
             folder_limit(self._workspace.work, policy.workspace_bytes, policy.workspace_inodes),
-            folder_limit(self._workspace.tmp, policy.tmp_bytes, policy.workspace_inodes),
+            folder_limit(self._workspace.tmp, tmp_bytes, inodes),
         )
 
     def may_write_more(self) -> bool | None:
@@ -394,6 +397,7 @@ class LocalRun:
             self._end_processes(result)
             if wanted and self._workspace is not None:
                 result.not_started = self._never_started(result)
+                self._check_disk(result)
                 try:
                     self._collect(result)
                 except OSError as error:
@@ -448,7 +452,7 @@ class LocalRun:
         environment = build_environment(
             policy,
             request.env,
-            workspace=portable(workspace.work),
+            home=portable(workspace.home),
             tmp=portable(workspace.tmp),
             run_id=self.run_id,
         )
@@ -512,6 +516,19 @@ class LocalRun:
             # larger number says anything about the command.
             result.max_rss = peak if peak > child.starter_rss else None
 
+    def _check_disk(self, result: EndReport) -> None:
+        """Whether the disk holds more than it may: a run can end between two looks of the watchdog (attack row 80)."""
+        for limit in self.disk:
+            try:
+                excess = limit.excess_at_end()
+            except OSError:
+                continue  # the script removed it
+            if excess is None:
+                continue
+            result.cause = result.cause or Status.DISK_LIMIT
+            result.notes.append(f"It ended before it was stopped: {excess}.")
+            return
+
     def _never_started(self, result: EndReport) -> bool:
         status = result.status
         return (
@@ -527,6 +544,7 @@ class LocalRun:
         result.collected = collected = collect(
             self._workspace, self._policy, secrets_of_run(self._request, self._policy)
         )
+        result.notes.extend(left_in_home(self._workspace.home))
         if self._request.workspace is not None:
             result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
 

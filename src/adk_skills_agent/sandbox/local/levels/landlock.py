@@ -170,7 +170,7 @@ class ConfinedRun(LocalRun):
             os.chown(path, uid, uid, follow_symlinks=False)
             workspace.given[name] = stamp(os.lstat(path))
         given = (f"{workspace.work}/{name}" for name in sorted(workspace.given_folders, reverse=True))
-        for folder in (*given, workspace.work, workspace.tmp):
+        for folder in (*given, workspace.work, workspace.home, workspace.tmp):
             os.chown(folder, uid, uid, follow_symlinks=False)
 
     def _launch(self, command: list[str], environment: dict[str, str], cwd: bytes) -> Launch:
@@ -411,8 +411,8 @@ def _degraded(policy: SandboxPolicy) -> list[str]:
         )
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None or policy.tmp_bytes is not None:
         sentences.append(
-            "disk: file_bytes holds at once for each file; workspace and TMPDIR are checked several times a second, "
-            "with the deleted files that processes of the run have open, not those only a mapping or a socket holds."
+            "disk: file_bytes holds at once for each file; workspace and TMPDIR are checked several times a second and "
+            "at the end, with the deleted files that processes of the run have open, not those only a mapping or a socket holds."
         )
     return [*sentences, *cpu_sentences(policy)]
 

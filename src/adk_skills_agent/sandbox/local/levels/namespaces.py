@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError, about
 from adk_skills_agent.sandbox import threads
-from adk_skills_agent.sandbox.contract import TMP_DIR, WORK_DIR, ExecutionRequest, IsolationLevel, SandboxPolicy, Status
+from adk_skills_agent.sandbox.contract import (
+    HOME_DIR,
+    TMP_DIR,
+    WORK_DIR,
+    ExecutionRequest,
+    IsolationLevel,
+    SandboxPolicy,
+    Status,
+)
 from adk_skills_agent.sandbox.files.collect import stamp
 from adk_skills_agent.sandbox.files.workspace import Workspace, fill_workspace
 from adk_skills_agent.sandbox.local.cgroup import NoControlGroups, group_pool
@@ -143,7 +151,7 @@ class NamespacesRun(LocalRun):
         environment = build_environment(
             policy,
             request.env,
-            workspace=str(WORK_DIR),
+            home=str(HOME_DIR),
             tmp=str(TMP_DIR),
             run_id=self.run_id,
         )
@@ -231,6 +239,7 @@ class NamespacesRun(LocalRun):
         uid = self._uid
         if uid is None:
             return
+        os.chown(workspace.home, uid, uid, follow_symlinks=False)
         for name in workspace.given_folders.difference(self._on_the_way):
             os.chown(encode(f"{workspace.work}/{name}"), uid, uid, follow_symlinks=False)
         for name in workspace.given:

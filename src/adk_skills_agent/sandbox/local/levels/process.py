@@ -87,8 +87,8 @@ def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
         )
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None:
         sentences.append(
-            "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second, "
-            "other folders are not."
+            "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second "
+            "and at the end, other folders are not."
             if watched
             else "disk: only file_bytes holds; the size of the workspace is not limited."
         )

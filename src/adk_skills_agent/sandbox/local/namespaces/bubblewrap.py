@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import TMP_DIR, WORK_DIR
+from adk_skills_agent.sandbox.contract import HOME_DIR, TMP_DIR
 from adk_skills_agent.sandbox.local.init.control import BASE, InitControl, init_line, init_program
 from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     READY_SECONDS,
@@ -144,7 +144,7 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
             arguments += _argument(step, passed)
         arguments.append("--clearenv")
         # Only what an interpreter reads at its start. Everything else comes with the job.
-        environment = {"PATH": search_path(None), "HOME": str(WORK_DIR), "TMPDIR": str(TMP_DIR), **BASE}
+        environment = {"PATH": search_path(None), "HOME": str(HOME_DIR), "TMPDIR": str(TMP_DIR), **BASE}
         for name, value in environment.items():
             arguments += ["--setenv", name, value]
         arguments += ["--seccomp", str(passed.memory(filter_of(spec, watches=False)))]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
+from adk_skills_agent.sandbox.contract import HOME_DIR, WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.files.workspace import Workspace
 from adk_skills_agent.sandbox.local.cgroup import RunGroup
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS, InitControl, shown_at
@@ -191,7 +191,11 @@ def file_system(spec: SandboxSpec) -> list[Step]:
     system, sealed = _system(tuple(target for _, target in spec.shown), spec.network)
     steps: list[Step] = [
         *system,
-        ("file", f"root:x:0:0:root:/root:/usr/sbin/nologin\n{USER_NAME}:x:{uid}:{uid}::/work:/bin/sh\n", "/etc/passwd"),
+        (
+            "file",
+            f"root:x:0:0:root:/root:/usr/sbin/nologin\n{USER_NAME}:x:{uid}:{uid}::{HOME_DIR}:/bin/sh\n",
+            "/etc/passwd",
+        ),
         ("file", f"root:x:0:\n{USER_NAME}:x:{uid}:\n", "/etc/group"),
         ("file", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n", "/etc/nsswitch.conf"),
     ]

@@ -20,7 +20,7 @@ import time
 from itertools import chain
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import TMP_DIR, WORK_DIR
+from adk_skills_agent.sandbox.contract import HOME_DIR, TMP_DIR
 from adk_skills_agent.sandbox.local.init.control import (
     BASE,
     MOVED,
@@ -225,7 +225,7 @@ def _end(pid: int) -> None:
 def _first_program(mapped: bool, second: int) -> bytes:
     moved = [(path, shown_at(path)) for path in python_folders_of(None) if shown_at(path) != path]
     path = ":".join(shown_at(folder) for folder in search_path(None).split(":"))  # a script may see it in /proc
-    environment = {"PATH": path, "HOME": str(WORK_DIR), "TMPDIR": str(TMP_DIR), **BASE}
+    environment = {"PATH": path, "HOME": str(HOME_DIR), "TMPDIR": str(TMP_DIR), **BASE}
     return marshal.dumps(
         (
             code_of(*_PROGRAMS),
