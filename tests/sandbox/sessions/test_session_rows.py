@@ -9,6 +9,7 @@ import pytest
 from keeping import Host, Kept
 
 from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.secrets import Secret
 
 # Everything a session can set: names, environment, working directory, files, modules, signals, its standard streams.
 MARKS = """
@@ -164,6 +165,16 @@ print("first")
     assert "child of the first" in late
 
 
+async def test_row_86_html_references_to_a_secret_are_blotted_out(kept: Kept) -> None:
+    code = """
+import os
+for form in ("&#{};", "&#x{:x};", "&#X{:06X};", "&#{}"):
+    print("".join(form.format(ord(character)) for character in os.environ["TOKEN_OF_TEST"]))
+"""
+    shown = await kept.run(code, env={"TOKEN_OF_TEST": Secret("hunter2+hunter2")})
+    assert shown.stdout == b"[secret TOKEN_OF_TEST]\n" * 4
+
+
 async def test_row_71_nothing_of_a_session_that_was_reset_is_in_the_one_that_takes_its_place(kept: Kept) -> None:
     tampering = """
 import os, subprocess
@@ -220,7 +231,6 @@ print({reach(lambda: os.open(path, os.O_RDONLY)) for path in paths})
 
 async def test_files_go_in_and_come_out_and_secrets_do_not(kept: Kept) -> None:
     from adk_skills_agent.sandbox.contract import InputFile
-    from adk_skills_agent.sandbox.secrets import Secret
 
     code = """
 import os
