@@ -155,9 +155,9 @@ class Redactor:
 # In which forms a secret may turn up in output, and how they are found without slowing the output down.
 #
 # Covered: the value as it is, in other case, reversed, percent- and plus-encoded (also twice), escaped as in JSON,
-# Python, C, HTML (by name, by decimal and hexadecimal number) or a shell, in hexadecimal with the usual separators, in base64 (standard and URL-safe) and base32
-# at every alignment inside longer data, in UTF-16; each also with line breaks inside, wherever they are. A longer
-# secret is also recognised by its lines and by pieces of 256 bytes.
+# Python, C, HTML (also by number) or a shell, in hexadecimal with the usual separators, in base64 (standard and
+# URL-safe) and base32 at every alignment inside longer data, in UTF-16; each also with line breaks inside, wherever
+# they are. A longer secret is also recognised by its lines and by pieces of 256 bytes.
 #
 # Data is looked at through *lenses*. A lens leaves out what may stand between two characters of a form and gives what
 # has several spellings one; then a form is a fixed string, and looking for it costs little. Only after a hit is its
@@ -394,7 +394,7 @@ _HELD_PER_REFERENCE = 12  # "&#x0000041;" and one more
 
 
 class _ReferenceLens(_Lens):
-    """Looks at data whose HTML character references (``&#65;``, ``&#x41;``, ``&plus;``) are the characters they mean."""
+    """Looks at data whose HTML character references (``&#65;``, ``&#x41;``, ``&plus;``) are what they mean."""
 
     def __init__(self, forms: dict[bytes, str], left_out: bytes) -> None:
         super().__init__(forms, left_out)
