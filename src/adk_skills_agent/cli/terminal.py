@@ -1,8 +1,8 @@
 """What a terminal is sent: text of strangers, without a character that it would obey.
 
 An escape sequence can write to the clipboard (OSC 52), make a link that is not what it says (OSC 8), move the cursor
-over what was printed before, change the title, or have the terminal type an answer. A script may print any of them. On
-a terminal each control character is shown as text, so that no sequence begins; files and pipes get the bytes as they are.
+over what was printed before, change the title, or have the terminal type an answer. A script may print any of them.
+On a terminal each control character is shown as text, so that no sequence begins; files and pipes get the bytes.
 """
 
 from __future__ import annotations

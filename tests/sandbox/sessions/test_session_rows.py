@@ -165,6 +165,32 @@ print("first")
     assert "child of the first" in late
 
 
+async def test_row_88_what_a_thread_writes_by_descriptor_is_late_output(kept: Kept) -> None:
+    chatter = """
+import os, subprocess, threading, time
+def chatter():
+    while not stop.is_set():
+        os.write(1, b"thread of the first\\n")
+        subprocess.call("echo program of the first; echo program of the first >&2", shell=True)
+stop = threading.Event()
+threading.Thread(target=chatter, daemon=True).start()
+os.write(1, b"first\\n")
+"""
+    first = await kept.run(chatter)
+    assert first.status == "ok"
+    assert b"first\n" in first.stdout
+    for _ in range(3):
+        second = await kept.run("for _ in range(5):\n    os.write(1, b'second\\n')\n    time.sleep(0.04)")
+        assert (second.status, second.stdout, second.stderr) == ("ok", b"second\n" * 5, b"")
+    late = " ".join(second.notes)
+    assert "thread of the first" in late
+    assert "program of the first" in late
+    third = await kept.run(
+        "stop.set()\nthread = threading.Thread(target=os.write, args=(1, b'third'))\nthread.start(); thread.join()"
+    )
+    assert third.stdout == b"third"
+
+
 async def test_row_86_html_references_to_a_secret_are_blotted_out(kept: Kept) -> None:
     code = """
 import os
