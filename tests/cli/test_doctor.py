@@ -61,6 +61,46 @@ def test_the_page_says_of_each_level_whether_it_works_and_who_enforces_what() ->
         assert sentence.partition(": ")[2] in said
 
 
+def serving(*before: str, **settings: object) -> tuple[dict[str, dict[str, object]], int]:
+    done = doctor("--serve", "--json", before=before, **settings)
+    told = json.loads(done.stdout)
+    assert told["may_serve"] == (done.returncode == 0)
+    return {check["name"]: check for check in told["checks"]}, done.returncode
+
+
+def test_serve_says_of_this_machine_whether_strangers_may_be_let_in_and_what_to_change() -> None:
+    told, _ = diagnosis()
+    checks, code = serving()
+    works = levels_of(told)["namespaces"]["works"]
+    assert list(checks)[:6] == ["level", "user namespaces", "maker", "system calls", "memory", "pids"]
+    assert {"user", "kernel"} < set(checks)
+    assert (checks["level"]["verdict"], code) == (("holds", 0) if works else ("fails", 1))
+    by_group = works and levels_of(told)["namespaces"]["enforced"]["memory"].startswith("cgroup")
+    assert checks["memory"]["verdict"] == ("holds" if by_group else "degraded" if works else "fails")
+    assert checks["user"]["verdict"] == ("degraded" if os.geteuid() == 0 else "holds")
+    for check in checks.values():
+        assert (check["change"] is None) == (check["verdict"] == "holds"), check
+    said = doctor("--serve").stdout
+    for check in checks.values():
+        assert f"\n  {check['name']} " in said
+        assert f"{check['verdict']}: " in said
+    assert ("min_isolation='namespaces'" in said) == works
+
+
+@pytest.mark.parametrize("degradation", ["docker-default", "gvisor", "no-seccomp"])
+def test_serve_refuses_where_no_namespaces_can_be_had(degradation: str) -> None:
+    checks, code = serving(sys.executable, str(LAUNCHER), degradation)
+    assert code == 1
+    assert {name for name, check in checks.items() if check["verdict"] == "fails"} >= {"level", "user namespaces"}
+    assert checks["level"]["change"].startswith("start the container with --security-opt")
+
+
+def test_serve_is_about_this_machine_alone() -> None:
+    done = subprocess.run([PROGRAM, "doctor", "--serve", "--container"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--serve is about this machine" in done.stderr
+
+
 def test_the_json_has_the_same_names_on_every_machine() -> None:
     told, code = diagnosis()
     names = "versions machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"

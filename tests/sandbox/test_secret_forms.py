@@ -10,6 +10,7 @@ import os
 import random
 import shlex
 import time
+import tracemalloc
 import urllib.parse
 
 import pytest
@@ -62,6 +63,19 @@ FORMS_OF_VALUE = {
     "c escapes": "".join(f"\\x{ord(c):02x}" for c in VALUE),
     "octal escapes": "".join(f"\\{ord(c):03o}" for c in VALUE),
     "html": html.escape(f"<a href='{VALUE}'>"),
+    "html, decimal": "".join(f"&#{ord(c)};" for c in VALUE),
+    "html, hexadecimal": "".join(f"&#x{ord(c):x};" for c in VALUE),
+    "html, HEXADECIMAL": "".join(f"&#X{ord(c):X};" for c in VALUE),
+    "html, padded": "".join(f"&#{ord(c):07d};" for c in VALUE),
+    "html, padded hexadecimal": "".join(f"&#x{ord(c):08x};" for c in VALUE),
+    "html, without semicolons": "".join(f"&#{ord(c)}" for c in VALUE),
+    "html, hexadecimal without semicolons": "".join(f"&#x{ord(c):X}" for c in VALUE),
+    "html, every other character": "".join(f"&#{ord(c)};" if n % 2 else c for n, c in enumerate(VALUE)),
+    "html, punctuation by number": "".join(c if c.isalnum() else f"&#x{ord(c):02X};" for c in VALUE),
+    "html, punctuation by name": VALUE.replace("/", "&sol;").replace("+", "&plus;").replace("=", "&equals;"),
+    "html, escaped again": html.escape("".join(f"&#{ord(c)};" for c in VALUE)),
+    "html, one reference a line": "\n".join(f"&#{ord(c)};" for c in VALUE),
+    "html, base64 by number": "".join(f"&#{c};" for c in base64.b64encode(VALUE.encode())),
     "shell": shlex.quote(VALUE),
     "shell, backslashes": "".join(c if c.isalnum() else f"\\{c}" for c in VALUE),
     "hex": VALUE.encode().hex(),
@@ -93,8 +107,10 @@ def test_every_usual_form_is_taken_out_however_it_is_cut(form: str, pieces: list
     assert b"[secret KEY]" in clean
     assert b"hunter2" not in clean.lower()
     letters = bytes(c for c in clean if c not in b"\r\n")
+    unescaped = html.unescape(html.unescape(letters.decode())).encode()
     for part in (VALUE[:8], VALUE[-8:], VALUE[8:16]):
         assert part.encode() not in letters
+        assert part.encode() not in unescaped
 
 
 @pytest.mark.parametrize("before", range(6))
@@ -239,6 +255,61 @@ def test_whatever_a_script_prints_it_costs_time_in_proportion_to_its_length(valu
         took = time.process_time() - began
         assert took < earlier * 6, f"{size:,} bytes took {took:.2f} s"
         earlier, size = max(took, 0.05), size * 2
+
+
+@pytest.mark.parametrize("filler", ["&#115;", "&a", "&&", "&amp;", "&#" + "0" * 500, "&#x", "&" + "a" * 20, "&sol;"])
+def test_html_references_cost_time_in_proportion_and_a_bounded_memory(filler: str) -> None:
+    forms = SecretForms([("K", Secret("ssssssss/x"))])
+    took = []
+    for size in (1 << 18, 1 << 21):
+        data = f"&#115;ssssss&#115;&sol;x {filler * (size // len(filler))} sssssss&#x73;/x".encode()
+        tracemalloc.start()
+        began = time.process_time()
+        assert forms.found_in(data) == "K"
+        took.append(time.process_time() - began)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 * len(data) + (40 << 20)
+        assert forms.redact(data).count(b"[secret K]") >= 2
+        redactor = Redactor(forms)
+        passed = 0
+        for at in range(4096, len(data), 4096):
+            passed += len(redactor.feed(data[at - 4096 : at]))
+            assert at - passed < forms.reach + 4096
+    assert took[1] < max(took[0], 0.05) * 24
+
+
+def test_html_references_of_something_else_pass_unchanged() -> None:
+    for text in ("AT&T R&amp;D &lt;b&gt; &#8364; &#xFFFFFFF; &#99999999; &unknown; &", "a & b &#", "&#115;k-live"):
+        for size in (1, 3, 1000):
+            assert in_pieces(text.encode(), [size]) == text.encode()
+    redactor = Redactor(FORMS)
+    assert redactor.feed(b"AT&T and R&D\n") == b"AT&T and R&D\n"
+    assert redactor.feed(b"! &#3") == b"! "
+    assert redactor.feed(b"3;\n") == b"&#33;\n"
+
+
+def test_html_references_around_a_secret_stay() -> None:
+    written = "".join(f"&#{ord(c)};" for c in VALUE)
+    assert FORMS.redact(f"a&lt;{written}&gt;b".encode()) == b"a&lt;[secret KEY]&gt;b"
+    assert FORMS.redact(b"&#228;" + VALUE.encode() + b"&amp;") == b"&#228;[secret KEY]&amp;"
+    forms = SecretForms([("P", Secret("pässwört€"))])
+    for shown in ("p&#228;ssw&#xF6;rt&#8364;", "pä&#115;swört€", html.escape("p&#228;sswört&#x20ac;")):
+        assert forms.text(f"<{shown}>") == "<[secret P]>"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([*(f"&#{ord(c)};" for c in VALUE[:5]), VALUE[5:], "&#115", "&", "k", VALUE, "&amp;", "x"])
+    ),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+)
+def test_pieces_of_html_references_give_the_same_as_the_whole(parts: list[str], sizes: list[int]) -> None:
+    data = "".join(parts).encode()
+    whole = FORMS.redact(data)
+    assert in_pieces(data, sizes) == whole
+    assert VALUE not in html.unescape(whole.decode())
 
 
 def test_an_escaped_line_break_beside_another_one_hides_nothing() -> None:

@@ -232,6 +232,22 @@ async def run(code: str, limits: SandboxPolicy, **more: object) -> ExecutionResu
     return await local_sandbox().run(request)
 
 
+HTML_REFERENCES = """
+import os, sys, time
+value = os.environ["KEY"]
+def each(form):
+    return "".join(form.format(ord(character)) for character in value)
+mixed = "".join(c if n % 2 else f"&#x{ord(c):04X};" for n, c in enumerate(value))
+for text in (each("&#{};"), each("&#x{:x};"), each("&#X{:06X};"), each("&#{:07d};"), each("&#{}"), mixed):
+    for part in ("<p>", text[:13], text[13:40], text[40:], "</p>\\n"):
+        os.write(1, part.encode())
+        time.sleep(0.005)
+print(each("&#x{:02x};"), file=sys.stderr)
+with open("page.html", "w") as page:
+    page.write(each("&#{};"))
+"""
+
+
 async def test_the_script_has_the_value_and_nobody_else_sees_it(
     limits: SandboxPolicy, nothing_left: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -256,6 +272,16 @@ print("x" * 20)
         assert VALUE not in text
         assert VALUE[::-1] not in text
         assert base64.b64encode(b"xx" + VALUE.encode()).decode()[4:-4] not in text
+
+
+async def test_row_86_html_references_to_the_value_are_blotted_out_of_a_script(
+    limits: SandboxPolicy, nothing_left: None
+) -> None:
+    result = await run(HTML_REFERENCES, limits)
+    assert result.stdout == b"<p>[secret KEY]</p>\n" * 6, result.stdout
+    assert result.stderr == b"[secret KEY]\n"
+    assert [name for name, _ in result.skipped_files] == ["page.html"]
+    assert not result.files
 
 
 async def test_a_spill_file_and_the_cut_between_head_and_tail_are_clean(

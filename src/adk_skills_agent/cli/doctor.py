@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any
 
@@ -32,13 +32,14 @@ from adk_skills_agent.sandbox import (
 EXAMPLES = """\b
 Exit codes:
   0  the default policy holds where scripts are sent: they run, isolated at least as it asks
-  1  it does not, and scripts are refused until something is changed
+  1  it does not, and scripts are refused until something is changed; with --serve: strangers must not be let in
   2  wrong usage
 \b
 Examples:
   adk-skills doctor
   adk-skills doctor --json
   adk-skills doctor --container
+  adk-skills doctor --serve
 """
 _NAME_WIDTH = 18
 
@@ -55,8 +56,13 @@ _NAME_WIDTH = 18
     type=click.Choice(SANDBOX_NAMES),
     help="Try this sandbox out and print what holds in it.",
 )
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="Say whether this machine may run strangers' scripts beside those of others, and what to change first.",
+)
 @json_option
-def command(container: bool, sandbox: str | None, as_json: bool) -> None:
+def command(container: bool, sandbox: str | None, serve: bool, as_json: bool) -> None:
     """Print versions and what isolation works.
 
     Found by really running each level: which work and why others do not, who enforces what, and one command for each
@@ -64,6 +70,11 @@ def command(container: bool, sandbox: str | None, as_json: bool) -> None:
     """
     if container and sandbox not in {None, "container"}:
         raise ConfigError(f"--container is --sandbox container; it does not go with --sandbox {sandbox}.")
+    if serve and (container or sandbox is not None):
+        raise ConfigError("--serve is about this machine; it does not go with --container or --sandbox.")
+    if serve:
+        _say_whether_to_serve(serve_checks(diagnose()), as_json=as_json)
+        return
     if container or sandbox is not None:
         _try_sandbox("container" if container else str(sandbox), as_json)
         return
@@ -96,6 +107,25 @@ def _try_sandbox(name: str, as_json: bool) -> None:
     if found.problem is not None:
         if not as_json:
             print(f"\nIt cannot be used: {safe(found.problem)}", file=sys.stderr)
+        raise click.exceptions.Exit(1)
+
+
+def _say_whether_to_serve(checks: Sequence[ServeCheck], *, as_json: bool) -> None:
+    fit = all(check.holds is not False for check in checks)
+    if as_json:
+        print_json({"may_serve": fit, "checks": [asdict(check) | {"verdict": check.verdict} for check in checks]})
+    else:
+        print("Letting strangers in")
+        for check in checks:
+            _line(check.name, f"{check.verdict}: {check.found}")
+            if check.change is not None:
+                _line("", f"change: {check.change}")
+        if fit:
+            print("\nDemand it in code, because a default asks for less: SandboxPolicy(min_isolation='namespaces').")
+            print("docs/threat-model.md says what stays open.")
+        else:
+            print("\nDo not run strangers' scripts here until what fails is changed.", file=sys.stderr)
+    if not fit:
         raise click.exceptions.Exit(1)
 
 
@@ -361,6 +391,110 @@ def _has_fts5() -> bool:
 
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         return bool(connection.execute("SELECT sqlite_compileoption_used('ENABLE_FTS5')").fetchone()[0])
+
+
+# What ``adk-skills doctor --serve`` finds out: what a server that lets strangers in needs of its machine.
+
+_OLDEST_KERNEL = (5, 13)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeCheck:
+    """One thing a server needs.
+
+    Attributes:
+        name: What it is about.
+        holds: False when strangers must not be let in; None when they may, and something is weaker than it could be.
+        found: What was seen.
+        change: What to do about it; None when nothing is to be done.
+    """
+
+    name: str
+    holds: bool | None
+    found: str
+    change: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The same in a word."""
+        return {True: "holds", False: "fails", None: "degraded"}[self.holds]
+
+
+def serve_checks(found: Diagnosis) -> list[ServeCheck]:
+    """Judge a diagnosis of this machine."""
+    here = found.machine
+    level = next(check for check in found.levels if check.level == IsolationLevel.NAMESPACES.value)
+    problem = level.reason
+    if problem is None and found.chosen is not level:
+        problem = f"a trial run got another level: {found.trial_problem or found.best}"
+    checks = [
+        ServeCheck("level", True, "namespaces, tried by a run")
+        if problem is None
+        else ServeCheck(
+            "level", False, f"not namespaces: {problem}", level.fix or "adk-skills doctor says what is missing"
+        )
+    ]
+    spaces = here.user_namespaces
+    if spaces.allowed:
+        checks.append(ServeCheck("user namespaces", True, "allowed for this user"))
+    else:
+        holds = None if problem is None else False
+        checks.append(ServeCheck("user namespaces", holds, f"not allowed: {spaces.reason}", level.fix))
+    path = f"bubblewrap {here.bubblewrap} at {here.bubblewrap_path}"
+    checks.append(
+        ServeCheck("maker", True, f"{path}, then the zygote; maker='bubblewrap' in a policy leaves the zygote out")
+        if here.bubblewrap
+        else ServeCheck("maker", False, "bubblewrap does not run or is not installed", level.fix)
+    )
+    checks += _kernel_enforced(level, works=problem is None)
+    if here.user == 0:
+        told = f"the agent is root; scripts are user {NOBODY}, without rights"
+        checks.append(
+            ServeCheck("user", None, told, "run the agent as a user of its own, with a delegated control group")
+        )
+    else:
+        checks.append(ServeCheck("user", True, f"the agent is user {here.user}, which should own nothing else"))
+    checks.append(_kernel_check(here.system))
+    if found.sandbox.name not in {"auto", "local"}:
+        name, source = found.sandbox.name, found.sandbox.source
+        told = f"scripts are sent to {name!r} ({source}), and the rest of this list is about this machine"
+        checks.append(ServeCheck("sandbox", None, told, f"look there, too: adk-skills doctor --sandbox {name}"))
+    return checks
+
+
+def _kernel_enforced(level: LevelCheck, *, works: bool) -> Iterator[ServeCheck]:
+    """System calls, memory and processes: whether the kernel bounds them for a whole run."""
+    seccomp = "seccomp" in level.enforced.get("syscalls", "")
+    yield (
+        ServeCheck("system calls", True, level.enforced["syscalls"])
+        if works and seccomp
+        else ServeCheck(
+            "system calls", False, "no filter", "use a kernel with CONFIG_SECCOMP_FILTER, and allow seccomp"
+        )
+    )
+    for concern in ("memory", "pids"):
+        mechanism = level.enforced.get(concern, "nothing")
+        if works and mechanism.startswith("cgroup"):
+            yield ServeCheck(concern, True, f"{mechanism}, by the kernel for a whole run")
+            continue
+        why = next((text for text in level.degraded if text.startswith(f"{concern}: ")), f"{concern}: {mechanism}")
+        yield ServeCheck(
+            concern,
+            None if works else False,
+            f"only watched, and a script can be faster: {why.partition(': ')[2]}",
+            "delegate a control group to the agent (systemd: Delegate=yes; docs/decisions/0009-cgroups.md)",
+        )
+
+
+def _kernel_check(system: str) -> ServeCheck:
+    import re
+
+    number = re.search(r"(\d+)\.(\d+)", system)
+    version = (int(number[1]), int(number[2])) if number else (0, 0)
+    if version >= _OLDEST_KERNEL:
+        return ServeCheck("kernel", True, f"{system}; its security updates are yours to install")
+    least = ".".join(map(str, _OLDEST_KERNEL))
+    return ServeCheck("kernel", None, f"{system} is older than {least}", f"use {least} or later, with security updates")
 
 
 # What ``adk-skills doctor --sandbox NAME`` finds out: facts of the backend, and a trial run in it.

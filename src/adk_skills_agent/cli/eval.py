@@ -13,6 +13,7 @@ import click
 
 from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.cli.terminal import unprotected
 from adk_skills_agent.errors import ConfigError, EvalFileError
 from adk_skills_agent.evals.summary import CaseInArm, Summary
 from adk_skills_agent.sandbox import PRESETS
@@ -370,7 +371,9 @@ def _display(planned: int) -> tuple[Any, Any]:
         BarColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
-        console=Console(stderr=True),
+        console=Console(file=unprotected(sys.stderr)),
+        redirect_stdout=False,  # rich would pass links of others on
+        redirect_stderr=False,
         transient=True,
     )
     return bar, bar.add_task("", total=planned)

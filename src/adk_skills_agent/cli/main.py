@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from adk_skills_agent import __version__
+from adk_skills_agent.cli.terminal import protect_terminals
 from adk_skills_agent.errors import (
     CatalogError,
     ConfigError,
@@ -113,13 +114,14 @@ def _stop_writing() -> None:
 
 
 def _make_streams_safe() -> None:
-    """No text ends the program: what a terminal cannot show is escaped, and a closed stream swallows it."""
+    """No text ends the program or commands the terminal: it is escaped, and a closed stream swallows it."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    protect_terminals()
 
 
 def _warning_line(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adk_skills_agent.cli.terminal import VisibleBytes, unprotected
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import write_whole
 from adk_skills_agent.format.models import Diagnostic, Severity
@@ -110,17 +111,24 @@ _ERASE = "\r\x1b[K"
 
 
 class LiveOutput:
-    """Writes a script's output as it is; below it, on a terminal, what the script uses.
+    """Writes a script's output, on a terminal so that it cannot command it; below it, there, what the script uses.
 
     The line is on stderr, is never drawn over an unfinished line of the script, and is erased before anything else is
     written.
 
     Args:
         status: Show the line where stderr is a terminal that can erase one.
+        raw: Write the script's bytes as they are to a terminal, too.
     """
 
-    def __init__(self, *, status: bool) -> None:
+    def __init__(self, *, status: bool, raw: bool = False) -> None:
+        self._shown = {
+            name: VisibleBytes(stream.encoding or "ascii")
+            for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr))
+            if stream.isatty() and not raw
+        }
         self._possible = status and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._own = unprotected(sys.stderr) if self._possible else sys.stderr
         self._drawn = False
         self._unfinished = False
 
@@ -131,7 +139,8 @@ class LiveOutput:
             newline = "\n" if self._unfinished else ""
             self._write(f"{newline}adk-skills: ... {event.left_out:,} bytes of {event.stream} not shown ...\n")
         target = sys.stdout if event.stream == "stdout" else sys.stderr
-        target.buffer.write(event.data)
+        shown = self._shown.get(event.stream)
+        target.buffer.write(event.data if shown is None else shown.feed(event.data))
         target.buffer.flush()
         if self._possible and target.isatty():
             self._unfinished = not event.data.endswith(b"\n")
@@ -152,6 +161,14 @@ class LiveOutput:
             self._drawn = False
             self._write(_ERASE)
 
+    def close(self) -> None:
+        """Erase the line, and write what was held back of a cut character."""
+        self.clear()
+        for name, shown in self._shown.items():
+            target = sys.stdout if name == "stdout" else sys.stderr
+            target.buffer.write(shown.feed(b"", final=True))
+            target.buffer.flush()
+
     def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        self._own.write(text)
+        self._own.flush()

@@ -105,6 +105,7 @@ class LevelName(click.Choice[str]):
     help="Where it runs. Without it: the variable ADK_SKILLS_SANDBOX, then [tool.adk-skills] of --policy-file or of "
     "the file ADK_SKILLS_CONFIG names.  [default: auto: this machine where it meets the policy, else a container]",
 )
+@click.option("--raw", is_flag=True, help="Write its output as it is to a terminal, too, with all escape sequences.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the script's output, and besides it only what went wrong.")
 @json_option
 @trust_option
@@ -123,6 +124,7 @@ def command(
     secrets: tuple[str, ...],
     min_isolation: str | None,
     sandbox: str | None,
+    raw: bool,
     quiet: bool,
     as_json: bool,
     trust_project: bool,
@@ -130,8 +132,9 @@ def command(
     """Run a skill's script in the sandbox.
 
     SKILL is a name, or the path of the skill's folder; SCRIPT is a file of its scripts folder; ARGUMENTS come
-    after --. Output is streamed, on a terminal with a line that says what the script uses; files the script
-    writes are put into --output. Exit code 1 when the script fails.
+    after --. Output is streamed, on a terminal with a line that says what the script uses, and with escape
+    sequences shown as text (--raw leaves them); files the script writes are put into --output. Exit code 1
+    when the script fails.
     """
     from adk_skills_agent.scripts import RunSettings, ScriptArguments, plan_script
 
@@ -147,7 +150,8 @@ def command(
     )
     try:
         chosen = choose_sandbox(sandbox, file=policy_file)
-        outcome = run_interruptible(_execute(chosen.sandbox, plan, None if as_json else LiveOutput(status=not quiet)))
+        live = None if as_json else LiveOutput(status=not quiet, raw=raw)
+        outcome = run_interruptible(_execute(chosen.sandbox, plan, live))
     except ValueError as error:  # the contract's word for a request that cannot be expressed
         raise ConfigError(str(error)) from error
     produced = outcome.result.files
@@ -187,7 +191,7 @@ async def _execute(sandbox: Sandbox, plan: ScriptPlan, live: LiveOutput | None) 
         raise SandboxError("The sandbox ended without a result.")
     finally:
         if live is not None:
-            live.clear()
+            live.close()
         await sandbox.close()
 
 

@@ -8,11 +8,13 @@ knows; against that only the grant itself helps (per skill, per script) and ``ne
 from __future__ import annotations
 
 import functools
-import html
+import html.entities
+import itertools
 import json
 import os
 import re
 import shlex
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
@@ -153,9 +155,9 @@ class Redactor:
 # In which forms a secret may turn up in output, and how they are found without slowing the output down.
 #
 # Covered: the value as it is, in other case, reversed, percent- and plus-encoded (also twice), escaped as in JSON,
-# Python, C, HTML or a shell, in hexadecimal with the usual separators, in base64 (standard and URL-safe) and base32
-# at every alignment inside longer data, in UTF-16; each also with line breaks inside, wherever they are. A longer
-# secret is also recognised by its lines and by pieces of 256 bytes.
+# Python, C, HTML (also by number) or a shell, in hexadecimal with the usual separators, in base64 (standard and
+# URL-safe) and base32 at every alignment inside longer data, in UTF-16; each also with line breaks inside, wherever
+# they are. A longer secret is also recognised by its lines and by pieces of 256 bytes.
 #
 # Data is looked at through *lenses*. A lens leaves out what may stand between two characters of a form and gives what
 # has several spellings one; then a form is a fixed string, and looking for it costs little. Only after a hit is its
@@ -199,6 +201,7 @@ class SecretForms:
             _Lens(plain, _BREAKS),
             _Lens(plain, _BREAKS + b"\\", escaped_breaks=True),
             _Lens(hexadecimal, _BREAKS + _HEX_SEPARATORS),
+            _ReferenceLens(plain, _BREAKS),
         )
         self.reach = max(lens.reach for lens in self._lenses)
         """How far apart the first and the last byte of one occurrence can be, in bytes."""
@@ -370,6 +373,113 @@ class _Lens:
                 continue
             count -= 1
         return position
+
+
+# HTML's character references as browsers read them: padded with zeros, without the semicolon, escaped again.
+_NAMES = {
+    name[:-1].encode(): character.encode()
+    for name, character in html.entities.html5.items()
+    if name[-1] == ";" and character.isascii() and len(character) == 1
+}
+_NAMES |= {name + b";": character for name, character in _NAMES.items()}
+_REFERENCE = re.compile(
+    rb"(&(?=#[0-9]|#x[0-9a-f]|[a-z]{2,16}+;|lt|gt|amp|quot)((?:amp;)*+)"
+    rb"(?:#(?:0*+([0-9]{1,7})(?![0-9])|[xX]0*+([0-9a-fA-F]{1,6})(?![0-9a-fA-F]));?|([A-Za-z]{2,16}+;|lt|gt|amp|quot))?)",
+    re.IGNORECASE,
+)
+_GROUPS = 1 + _REFERENCE.groups
+_BEGUN = re.compile(rb"&(?:amp;)*+(?:#(?:[xX][0-9a-fA-F]*+|[0-9]*+)|[A-Za-z]{0,16}+)")
+_WINDOW_BYTES = 1 << 18
+_HELD_PER_REFERENCE = 12  # "&#x0000041;" and one more
+
+
+class _ReferenceLens(_Lens):
+    """Looks at data whose HTML character references (``&#65;``, ``&#x41;``, ``&plus;``) are what they mean."""
+
+    def __init__(self, forms: dict[bytes, str], left_out: bytes) -> None:
+        super().__init__(forms, left_out)
+        longest = len(self._forms[0][0]) if self._forms else 0
+        self.reach = longest * _HELD_PER_REFERENCE + _HELD_BESIDES
+
+    def spans(self, data: bytes) -> Iterator[_Span]:
+        """Every occurrence: where it begins and ends, and whose it is."""
+        # In windows that overlap: a large file of nothing but references must not become as many objects at once.
+        size = max(_WINDOW_BYTES, 2 * self.reach)
+        for begin in range(0, max(1, len(data) - self.reach), size - self.reach):
+            for start, end, name in self._spans_in_window(data[begin : begin + size] if len(data) > size else data):
+                yield begin + start, begin + end, name
+
+    def _spans_in_window(self, data: bytes) -> Iterator[_Span]:
+        parts = _dereferenced(data)
+        if parts is None:
+            return
+        written, meant = parts
+        found = list(super().spans(b"".join(meant)))
+        if not found:
+            return
+        starts = [0, *itertools.accumulate(map(len, written))]
+        starts_meant = [0, *itertools.accumulate(map(len, meant))]
+        for start, end, name in found:
+            first, last = bisect_right(starts_meant, start) - 1, bisect_left(starts_meant, end) - 1
+            # Odd parts are references: they go as a whole.
+            begin = starts[first] + (0 if first % 2 else start - starts_meant[first])
+            yield begin, (starts[last + 1] if last % 2 else starts[last] + end - starts_meant[last]), name
+
+    def open_from(self, data: bytes) -> int:
+        """Where the longest unfinished form at the end of the data begins; its length when there is none."""
+        begin = max(0, len(data) - self.reach)
+        end = data[begin:]
+        begun = end.rfind(b"&")
+        if begun >= 0 and not _BEGUN.fullmatch(end, begun):
+            begun = -1
+        parts = _dereferenced(end if begun < 0 else end[:begun])
+        if parts is None:  # the lens without references sees the same
+            if begun < 0:
+                return len(data)
+            parts = [end[:begun]], [end[:begun]]
+        written, meant = parts
+        whole = b"".join(meant)
+        opened = super().open_from(whole)
+        if opened == len(whole):
+            return len(data) if begun < 0 else begin + begun
+        starts_meant = [0, *itertools.accumulate(map(len, meant))]
+        part = bisect_right(starts_meant, opened) - 1
+        inside = 0 if part % 2 else opened - starts_meant[part]
+        return begin + sum(map(len, written[:part])) + inside
+
+
+def _dereferenced(data: bytes) -> tuple[list[bytes], list[bytes]] | None:
+    """The data in parts, every other one a reference: as written, and as meant. None when there is no reference."""
+    if b"&" not in data:
+        return None
+    parts = _REFERENCE.split(data)
+    if len(parts) == 1:
+        return None
+    references = parts[1::_GROUPS]
+    characters = map(_character, *(parts[2 + group :: _GROUPS] for group in range(_GROUPS - 2)))
+    written: list[bytes] = parts[:1] * (2 * len(references) + 1)
+    written[1::2], written[2::2] = references, parts[_GROUPS::_GROUPS]
+    meant = written.copy()
+    meant[1::2] = [
+        reference if character is None else character
+        for reference, character in zip(references, characters, strict=True)
+    ]
+    return written, meant
+
+
+@functools.lru_cache(maxsize=4096)
+def _character(again: bytes, decimal: bytes | None, hexadecimal: bytes | None, name: bytes | None) -> bytes | None:
+    """What a reference means; None when it means nothing."""
+    if name is not None:
+        meant = _NAMES.get(name) or _NAMES.get(name.lower())
+        return meant if meant is not None or not again else b"&" + name
+    number = int(decimal) if decimal else int(hexadecimal, 16) if hexadecimal else -1
+    if number < 0:
+        return b"&" if again else None
+    try:
+        return chr(number).encode()
+    except (ValueError, OverflowError):  # beyond Unicode, or a surrogate
+        return None
 
 
 def _pieces(value: str) -> Iterator[tuple[str, bool]]:

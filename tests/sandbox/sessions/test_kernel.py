@@ -173,6 +173,118 @@ def test_a_thread_that_goes_on_prints_late_and_a_new_one_does_not(box: DirectBox
     assert b"new" not in box.late
 
 
+WAYS_TO_WRITE = {
+    "os.write": "os.write(1, b'{word}\\n'); os.write(2, b'{word}\\n')",
+    "os.writev": "os.writev(1, [b'{word}', b'\\n']); os.writev(2, [b'{word}\\n'])",
+    "a copy of the descriptor": "copy = os.dup(1); os.write(copy, b'{word}\\n'); os.close(copy)",
+    "bytes": "sys.stdout.buffer.write(b'{word}\\n'); sys.stderr.buffer.write(b'{word}\\n')",
+    "a program": "subprocess.call(['echo', '{word}']); subprocess.call(['echo', '{word}'], stdout=sys.stderr)",
+    "a program, spawned": "subprocess.call(['/bin/echo', '{word}'], close_fds=False)",
+    "a program's error output": "subprocess.call('echo {word}; echo {word} >&2', shell=True, stderr=subprocess.STDOUT)",
+    "os.system": "os.system('echo {word}')",
+    "os.posix_spawn": "os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'echo {word} >&2'], os.environ), 0)",
+    "a process": "fork('{word}')",
+    "a thread of its own": "begin(os.write, 1, b'{word}\\n'); begin(print, '{word}')",
+}
+WAYS = """
+import os, subprocess, sys, threading, time
+def begin(function, *args):
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    thread.join()
+def fork(word):
+    pid = os.fork()
+    if not pid:
+        print(word)
+        os.write(1, word.encode() + b"\\n")
+        os.system("echo " + word)
+        os._exit(0)
+    os.waitpid(pid, 0)
+def old():
+    {old}
+def new():
+    {new}
+go = threading.Event()
+ended = threading.Event()
+def wait():
+    go.wait()
+    for _ in range(5):
+        old()
+    ended.set()
+threading.Thread(target=wait, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WRITE.values(), ids=WAYS_TO_WRITE)
+def test_row_88_a_thread_of_an_earlier_execution_writes_late_in_every_way_of_python(box: DirectBox, way: str) -> None:
+    assert box.run(WAYS.format(old=way.format(word="old"), new=way.format(word="new")))["stderr"] == ""
+    done = box.run(f"go.set(); ended.wait(20); new(); begin(new)\n{way.format(word='new')}\nfork('new')")
+    assert "old" not in done["stdout"] + done["stderr"]
+    assert done["stdout"].count("new") >= 6
+    assert set((done["stdout"] + done["stderr"]).split()) == {"new"}
+    box.run("1")
+    assert box.late.split().count(b"old") >= 5
+    assert b"new" not in box.late
+
+
+def test_row_88_while_executions_take_turns_no_byte_of_a_thread_is_told_as_anothers(box: DirectBox) -> None:
+    busy = """
+import os, threading, time
+def chatter(number):
+    while not stop.is_set():
+        os.write(1, b"<%d>" % number)
+        os.write(2, b"<%d>" % number)
+stop = threading.Event()
+"""
+    box.run(busy)
+    for number in range(2, 30):
+        code = f"for _ in range(2): threading.Thread(target=chatter, args=[{number}], daemon=True).start()\n"
+        code += "time.sleep(0.01)"
+        done = box.run("stop.set(); stop = threading.Event()\n" + code if number % 5 == 0 else code)
+        assert set(f"{done['stdout']}{done['stderr']}".replace("><", "> <").split()) <= {f"<{number}>"}
+    assert set(box.run("stop.set(); time.sleep(0.1); print('end')")["stdout"].split()) == {"end"}
+
+
+def test_row_88_a_thread_that_takes_the_identity_of_an_old_one_is_not_taken_for_it(box: DirectBox) -> None:
+    begin = "thread = threading.Thread(target={})\nthread.start()\n"
+    box.run("import os, threading, time\ngo = threading.Event()\n" + begin.format("go.wait"))
+    code = (
+        "old = thread.ident\ngo.set(); thread.join()\nsame = 0\ndef new():\n    os.write(1, b'new\\n'); print('new')\n"
+    )
+    code += (
+        "for _ in range(50):\n    "
+        + begin.format("new").replace("\n", "\n    ")
+        + "same += thread.ident == old; thread.join()\n"
+    )
+    done = box.run(code + "print(same > 0)")
+    assert done["stdout"] == "new\n" * 100 + "True\n"
+
+
+def test_row_88_what_takes_the_place_of_pythons_functions_behaves_like_them(box: DirectBox) -> None:
+    code = """
+import os, _thread, subprocess, sys, threading
+assert os.write.__name__ == "write" and os.write is __import__("posix").write
+for function, *wrong in ((os.write, "1", b""), (os.write, 1), (os.write, 99, b"x"), (_thread.start_new_thread, 1, ())):
+    try:
+        function(*wrong)
+    except (TypeError, OSError) as error:
+        print(type(error).__name__)
+assert os.write(1, b"abc\\n") == 4 and os.writev(1, [b"d", b"\\n"]) == 2
+assert sys.stdout.buffer.write(b"e\\n") == 2
+assert os.WEXITSTATUS(os.system("exit 3")) == 3
+statuses = []
+thread = threading.Thread(target=lambda: statuses.append(os.system("exit 5")))
+thread.start(); thread.join()
+assert [os.WEXITSTATUS(status) for status in statuses] == [5]
+assert subprocess.run(["echo", "f"], capture_output=True).stdout == b"f\\n"
+"""
+    done = box.run(code)
+    assert (done["stderr"], done["stdout"]) == ("", "TypeError\nTypeError\nOSError\nTypeError\nabc\nd\ne\n")
+    closed = box.run("sys.stdout.buffer.close()")
+    assert closed["exit"] == 0
+    assert box.run("sys.stdout.buffer.write(b'again')")["stdout"].startswith("again")
+
+
 def test_code_of_megabytes_arrives_in_parts(box: DirectBox) -> None:
     from adk_skills_agent.sandbox.supervisor import frames
 

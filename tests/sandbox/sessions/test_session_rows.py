@@ -9,6 +9,7 @@ import pytest
 from keeping import Host, Kept
 
 from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.secrets import Secret
 
 # Everything a session can set: names, environment, working directory, files, modules, signals, its standard streams.
 MARKS = """
@@ -165,6 +166,42 @@ print("first")
     assert "child of the first" in late
 
 
+async def test_row_88_what_a_thread_writes_by_descriptor_is_late_output(kept: Kept) -> None:
+    chatter = """
+import os, subprocess, threading, time
+def chatter():
+    while not stop.is_set():
+        os.write(1, b"thread of the first\\n")
+        subprocess.call("echo program of the first; echo program of the first >&2", shell=True)
+stop = threading.Event()
+threading.Thread(target=chatter, daemon=True).start()
+os.write(1, b"first\\n")
+"""
+    first = await kept.run(chatter)
+    assert first.status == "ok"
+    assert b"first\n" in first.stdout
+    for _ in range(3):
+        second = await kept.run("for _ in range(5):\n    os.write(1, b'second\\n')\n    time.sleep(0.04)")
+        assert (second.status, second.stdout, second.stderr) == ("ok", b"second\n" * 5, b"")
+    late = " ".join(second.notes)
+    assert "thread of the first" in late
+    assert "program of the first" in late
+    third = await kept.run(
+        "stop.set()\nthread = threading.Thread(target=os.write, args=(1, b'third'))\nthread.start(); thread.join()"
+    )
+    assert third.stdout == b"third"
+
+
+async def test_row_86_html_references_to_a_secret_are_blotted_out(kept: Kept) -> None:
+    code = """
+import os
+for form in ("&#{};", "&#x{:x};", "&#X{:06X};", "&#{}"):
+    print("".join(form.format(ord(character)) for character in os.environ["TOKEN_OF_TEST"]))
+"""
+    shown = await kept.run(code, env={"TOKEN_OF_TEST": Secret("hunter2+hunter2")})
+    assert shown.stdout == b"[secret TOKEN_OF_TEST]\n" * 4
+
+
 async def test_row_71_nothing_of_a_session_that_was_reset_is_in_the_one_that_takes_its_place(kept: Kept) -> None:
     tampering = """
 import os, subprocess
@@ -221,7 +258,6 @@ print({reach(lambda: os.open(path, os.O_RDONLY)) for path in paths})
 
 async def test_files_go_in_and_come_out_and_secrets_do_not(kept: Kept) -> None:
     from adk_skills_agent.sandbox.contract import InputFile
-    from adk_skills_agent.sandbox.secrets import Secret
 
     code = """
 import os

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
-import _thread
 import builtins
 import io
 import os
@@ -23,6 +22,7 @@ from types import FrameType, ModuleType
 from typing import Any, Dict
 
 from adk_skills_agent.sandbox.supervisor import frames
+from adk_skills_agent.sandbox.supervisor.late import Late, Stream
 from adk_skills_agent.sandbox.supervisor.process import MOST_DESCRIPTORS, Started, leave_supervisor, make_home
 from adk_skills_agent.sandbox.supervisor.python_program import restricted_builtins
 
@@ -170,8 +170,12 @@ class Kernel:
         self._pid = posix.getpid()
         self._running = False
         self._sources: dict[str, str] = {}
-        self._late = _Late()
-        self._streams: tuple[io.TextIOWrapper, ...] = (_stdin(), _Stream(1, self._late), _Stream(2, self._late))
+        self._late = Late()
+        self._streams: tuple[io.TextIOWrapper, Stream, Stream] = (
+            _stdin(),
+            Stream(1, self._late),
+            Stream(2, self._late),
+        )
         self._number = 0
         self._shown = 0
         main = ModuleType("__main__")
@@ -188,6 +192,7 @@ class Kernel:
             ("XDG_CACHE_HOME", f"{temporary}/cache"),
         ):
             os.environ.setdefault(name, value)
+        self._late.watch()
         # What code may replace in these modules must not be missing here.
         self._exit, self._getpid, self._dup2, self._close = posix._exit, posix.getpid, posix.dup2, posix.close
 
@@ -245,16 +250,7 @@ class Kernel:
 
     def _begin(self, out: int, err: int) -> None:
         """Give the streams to a new execution, and those it takes over to threads that are still there."""
-        late = self._late
-        with late.lock:
-            late.threads = set(sys._current_frames()) - {_thread.get_ident()}
-            if late.threads and not late.descriptors:
-                late.descriptors = (posix.dup(1), posix.dup(2))
-            for old, number in zip(late.descriptors, (1, 2) if late.threads else (0, 0)):
-                self._dup2(number, old)
-            for number, descriptor in ((1, out), (2, err)):
-                self._dup2(descriptor, number)
-                self._close(descriptor)
+        self._late.begin(out, err)
         null = posix.open("/dev/null", posix.O_RDONLY)
         if null != 0:
             self._dup2(null, 0)
@@ -262,8 +258,8 @@ class Kernel:
         # The same objects as before, which a logger may hold, unless code has closed one.
         stdin, stdout, stderr = self._streams
         stdin = _stdin() if stdin.closed else stdin
-        stdout = _Stream(1, late) if stdout.closed else stdout
-        stderr = _Stream(2, late) if stderr.closed else stderr
+        stdout = stdout if stdout.is_usable else Stream(1, self._late)
+        stderr = stderr if stderr.is_usable else Stream(2, self._late)
         self._streams = (stdin, stdout, stderr)
         sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[misc]
         # What an earlier execution did to signals and to the display hook was for itself.
@@ -384,9 +380,10 @@ class Kernel:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename not in self._sources:
             trace = trace.tb_next
-        own, last, frame = Kernel._on_signal.__code__.co_filename, trace, trace
+        own = {method.__code__.co_filename for method in (Kernel._on_signal, Late.write)}
+        last = frame = trace
         while frame is not None:  # the last one that is none of ours ends it: print() and signals lead here
-            if frame.tb_frame.f_code.co_filename != own:
+            if frame.tb_frame.f_code.co_filename not in own:
                 last = frame
             frame = frame.tb_next
         if last is not None:
@@ -402,39 +399,6 @@ class Kernel:
             _say("".join(traceback.format_exception(kind, shown, trace)).rstrip("\n"))
         except BaseException as again:  # noqa: BLE001  # a __str__ that raises, no memory
             _say(f"{type(error).__name__}; it cannot be shown: {type(again).__name__}")
-
-
-class _Late:
-    """Threads of earlier executions, and where what they print goes; changed and asked under its lock."""
-
-    def __init__(self) -> None:
-        self.lock = _thread.allocate_lock()
-        self.threads: set[int] = set()
-        self.descriptors: tuple[int, ...] = ()  # never closed: a thread may be writing
-
-
-class _Stream(io.TextIOWrapper):
-    """Standard output or error as ``python -u`` has it: what was printed before a kill is not lost in a buffer."""
-
-    def __init__(self, number: int, late: _Late) -> None:
-        raw: Any = io.FileIO(number, "w", closefd=False)
-        errors = "surrogateescape" if number == 1 else "backslashreplace"
-        super().__init__(raw, "utf-8", errors, write_through=True)
-        self._number, self._late, self._main = number, late, _thread.get_ident()
-
-    def write(self, text: str) -> int:
-        """To one of both."""
-        if _thread.get_ident() == self._main:
-            return super().write(text)
-        late = self._late
-        with late.lock:
-            if _thread.get_ident() not in late.threads:
-                return super().write(text)
-            try:
-                posix.write(late.descriptors[self._number - 1], text.encode("utf-8", "replace"))
-            except OSError:  # nobody reads it any more
-                pass
-        return len(text)
 
 
 def _stdin() -> io.TextIOWrapper:

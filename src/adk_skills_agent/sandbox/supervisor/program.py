@@ -10,7 +10,7 @@ import functools
 from pathlib import Path
 
 _PACKAGE = "adk_skills_agent.sandbox.supervisor"
-_PARTS = ("frames", "python_program", "files", "script_end", "process", "kernel", "supervisor")
+_PARTS = ("frames", "python_program", "files", "script_end", "process", "late", "kernel", "supervisor")
 
 _START = """\
 import sys

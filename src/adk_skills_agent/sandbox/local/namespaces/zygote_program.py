@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.init.payload import (
         _CAPABILITY_HEADER,
         _LAST_CAPABILITY,
+        _PR_CAP_AMBIENT,
+        _PR_CAP_AMBIENT_RAISE,
         _PR_CAPBSET_DROP,
         _PR_SET_DUMPABLE,
         _PR_SET_NO_NEW_PRIVS,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _HOST_FD = 0  # a socket that keeps messages apart
 _MESSAGE_BYTES, _MOST_DESCRIPTORS, _ALL_DESCRIPTORS = 16, 32, 0xFFFFFFFF
+_NOT_ROOT = 65534
 _GIVEN = 4  # its standard input, output and error output, and what it is to be
 
 _CLOSE_RANGE = 436  # the same on every architecture
@@ -69,8 +72,14 @@ def begin(spec: "dict[str, Any]") -> None:
             posix._exit(0)
     else:
         _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"0 {uid} 1")
-        _write("/proc/self/gid_map", f"0 {gid} 1")
+        # No user 0 is in it: the files of process 1 in /proc would be that user's, who is the script's (row 82).
+        # Rights that a program of user 0 keeps, one of another user keeps when they are ambient.
+        _write("/proc/self/uid_map", f"{_NOT_ROOT} {uid} 1")
+        _write("/proc/self/gid_map", f"{_NOT_ROOT} {gid} 1")
+        library.call("capset", _CAPABILITY_HEADER, bytes([255]) * 24)
+        for capability in range(_LAST_CAPABILITY + 1):
+            if library._functions["prctl"](_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0):
+                break  # the last one the kernel has
     library.call("mount", None, b"/", None, _MS_RECURSIVE | _MS_SLAVE, None)
     if spec["moved"]:
         trees = [(target, _tree(library, source)) for source, target in spec["moved"]]
@@ -211,7 +220,7 @@ def _prepare_next(library: "_Library") -> None:
 
 def _give_up_rights(library: "_Library", uid: "int | None", settings: int) -> None:
     """Another user namespace, in which nothing else is, and no capability even there."""
-    outside = 0
+    outside = posix.geteuid()
     if uid is not None:
         posix.setgroups([])
         posix.setresgid(uid, uid, uid)
@@ -219,7 +228,7 @@ def _give_up_rights(library: "_Library", uid: "int | None", settings: int) -> No
         library.prctl(_PR_SET_DUMPABLE, 1)  # to write its own maps
         outside = uid
     library.call("unshare", _NEW_USER, step="make a user namespace")
-    inside = 65534 if uid is None else uid
+    inside = _NOT_ROOT if uid is None else uid
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{inside} {outside} 1")
     _write("/proc/self/gid_map", f"{inside} {outside} 1")

@@ -1,0 +1,83 @@
+"""What a terminal is sent: text of strangers, without a character that it would obey.
+
+An escape sequence can write to the clipboard (OSC 52), make a link that is not what it says (OSC 8), move the cursor
+over what was printed before, change the title, or have the terminal type an answer. A script may print any of them.
+On a terminal each control character is shown as text, so that no sequence begins; files and pipes get the bytes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import sys
+import unicodedata
+from typing import TextIO
+
+_JOINERS = "\u200c\u200d"  # words of Persian and pictures of families need them
+_STAY = "\n\t"
+_NOT_PLAIN = re.compile("[^ -~]")
+
+
+def visible(text: str, stay: str = _STAY) -> str:
+    r"""The text with each character that a terminal obeys, or that reorders others, as ``\x1b`` or ``\u202e``.
+
+    Args:
+        text: Anything; bytes that are no UTF-8 may be lone surrogates in it.
+        stay: Control characters that stay.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        character = found[0]
+        if character.isprintable() or character in stay or character in _JOINERS:
+            return character
+        if unicodedata.category(character) == "Zs":  # a blank of another width
+            return character
+        return character.encode("unicode_escape").decode()
+
+    return _NOT_PLAIN.sub(shown, text)
+
+
+class VisibleBytes:
+    """A script's output for a terminal, in pieces: :func:`visible`, wherever a sequence or a character is cut.
+
+    Line breaks, tabs and the carriage returns of progress bars stay.
+
+    Args:
+        encoding: The terminal's; what it cannot show is escaped.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def feed(self, data: bytes, *, final: bool = False) -> bytes:
+        """What to send. Of a character that is cut the beginning waits for the next piece, unless this is the last."""
+        text = visible(self._decoder.decode(data, final), _STAY + "\r")
+        return text.encode(self._encoding, "backslashreplace")
+
+
+class TerminalStream(io.TextIOWrapper):
+    """Standard output or error on a terminal: whatever is printed, also a library's warning, is :func:`visible`."""
+
+    def write(self, text: str) -> int:
+        """Write the text; the length is that of what was given."""
+        super().write(visible(text))
+        return len(text)
+
+
+def protect_terminals() -> None:
+    """Make standard output and error, where they are terminals, show what they would obey."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if type(stream) is io.TextIOWrapper and stream.isatty():
+            stream.flush()
+            encoding, errors, line_buffering = stream.encoding, stream.errors, stream.line_buffering
+            shown = TerminalStream(stream.detach(), encoding, errors, line_buffering=line_buffering)
+            setattr(sys, name, shown)
+            setattr(sys, f"__{name}__", shown)
+
+
+def unprotected(stream: TextIO) -> TextIO:
+    """The same terminal for this program's own sequences: a status line, a progress bar."""
+    return open(stream.fileno(), "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)
