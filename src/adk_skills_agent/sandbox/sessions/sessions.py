@@ -38,8 +38,8 @@ class SessionLimits:
         idle_seconds: Without an execution.
         age_seconds: Since its start.
         executions: In one session.
-        sessions: At the same time; for one more the one that was not used longest ends. Code of one user runs in at most
-            three quarters of them at the same time, of all users together in all (attack row 81).
+        sessions: At the same time; for one more the one that was not used longest ends. Code of one user runs in at
+            most three quarters of them at the same time, of all users together in all (attack row 81).
         restarts: New starts of one session after it broke, within ``restart_seconds``; then it is refused for a while.
         restart_seconds: See there.
 

@@ -412,7 +412,8 @@ def _degraded(policy: SandboxPolicy) -> list[str]:
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None or policy.tmp_bytes is not None:
         sentences.append(
             "disk: file_bytes holds at once for each file; workspace and TMPDIR are checked several times a second and "
-            "at the end, with the deleted files that processes of the run have open, not those only a mapping or a socket holds."
+            "at the end, with the deleted files that processes of the run have open, not those only a mapping or a "
+            "socket holds."
         )
     return [*sentences, *cpu_sentences(policy)]
 
