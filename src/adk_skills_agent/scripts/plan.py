@@ -36,7 +36,6 @@ from adk_skills_agent.sandbox import (
     SecretForms,
     check_env,
     forms_of,
-    search_path,
     secrets_of,
 )
 
@@ -145,9 +144,8 @@ class Interpreters:
         if suffix in SHELL_SUFFIXES if not _is_usable(name) else name in _SHELLS:
             return _shell_command(script, source)
         wanted = [(name, *named[1:])] if _is_usable(name) else [*_BY_SUFFIX.get(suffix, ())] if by_itself else []
-        path = search_path(python)
         for program, *flags in wanted:
-            found = shutil.which(program, path=path)
+            found = _found(program, python)
             if found is not None and _understands(found, suffix):
                 return (found, *flags, str(script)), ()
         if wanted:
@@ -187,6 +185,13 @@ _BY_SUFFIX: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType(
 )
 
 
+def _found(program: str, python: str | None = None) -> str | None:
+    """Where a run finds a program; None where it does not."""
+    from adk_skills_agent.sandbox import search_path  # only planning a run needs it, and it brings asyncio
+
+    return shutil.which(program, path=search_path(python))
+
+
 def _first_line(source: Path) -> tuple[str, ...]:
     """The interpreter and its arguments that a file's ``#!`` line names; empty without one."""
     try:
@@ -210,7 +215,7 @@ def _is_usable(name: str) -> bool:
     """Whether the program of a ``#!`` line decides: it is there, or Python or a shell, and fetches nothing."""
     if not name or name in _FETCHING or name.startswith("-"):
         return False
-    return name.startswith("python") or name in _SHELLS or shutil.which(name, path=search_path(None)) is not None
+    return name.startswith("python") or name in _SHELLS or _found(name) is not None
 
 
 @functools.lru_cache(maxsize=64)
