@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adk_skills_agent.errors import ConfigError
@@ -95,6 +95,7 @@ def test_forms_of_a_config_file_are_accepted():
     assert resolve_policy({"network": "host"}).network == Network.host()
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the first draw reads Unicode's tables
 @given(
     st.dictionaries(st.sampled_from(sorted(SandboxPolicy.__dataclass_fields__)), st.none() | st.integers() | st.text())
 )

@@ -246,6 +246,7 @@ class SkillToolset(RuntimeToolset):
         model: str | None = None,
         file_list: bool = True,
         argument_style: str = "unix",
+        workspace: str = "session",
     ) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
@@ -289,6 +290,7 @@ class SkillToolset(RuntimeToolset):
             model=model,
             file_list=file_list,
             argument_style=argument_style,
+            workspace=workspace,
         )
 
     @property
