@@ -27,7 +27,7 @@ SKILL_DIR = PurePosixPath("/skill")
 WORK_DIR = PurePosixPath("/work")
 """The writable workspace and working directory, as the script and the model see it."""
 TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host
-"""The folder for temporary files: new and empty in every run."""
+"""The folder for temporary files: new and empty in every run, unless the request has one that lasts."""
 HOME_DIR = TMP_DIR / "home"
 """The home folder, new and empty in every run. It is never in the workspace, which several skills may share: a program
 reads its configuration from the home folder, and one skill must not configure what another one runs (attack row 74)."""
@@ -225,6 +225,8 @@ class ExecutionRequest:
         workspace: A host folder that lasts over several runs: its files are copied in before the run and what the run
             added or changed is copied back after it (what it removed is removed), also when the run was stopped by a
             limit. The caller lets runs that share one take turns. None starts from an empty workspace.
+        tmp: The same for ``/tmp``, within ``tmp_bytes``; made when it is missing and there is something to keep. Its home
+            folder is new in every run all the same. None starts from an empty one.
         cwd: Working directory, in the sandbox's view; under ``/work`` or ``/skill``.
         on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives, for streaming to a
             terminal. Gets at most the first ``output_bytes`` of each stream.
@@ -242,6 +244,7 @@ class ExecutionRequest:
     mounts: tuple[ReadOnlyMount, ...] = ()
     input_files: tuple[InputFile, ...] = ()
     workspace: Path | None = None
+    tmp: Path | None = None
     cwd: PurePosixPath = WORK_DIR
     on_output: Callable[[str, bytes], None] | None = None
     on_sample: Callable[[ResourceSample], None] | None = None
@@ -386,6 +389,8 @@ class Sandbox(ABC):
     name: str
     filters_secrets = False
     """Whether results come without the secrets of the request; those of other sandboxes are filtered by the caller."""
+    keeps_tmp = False
+    """Whether ``ExecutionRequest.tmp`` lasts; elsewhere ``/tmp`` is empty in every run."""
 
     @abstractmethod
     async def run(self, request: ExecutionRequest) -> ExecutionResult:

@@ -59,6 +59,11 @@ class SessionWorkspace:
     spill: Path
     note: str | None = None
 
+    @property
+    def tmp(self) -> Path:
+        """Where the session's ``/tmp`` is kept, beside the workspace. Not made: most sessions need none."""
+        return _tmp_of(self.path)
+
 
 class WorkspaceClaim:
     """A run's claim to the workspace of its session. Nothing of it is on the disk before :meth:`open`."""
@@ -256,6 +261,11 @@ SHARED_WORKSPACES = SessionWorkspaces()
 """Those of this process: several agents of one session must see the same files."""
 
 
+def _tmp_of(workspace: Path) -> Path:
+    return workspace.with_name(f"{workspace.name}-tmp")
+
+
 def _delete(*folders: Path) -> None:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(_tmp_of(folder), ignore_errors=True)
