@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adk_skills_agent.adk import (
+        ShellSettings,
+        ShellToolset,
         SkillDiscoveryMode,
         SkillLifecycleConfig,
         SkillLifecycleMode,
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.events.events import (
         ApprovalDecided,
         ApprovalRequested,
+        CommandFinished,
+        CommandStarted,
         GuardTripped,
         ResourceRead,
         ScriptFinished,
@@ -81,6 +85,8 @@ _HOME = {
         "SkillDiscoveryMode",
         "SkillLifecycleConfig",
         "SkillLifecycleMode",
+        "ShellSettings",
+        "ShellToolset",
         "SkillLimits",
         "SkillTools",
         "SkillToolset",
@@ -94,6 +100,8 @@ _HOME = {
     "adk.events.events": (
         "ApprovalDecided",
         "ApprovalRequested",
+        "CommandFinished",
+        "CommandStarted",
         "GuardTripped",
         "ResourceRead",
         "ScriptFinished",
@@ -142,6 +150,8 @@ __all__ = [
     "ApprovalRequested",
     "AuditLog",
     "CodeExecutionRecoveryPlugin",
+    "CommandFinished",
+    "CommandStarted",
     "ConfigError",
     "Diagnostic",
     "EndEvent",
@@ -166,6 +176,8 @@ __all__ = [
     "ScriptStarted",
     "Secret",
     "Severity",
+    "ShellSettings",
+    "ShellToolset",
     "Skill",
     "SkillActivated",
     "SkillDiscovered",

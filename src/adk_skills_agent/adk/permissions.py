@@ -741,11 +741,11 @@ async def permit_reading(
         if load.verdict is not Verdict.ALLOW and not (
             in_force and await may_stay_in_force(runtime, tool_context, skill)
         ):
-            decision = _both(decision, load)
+            decision = both_decisions(decision, load)
     return (await weigh(tool_context, skill, decision, runtime)).refusal
 
 
-def _both(one: Decision, other: Decision) -> Decision:
+def both_decisions(one: Decision, other: Decision) -> Decision:
     """What two decisions about one call come to: the stricter one, and all that must be approved."""
     strict = max(one, other, key=lambda decision: decision.verdict.strictness)
     subjects = tuple(dict.fromkeys((*one.subjects, *other.subjects)))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.activation.listing import SkillListing
     from adk_skills_agent.adk.guard import RetryGuard
     from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.adk.skills.known import KnownSkill
     from adk_skills_agent.adk.skills.source import SkillSource
     from adk_skills_agent.sandbox import Sandbox, SecretForms
@@ -69,6 +70,7 @@ class SkillRuntime:
         script_timeout: In seconds, when the owner gave one.
         google_arguments: Whether arguments are spelled as google-adk does it.
         workspace: Whether all skills of a session share a workspace (``session``) or each has its own (``skill``).
+        shell: The settings of its shell, or None for none.
         save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
         require_activation: Whether reading and running need an active skill.
         file_list: Whether an activation says which files there are.
@@ -97,6 +99,7 @@ class SkillRuntime:
     script_timeout: float | None = None
     google_arguments: bool = False
     workspace: str = "session"
+    shell: ShellSettings | None = None
     save_output_artifacts: bool = False
     require_activation: bool = False
     file_list: bool = True

@@ -14,6 +14,7 @@ from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, w
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
+from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.adk.tools.find_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.load_skill import UnloadSkillTool, UseSkillTool
@@ -51,6 +52,7 @@ def short_named_runtime(
     limits: SkillLimits | None = None,
     require_activation: bool = False,
     workspace: str = "session",
+    shell: bool | ShellSettings = False,
     additional_tools: Sequence[Any] | None = None,
     lifecycle_config: Any = None,
     budget_tokens: int | None = None,
@@ -80,6 +82,7 @@ def short_named_runtime(
         prefers_sandbox=prefers_sandbox,
         require_activation=require_activation,
         workspace=workspace_of(workspace),
+        shell=shell_of(shell),
         prefix=prefix,
         names=NAMES,
         owner=owner,
@@ -97,8 +100,8 @@ class SkillTools(RuntimeToolset):
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
         more: ``user_skills`` (those that a user may ask for by name), and ``env``, ``grants``, ``permissions``,
-            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``additional_tools``,
-            ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
+            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``shell``,
+            ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
     """
 
     def __init__(

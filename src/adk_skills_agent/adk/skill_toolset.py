@@ -25,12 +25,14 @@ from adk_skills_agent.adk.options import (
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
+from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.skills.google_objects import as_object, stand_in_for_theirs
 from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.adk.tools.find_skills import ListSkillsTool, SearchSkillsTool
 from adk_skills_agent.adk.tools.load_skill import LoadSkillTool, UnloadSkillTool
 from adk_skills_agent.adk.tools.load_skill_resource import LoadSkillResourceTool
 from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
+from adk_skills_agent.adk.tools.shell import shell_tools
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import Sandbox, policy_of, sandbox_of
@@ -90,6 +92,8 @@ class SkillToolset(RuntimeToolset):
         file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
         workspace: ``"session"``: all skills of a session work in one folder and find each other's files there;
             ``"skill"``: each has a folder of its own in each session.
+        shell: True, or settings, for ``execute``, ``read_file``, ``write_file`` and ``edit_file`` in the session's
+            workspace, or in the environment.
 
     Raises:
         ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
@@ -127,6 +131,7 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        shell: bool | ShellSettings = False,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         if environment is not None and workspace_of(workspace) != "session":
@@ -147,7 +152,7 @@ class SkillToolset(RuntimeToolset):
         )
         prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
         # Our sandbox is the default only where google-adk's own way of giving skills was not used.
-        wants_sandbox = catalog is not None or policy is not None or sandbox is not None
+        wants_sandbox = catalog is not None or policy is not None or sandbox is not None or bool(shell)
         own_sandbox = isinstance(sandbox, str) or (
             sandbox is None and wants_sandbox and code_executor is None and environment is None
         )
@@ -180,6 +185,7 @@ class SkillToolset(RuntimeToolset):
             google_arguments=_is_google_style(argument_style),
             save_output_artifacts=save_output_artifacts,
             workspace=workspace_of(workspace),
+            shell=shell_of(shell),
             require_activation=require_activation,
             file_list=file_list,
             lists=self.discovery_mode is not SkillDiscoveryMode.SEARCH,
@@ -247,6 +253,7 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        shell: bool | ShellSettings = False,
     ) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
@@ -291,6 +298,7 @@ class SkillToolset(RuntimeToolset):
             file_list=file_list,
             argument_style=argument_style,
             workspace=workspace,
+            shell=shell,
         )
 
     @property
@@ -319,6 +327,7 @@ class SkillToolset(RuntimeToolset):
         clone.runtime = dataclasses.replace(old, source=source, listing=old.listing.for_skills(source), owner=clone)
         clone._core = _core_tools(clone.runtime)
         clone._unload = UnloadSkillTool(clone.runtime)
+        clone._shell_tools = shell_tools(clone.runtime)
         clone._told_version = -1
         return clone
 

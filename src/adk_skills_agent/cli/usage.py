@@ -238,6 +238,8 @@ def figures_of(events: Iterable[Mapping[str, Any]], kinds: Counter[str] | None =
             kinds[event["event"]] += 1
         if event["event"] == "SkillDiscovered" or not isinstance(name, str):
             continue
+        if not name and event["event"] in {"CommandStarted", "CommandFinished"}:
+            continue  # a command that is no skill's
         missed_name = False
         if event["event"] == "GuardTripped":
             if not name:
@@ -327,6 +329,8 @@ EVENTS = frozenset(
         "ResourceRead",
         "ScriptStarted",
         "ScriptFinished",
+        "CommandStarted",
+        "CommandFinished",
         "ApprovalRequested",
         "ApprovalDecided",
         "GuardTripped",

@@ -225,8 +225,8 @@ class ExecutionRequest:
         workspace: A host folder that lasts over several runs: its files are copied in before the run and what the run
             added or changed is copied back after it (what it removed is removed), also when the run was stopped by a
             limit. The caller lets runs that share one take turns. None starts from an empty workspace.
-        tmp: The same for ``/tmp``, within ``tmp_bytes``; made when it is missing and there is something to keep. Its home
-            folder is new in every run all the same. None starts from an empty one.
+        tmp: The same for ``/tmp``, within ``tmp_bytes``; made when there is something to keep. The home folder
+            in it is new in every run all the same. None starts from an empty one.
         cwd: Working directory, in the sandbox's view; under ``/work`` or ``/skill``.
         on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives, for streaming to a
             terminal. Gets at most the first ``output_bytes`` of each stream.

@@ -229,16 +229,15 @@ def _return_code(result: ExecutionResult) -> int:
 def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str) -> str:
     policy = plan.request.policy
     what = {
-        "timeout": f"Script '{plan.path}' was stopped after {_seconds(policy.wall_seconds)}, its time limit. "
+        "timeout": f"{plan.called} was stopped after {_seconds(policy.wall_seconds)}, its time limit. "
         "What it printed until then is in stdout. Give it less work, or tell the user.",
-        "out_of_memory": f"Script '{plan.path}' was stopped: it needed more {_needed(policy)}. Give it less data.",
-        "output_limit": f"Script '{plan.path}' was stopped: it printed "
-        f"{_printed(policy)}. Make it write to a file instead.",
-        "disk_limit": f"Script '{plan.path}' was stopped: it filled its workspace{_room(policy)}.",
-        "cancelled": f"Script '{plan.path}' was cancelled.",
-        "sandbox_error": f"Script '{plan.path}' could not be run to its end; this is not the script's fault.",
+        "out_of_memory": f"{plan.called} was stopped: it needed more {_needed(policy)}. Give it less data.",
+        "output_limit": f"{plan.called} was stopped: it printed {_printed(policy)}. Make it write to a file instead.",
+        "disk_limit": f"{plan.called} was stopped: it filled its workspace{_room(policy)}.",
+        "cancelled": f"{plan.called} was cancelled.",
+        "sandbox_error": f"{plan.called} could not be run to its end; this is not the script's fault.",
         "signal": _signal_sentence(plan, result.signal),
-        "exit_code": f"Script '{plan.path}' exited with status {result.exit_code}.",
+        "exit_code": f"{plan.called} exited with status {result.exit_code}.",
     }[reason]
     return f"{what} {cause}" if cause and reason in {"exit_code", "signal"} else what
 
@@ -246,11 +245,11 @@ def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str
 def _signal_sentence(plan: ScriptPlan, number: int | None) -> str:
     """Two signals are limits of the policy that the kernel enforces."""
     if number == signal.SIGXCPU:
-        return f"Script '{plan.path}' was stopped: it used up its CPU time. Give it less work."
+        return f"{plan.called} was stopped: it used up its CPU time. Give it less work."
     if number == signal.SIGXFSZ:
         larger = _size(plan.request.policy.file_bytes) or "there is room for"
-        return f"Script '{plan.path}' was stopped: it wrote a file larger than {larger}."
-    return f"Script '{plan.path}' was ended by signal {number}."
+        return f"{plan.called} was stopped: it wrote a file larger than {larger}."
+    return f"{plan.called} was ended by signal {number}."
 
 
 def _needed(policy: SandboxPolicy) -> str:

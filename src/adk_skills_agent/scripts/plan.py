@@ -257,12 +257,19 @@ class ScriptPlan:
         path: The script, relative to the skill's root (``scripts/run.py``).
         request: What the sandbox is asked to do.
         notes: What had to be adapted, one sentence each; they go to the owner and the model.
+        subject: What sentences call it; empty for the script by its path.
     """
 
     skill_name: str
     path: str
     request: ExecutionRequest
     notes: tuple[str, ...] = ()
+    subject: str = ""
+
+    @property
+    def called(self) -> str:
+        """How a sentence about it begins."""
+        return self.subject or f"Script '{self.path}'"
 
 
 @dataclass(frozen=True, slots=True)

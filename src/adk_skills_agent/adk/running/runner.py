@@ -19,6 +19,7 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
@@ -107,7 +108,11 @@ class OwnSandbox:
             plan, workspace = prepared.plan, prepared.workspace
             session = tool_context.session
             share = share_of(session.app_name, session.user_id, session.id)
-            plan = replace(plan, request=replace(plan.request, share=share, input_files=call.inputs))
+            request = replace(plan.request, share=share, input_files=call.inputs)
+            if runtime.shell is not None:  # the same /tmp, and the skill where its text says
+                own = replace(request.mounts[0], target=SKILLS_DIR / skill_folder(skill), linked=False)
+                request = replace(request, tmp=workspace.tmp, mounts=(*request.mounts, own))
+            plan = replace(plan, request=request)
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):
                 whose = on_behalf_of(tool_context.get_invocation_context())
@@ -189,7 +194,7 @@ def workspace_claim(
 ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
     """The claim of one call of a skill to the workspace of its session, or to its own there."""
     session = tool_context.session
-    own = skill if runtime.workspace == "skill" else None
+    own = skill if runtime.workspace == "skill" and skill else None
     return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id, own), runtime.owner)
 
 
