@@ -176,7 +176,7 @@ async def test_failures_say_what_and_limits_hold(counter: Path, calls: Any) -> N
     toolset = SkillToolset.from_dirs([counter], shell=ShellSettings(seconds=2), on_event=seen.append)
     answers = await calls(
         toolset,
-        sh("grep nothing /etc/hostname; exit 3"),
+        sh("grep nothing /etc/passwd; exit 3"),
         sh("sleep 20"),
         sh("sleep 20", timeout=0.3),
         sh("echo 'unclosed"),
@@ -328,8 +328,8 @@ async def test_the_new_tools_cost_few_tokens(counter: Path, calls: Any, rehearse
         toolset = SkillToolset.from_dirs([counter], shell=shell)
         server = rehearse("turns: [{text: hi}]")
         await ask(agent_with(server, toolset), "go")
-        body = server.requests[0]
-        sizes.append(len(json.dumps(body.get("tools"))) + len(json.dumps(body.get("systemInstruction"))))
+        body = server.requests[0].body
+        sizes.append(len(json.dumps(body["tools"])) + len(json.dumps(body["systemInstruction"])))
         await toolset.close()
     assert (sizes[1] - sizes[0]) / 4 <= 1_000, sizes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
 import time
 from dataclasses import replace
@@ -73,7 +74,9 @@ class ShellTool(ToolsetTool):
         """Declare the tool, and answer to google-adk's name for it."""
         await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
         if self._other_name:
-            answer_undeclared(llm_request, self._other_name, self)
+            named = copy.copy(self)
+            named.name = self._other_name
+            answer_undeclared(llm_request, named.name, named)
 
     def shell(self, tool_context: ToolContext) -> Shell:
         """Where commands run now.
