@@ -344,3 +344,28 @@ async def test_without_a_shell_there_are_no_new_tools(counter: Path) -> None:
 def test_a_wrong_setting_is_said(counter: Path, value: Any) -> None:
     with pytest.raises(Exception, match="shell must be True, False or ShellSettings"):
         SkillToolset.from_dirs([counter], shell=value)
+
+
+async def test_kept_workspaces_are_found_after_a_restart(
+    counter: Path, rehearse: Any, ask: Any, tmp_path: Path
+) -> None:
+    """The runner's session lives on, as in a database; the agent and its toolset are new."""
+    settings = ShellSettings(keep_in=tmp_path / "kept")
+    first = SkillToolset.from_dirs([counter], shell=settings)
+    server = rehearse(
+        many_calls(sh("echo draft > report.txt; echo t > /tmp/t"))
+        + many_calls(sh("cat report.txt /tmp/t")).removeprefix("turns:")
+    )
+    before = await ask(agent_with(server, first), "go")
+    await first.close()
+    second = SkillToolset.from_dirs([counter], shell=settings)
+    agent = agent_with(server, second)
+    before.runner.agent = agent
+    after = await ask(agent, "go on", session_of=before)
+    assert after.results[0][1]["stdout"] == "draft\nt\n"
+    other = await ask(agent_with(rehearse(many_calls(sh("ls"))), second), "another session")
+    assert "stdout" not in other.results[0][1]
+    await second.close()
+    folders = list((tmp_path / "kept").iterdir())
+    assert len(folders) == 2
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}

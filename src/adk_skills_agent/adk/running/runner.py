@@ -195,7 +195,8 @@ def workspace_claim(
     """The claim of one call of a skill to the workspace of its session, or to its own there."""
     session = tool_context.session
     own = skill if runtime.workspace == "skill" and skill else None
-    return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id, own), runtime.owner)
+    key = workspace_key(session.app_name, session.user_id, session.id, own)
+    return SHARED_WORKSPACES.claim(key, runtime.owner, runtime.shell.keep_in if runtime.shell is not None else None)
 
 
 def script_backend_of(

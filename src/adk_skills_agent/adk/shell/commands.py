@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
@@ -64,6 +64,8 @@ class ShellSettings:
         jobs: How many jobs of one session may run at once; 0 offers none.
         job_output_bytes: How much of a job's output is kept for the model to read, in bytes.
         read_chars: Most characters that ``read_file`` returns at once.
+        keep_in: A folder of this machine for the sessions' files: they stay when the agent ends, and a session that
+            goes on afterwards finds them. Nothing deletes them; None deletes them with the agent.
     """
 
     seconds: float | None = None
@@ -71,6 +73,7 @@ class ShellSettings:
     jobs: int = 4
     job_output_bytes: int = 1 << 20
     read_chars: int = MODEL_STREAM_CHARS
+    keep_in: Path | None = None
 
     def __post_init__(self) -> None:
         for name in ("seconds", "job_seconds"):
@@ -81,6 +84,10 @@ class ShellSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"ShellSettings: {name} must be a whole number from {least:,} on, not {value!r}.")
+        if self.keep_in is not None:
+            if not isinstance(self.keep_in, (str, Path)):
+                raise ConfigError(f"ShellSettings: keep_in must be a folder, not {type(self.keep_in).__name__}.")
+            object.__setattr__(self, "keep_in", Path(self.keep_in).absolute())
 
 
 def shell_of(value: object) -> ShellSettings | None:
