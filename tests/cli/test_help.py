@@ -18,6 +18,7 @@ COMMANDS = (
     "validate",
     "new",
     "search",
+    "needs",
     "run",
     "eval",
     "report",
