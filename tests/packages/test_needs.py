@@ -204,7 +204,7 @@ awk '{ print $1 }' f > out.txt 2>&1
             "sed",
             "exit",
             "awk",
-        ]  # noqa: E501
+        ]
     )
 
 

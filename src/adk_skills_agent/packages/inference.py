@@ -80,7 +80,11 @@ def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *
     _PythonReader(code, bundled, findings).read(tree)
 
 
+_MODULE_PARTS = 4  # no name in the table has more
+
+
 def _add_import(module: str, place: str, bundled: Collection[str], findings: Findings, *, optional: bool) -> None:
+    module = ".".join(module.split(".", _MODULE_PARTS)[:_MODULE_PARTS])
     top = module.partition(".")[0]
     if not top or top in bundled or top == "__future__" or is_standard(top):
         return
