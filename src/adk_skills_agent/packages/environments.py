@@ -168,13 +168,13 @@ def prepare(
     root = cache / "environments"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _turn(root / (digest + _LOCK), what):
+        with _turn(root / (digest + _LOCK), what) as hold:
             found = find_environment(lock, cache=cache, python=python)
             if found is not None:
                 return found
             for left in root.glob(f"{_ASIDE}{digest[:16]}-*"):  # of one that was killed: nobody else has the turn
                 _remove(left)
-            return _make(lock, digest, root, cache, python, index or Index(), what, seconds, progress)
+            return _make(lock, digest, root, cache, python, index or Index(), what, seconds, progress, hold)
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         why = "the disk is full" if full else error.strerror or str(error)
@@ -185,8 +185,8 @@ def prepare(
 
 
 @contextlib.contextmanager
-def _turn(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock of one environment; it ends with the process, however that ends."""
+def _turn(path: Path, what: str) -> Iterator[int]:
+    """Hold the lock of one environment; it ends with the process and with the uv it started, however they end."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -204,7 +204,7 @@ def _turn(path: Path, what: str) -> Iterator[None]:
                     time.sleep(0.05)
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_ino == os.fstat(descriptor).st_ino:
-                    yield
+                    yield descriptor
                     return
         finally:
             os.close(descriptor)
@@ -220,6 +220,7 @@ def _make(
     what: str,
     seconds: float,
     progress: Progress | None,
+    hold: int,
 ) -> Environment:
     interpreter = python_of(python)
     aside = Path(tempfile.mkdtemp(prefix=f"{_ASIDE}{digest[:16]}-", dir=root))
@@ -232,6 +233,7 @@ def _make(
             cache=uv_cache,
             seconds=60,
             what=what,
+            hold=hold,
         )
         before = _own_files(env)
         if lock.packages:
@@ -240,7 +242,12 @@ def _make(
             arguments = ["pip", "install", f"--python={env / 'bin' / 'python'}", "--require-hashes", "--no-deps"]
             arguments += ["--only-binary=:all:", *common, *index.options()]
             run_uv(
-                [*arguments, f"--requirements={listed}"], cache=uv_cache, seconds=seconds, what=what, progress=progress
+                [*arguments, f"--requirements={listed}"],
+                cache=uv_cache,
+                seconds=seconds,
+                what=what,
+                progress=progress,
+                hold=hold,
             )
         site = _site_of(env)
         notes = _cleaned(env, site, before, lock, what)

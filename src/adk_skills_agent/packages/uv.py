@@ -112,7 +112,13 @@ def without_credentials(text: str) -> str:
 
 
 def run_uv(
-    arguments: Sequence[str], *, cache: Path, seconds: float, what: str, progress: Progress | None = None
+    arguments: Sequence[str],
+    *,
+    cache: Path,
+    seconds: float,
+    what: str,
+    progress: Progress | None = None,
+    hold: int | None = None,
 ) -> str:
     """Run uv to its end.
 
@@ -122,6 +128,7 @@ def run_uv(
         seconds: Wall time after which it is killed.
         what: What it is for, in a sentence: ``the packages of skill 'x'``.
         progress: Called with each line it says, from another thread.
+        hold: A descriptor it keeps open: a lock lasts as long as uv does, also where this process is killed.
 
     Returns:
         Its standard output.
@@ -154,6 +161,7 @@ def run_uv(
                 text=True,
                 errors="replace",
                 start_new_session=True,
+                pass_fds=() if hold is None else (hold,),
             )
         except OSError as error:
             raise failure(
@@ -258,7 +266,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "Nothing is built here, because a build runs a package's own code on this machine. Use a version with a wheel.",
     ),
     (
-        re.compile(r"not found in the (?:package registry|provided package locations)|there are no versions"),
+        re.compile(r"not found in the (?:package registry|provided package locations)|there (?:are|is) no versions?"),
         "cannot be installed: one of them does not exist in the package index",
         "A package or version does not exist in the index. Check the name.",
     ),
