@@ -19,6 +19,7 @@ COMMANDS = (
     "new",
     "search",
     "needs",
+    "prepare",
     "run",
     "eval",
     "report",

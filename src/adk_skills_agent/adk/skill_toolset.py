@@ -20,6 +20,7 @@ from adk_skills_agent.adk.options import (
     discovery_of,
     lifecycle_of,
     limits_of,
+    packages_of,
     workspace_of,
 )
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.tools.base import ToolsetTool
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, SandboxPolicy
 
 
@@ -90,6 +92,10 @@ class SkillToolset(RuntimeToolset):
         file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
         workspace: ``"session"``: all skills of a session work in one folder and find each other's files there;
             ``"skill"``: each has a folder of its own in each session.
+        dependencies: What may be done for packages that skills need: ``"off"``, ``"locked"`` (only what
+            ``adk-skills prepare`` made), ``"ask"`` (the user sees the exact list and is asked once) or ``"install"``;
+            or a :class:`Dependencies`, which also names a preset, indexes and locks. None is ``"ask"`` where scripts
+            run in our sandbox on this machine.
 
     Raises:
         ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
@@ -127,6 +133,7 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        dependencies: Dependencies | str | None = None,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         if environment is not None and workspace_of(workspace) != "session":
@@ -169,6 +176,7 @@ class SkillToolset(RuntimeToolset):
                 if policy is not None or script_timeout is None
                 else dataclasses.replace(policy_of(None), wall_seconds=script_timeout),
                 Interpreters(interpreters),
+                packages_of(dependencies, asks=own_sandbox or sandbox is not None),
             ),
             grants=granted,
             sandbox=sandbox_of(sandbox) if own_sandbox or sandbox is not None else None,
@@ -247,6 +255,7 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        dependencies: Dependencies | str | None = None,
     ) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
@@ -291,6 +300,7 @@ class SkillToolset(RuntimeToolset):
             file_list=file_list,
             argument_style=argument_style,
             workspace=workspace,
+            dependencies=dependencies,
         )
 
     @property

@@ -32,6 +32,7 @@ COMMANDS = {
     "new": "skills:new_command",
     "search": "skills:search_command",
     "needs": "needs:command",
+    "prepare": "prepare:command",
     "run": "run:command",
     "eval": "eval:command",
     "report": "report:command",

@@ -59,10 +59,12 @@ class Findings:
     Attributes:
         found: The findings, in the order of the files.
         problems: What could not be read, for the owner.
+        uses: File to the names of the skill's own modules that it imports.
     """
 
     found: list[Finding] = field(default_factory=list)
     problems: list[Diagnostic] = field(default_factory=list)
+    uses: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
         """Keep a finding; past the bound it is counted as one problem."""
@@ -74,6 +76,20 @@ class Findings:
             self.problem(
                 "too-many-needs", f"More than {MAX_FINDINGS:,} needs were found; the rest is not listed.", None
             )
+
+    def reached_from(self, script: str) -> frozenset[str]:
+        """A script and the skill's own files that it imports, and those that they import."""
+        modules = {path.rpartition("/")[2].removesuffix(".py"): set[str]() for path in self.uses}
+        for path in self.uses:
+            for name in (path.rpartition("/")[2].removesuffix(".py"), *path.split("/")[:-1]):
+                modules.setdefault(name, set()).add(path)
+        reached, waiting = {script}, [script]
+        while waiting:
+            for name in self.uses.get(waiting.pop(), ()):
+                for path in modules.get(name, set()) - reached:
+                    reached.add(path)
+                    waiting.append(path)
+        return frozenset(reached)
 
     def problem(self, code: str, message: str, place: str | None) -> None:
         """Note what could not be read."""

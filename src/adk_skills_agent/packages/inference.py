@@ -64,6 +64,7 @@ def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *
         strict: Whether code that is no Python is worth a diagnostic.
     """
     # Python warns of '\d' in a string while it parses, and a warning may be an error where the agent runs.
+    findings.uses.setdefault(code.path, set())
     text = _ODD_ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", code.text)
     try:
         tree = ast.parse(text)
@@ -86,7 +87,10 @@ _MODULE_PARTS = 4  # no name in the table has more
 def _add_import(module: str, place: str, bundled: Collection[str], findings: Findings, *, optional: bool) -> None:
     module = ".".join(module.split(".", _MODULE_PARTS)[:_MODULE_PARTS])
     top = module.partition(".")[0]
-    if not top or top in bundled or top == "__future__" or is_standard(top):
+    if top in bundled:
+        findings.uses.setdefault(place.rpartition(":")[0], set()).add(top)
+        return
+    if not top or top == "__future__" or is_standard(top):
         return
     distribution = distribution_of(module)
     _add_client(top, place, findings, optional=optional)
@@ -129,10 +133,13 @@ class _PythonReader:
             for alias in node.names:
                 self._import(alias.name, node.lineno, optional)
         elif isinstance(node, ast.ImportFrom):
-            if node.level == 0 and node.module:
+            if node.level:  # from the skill's own files
+                names = [(node.module or "").partition(".")[0]] if node.module else [one.name for one in node.names]
+                self._findings.uses.setdefault(self._code.path, set()).update(name for name in names if name)
+            elif node.module:
                 # ``from google.cloud import storage`` names the module only with what is taken from it.
-                names = [alias.name for alias in node.names] if _is_namespace(node.module) else []
-                for name in names or [""]:
+                taken = [alias.name for alias in node.names] if _is_namespace(node.module) else []
+                for name in taken or [""]:
                     self._import(f"{node.module}.{name}".rstrip("."), node.lineno, optional)
         elif isinstance(node, ast.Constant):
             if isinstance(node.value, str) and "://" in node.value and id(node) not in documentation:

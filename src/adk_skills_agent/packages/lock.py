@@ -26,11 +26,9 @@ from packaging.utils import canonicalize_name
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.packages.needs import as_requirement
+from adk_skills_agent.packages.skill_environments import PRESETS
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
 
-LOCK_FILE = "adk-skills.lock"
-PRESETS = ("office",)
-"""Named sets of packages that ship with this one: what many published skills take for granted."""
 RESOLVE_SECONDS = 120.0
 SETTLED = timedelta(days=3)
 """Of PyPI only what is older is taken: most malicious uploads are found within days."""

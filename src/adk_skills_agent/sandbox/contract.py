@@ -386,6 +386,8 @@ class Sandbox(ABC):
     name: str
     filters_secrets = False
     """Whether results come without the secrets of the request; those of other sandboxes are filtered by the caller."""
+    runs_here = False
+    """Whether commands find the interpreters and folders of this machine (``policy.python``, ``policy.extra_ro``)."""
 
     @abstractmethod
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
