@@ -289,6 +289,7 @@ def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
     _say([f"not kept: {safe(name)}: {safe(reason)}" for name, reason in result.skipped_files], "files not kept")
     if outcome.error is not None:
         print(f"adk-skills: {outcome.error}", file=sys.stderr)
+    _say([f"note: {safe(thing.for_owner())}" for thing in outcome.missing], "things missing")
     if not quiet:
         print(
             f"{outcome.status.value}: return code {outcome.return_code}, {result.wall_ms:.0f} ms, "

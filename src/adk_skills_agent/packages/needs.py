@@ -386,7 +386,7 @@ class _Machine:
         if need.kind is NeedKind.PYTHON_PACKAGE:
             return self._own and is_installed(need.name, need.spec)
         if need.kind is NeedKind.PYTHON_MODULE:
-            return self._own and _is_importable(need.module)
+            return self._own and is_importable(need.module)
         if need.kind is NeedKind.INTERPRETER and need.name == "python":
             return _satisfies(".".join(map(str, sys.version_info[:3])), need.spec)
         if need.kind in {NeedKind.PROGRAM, NeedKind.INTERPRETER}:
@@ -407,7 +407,8 @@ def is_installed(name: str, spec: str = "") -> bool:
     return not spec.startswith("@") and _satisfies(version, spec)
 
 
-def _is_importable(module: str) -> bool:
+def is_importable(module: str) -> bool:
+    """Whether this Python has a module of that name; nothing is imported."""
     from importlib.machinery import PathFinder
 
     try:

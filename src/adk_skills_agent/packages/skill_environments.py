@@ -198,6 +198,26 @@ class SkillEnvironments:
                 self._found.popitem(last=False)
         return environment
 
+    def notes_before(self, skill: Skill, script: str, *, python: str | None = None) -> tuple[str, ...]:
+        """A sentence for the model when programs are not here that the script calls or its skill declares. Blocks.
+
+        A shell script goes on without a program and may end well: its result must not look like one.
+
+        Raises:
+            SkillsError: The SKILL.md cannot be read.
+        """
+        from adk_skills_agent.packages.findings import NeedKind
+
+        missing = [
+            need.name
+            for need in self.needs_of(skill, python=python).of(NeedKind.PROGRAM)
+            if need.missing and (need.declared or any(place.rpartition(":")[0] == script for place in need.places))
+        ]
+        if not missing:
+            return ()
+        named = ", ".join(f"'{name}'" for name in missing[:5])
+        return (f"This machine does not have {named}, which the skill calls: what depends on it is not done.",)
+
     def needs_of(self, skill: Skill, *, python: str | None = None) -> Needs:
         """What a skill needs; read once for each version of its files. Blocks.
 

@@ -280,3 +280,22 @@ def test_settings_that_cannot_be_are_said(skill: Path) -> None:
         Dependencies(preset="offise")
     with pytest.raises(ConfigError, match="takes a list"):
         Dependencies(indexes="https://pypi.org/simple")  # type: ignore[arg-type]
+
+
+async def test_a_program_that_is_not_here_is_said_with_the_answer_although_the_script_ends_well(
+    make_skill: Callable[..., Path], dependencies: Dependencies, rehearse: Any, chat: Any
+) -> None:
+    code = "pages=$(no-such-counter x.pdf 2>/dev/null)\necho found ${pages:-0}\n"
+    folder = make_skill("counter", files={"scripts/count.sh": code, "scripts/other.sh": "echo fine\n"})
+    steps = [
+        ("run_skill_script", {"skill_name": "counter", "file_path": f"scripts/{n}.sh"}) for n in ("count", "other")
+    ]
+    server = rehearse(calls(*steps, "Done."))
+    talk = await chat(agent_with(server, SkillToolset.from_dirs([folder.parent], dependencies=dependencies)))
+    await talk.say("How many pages?")
+    count, other = talk.results
+    assert (count["status"], count["stdout"]) == ("success", "found 0\n")
+    assert count["notes"] == [
+        "This machine does not have 'no-such-counter', which the skill calls: what depends on it is not done."
+    ]
+    assert "notes" not in other

@@ -144,7 +144,7 @@ class OwnSandbox:
         try:
             workspace = claim.open()
             skill = call.skill.local()
-            environment, note = self._environment(skill, call)
+            environment, notes = self._environment(skill, call)
             plan = plan_script(
                 skill,
                 # What is in memory has just been put on the disk, where it is looked up for the first time.
@@ -160,10 +160,10 @@ class OwnSandbox:
             )
         except SkillsError as error:
             return error
-        return Prepared(workspace, replace(plan, notes=(*plan.notes, note)) if note else plan)
+        return Prepared(workspace, replace(plan, notes=(*plan.notes, *notes)) if notes else plan)
 
-    def _environment(self, skill: Skill, call: ScriptCall) -> tuple[Environment | None, str]:
-        """The environment of the skill, and what the model has to know when there is none although it needs one.
+    def _environment(self, skill: Skill, call: ScriptCall) -> tuple[Environment | None, tuple[str, ...]]:
+        """The environment of the skill, and what the model has to know of what is not there, before it looks well.
 
         A script runs without, too: what was inferred of it may be wrong, and if it is not, the script itself says so.
 
@@ -172,9 +172,10 @@ class OwnSandbox:
         """
         packages = self.settings.packages
         if packages is None or not packages.on or not self.sandbox.runs_here:
-            return None, ""
+            return None, ()
         from adk_skills_agent.packages import PackagesNotApproved
 
+        notes = packages.notes_before(skill, call.path, python=self.settings.policy.python)
         try:
             found = packages.environment_for(
                 skill, script=call.path, python=self.settings.policy.python, approved=call.packages
@@ -183,8 +184,8 @@ class OwnSandbox:
             raise
         except PackageError as error:
             logger.warning("%s %s", error.message, " ".join(getattr(error, "__notes__", ())))
-            return None, error.message
-        return found, ""
+            return None, (*notes, error.message)
+        return found, notes
 
     async def _execute(self, plan: ScriptPlan, runtime: SkillRuntime) -> ScriptOutcome:
         try:
@@ -194,6 +195,8 @@ class OwnSandbox:
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
         outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
+        for thing in outcome.missing:
+            logger.warning("%s", thing.for_owner())
         if outcome.error is not None:
             logger.info(
                 "stderr of %s:\n%s", plan.request.label, result.stderr[-_LOGGED_BYTES:].decode("utf-8", "replace")
