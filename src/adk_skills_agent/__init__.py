@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         to_prompt,
         validate_skill,
     )
+    from adk_skills_agent.packages import Dependencies, Needs, SkillEnvironments, read_needs
     from adk_skills_agent.sandbox import (
         EndEvent,
         ExecutionRequest,
@@ -118,6 +119,7 @@ _HOME = {
         "to_prompt",
         "validate_skill",
     ),
+    "packages": ("Dependencies", "Needs", "SkillEnvironments", "read_needs"),
     "sandbox": (
         "EndEvent",
         "ExecutionRequest",
@@ -143,6 +145,7 @@ __all__ = [
     "AuditLog",
     "CodeExecutionRecoveryPlugin",
     "ConfigError",
+    "Dependencies",
     "Diagnostic",
     "EndEvent",
     "ErrorCode",
@@ -151,6 +154,7 @@ __all__ = [
     "GuardTripped",
     "InputFile",
     "IsolationReport",
+    "Needs",
     "Network",
     "OutputEvent",
     "Permissions",
@@ -171,6 +175,7 @@ __all__ = [
     "SkillDiscovered",
     "SkillDiscoveryMode",
     "SkillDropped",
+    "SkillEnvironments",
     "SkillEvent",
     "SkillLifecycleConfig",
     "SkillLifecycleMode",
@@ -190,6 +195,7 @@ __all__ = [
     "create_use_skill_tool",
     "load_policy",
     "local_sandbox",
+    "read_needs",
     "read_properties",
     "to_available_skills_xml",
     "to_prompt",
