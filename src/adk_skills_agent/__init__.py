@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         to_prompt,
         validate_skill,
     )
+    from adk_skills_agent.packages import Dependencies, Needs, SkillEnvironments, read_needs
     from adk_skills_agent.sandbox import (
         EndEvent,
         ExecutionRequest,
@@ -126,6 +127,7 @@ _HOME = {
         "to_prompt",
         "validate_skill",
     ),
+    "packages": ("Dependencies", "Needs", "SkillEnvironments", "read_needs"),
     "sandbox": (
         "EndEvent",
         "ExecutionRequest",
@@ -153,6 +155,7 @@ __all__ = [
     "CommandFinished",
     "CommandStarted",
     "ConfigError",
+    "Dependencies",
     "Diagnostic",
     "EndEvent",
     "ErrorCode",
@@ -161,6 +164,7 @@ __all__ = [
     "GuardTripped",
     "InputFile",
     "IsolationReport",
+    "Needs",
     "Network",
     "OutputEvent",
     "Permissions",
@@ -183,6 +187,7 @@ __all__ = [
     "SkillDiscovered",
     "SkillDiscoveryMode",
     "SkillDropped",
+    "SkillEnvironments",
     "SkillEvent",
     "SkillLifecycleConfig",
     "SkillLifecycleMode",
@@ -202,6 +207,7 @@ __all__ = [
     "create_use_skill_tool",
     "load_policy",
     "local_sandbox",
+    "read_needs",
     "read_properties",
     "to_available_skills_xml",
     "to_prompt",

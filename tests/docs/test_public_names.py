@@ -17,6 +17,7 @@ TITLES = {
     "adk": "For google-adk",
     "catalog": "Finding skills",
     "format": "Skill files",
+    "packages": "Packages of skills",
     "sandbox": "Running scripts",
     "errors": "Errors",
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from google.adk.agents import LlmAgent
 
     from adk_skills_agent.format import SkillMetadata
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
 
 
@@ -53,8 +54,8 @@ def with_skills(
         deny: No skill whose name matches one of these patterns.
         predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
         budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
-        more: ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``,
-            ``shell``, ``additional_tools`` and ``lifecycle_config``, as
+        more: ``dependencies``, ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``,
+            ``workspace``, ``shell``, ``additional_tools`` and ``lifecycle_config``, as
             :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:
@@ -99,6 +100,7 @@ def create_run_script_tool(
     env: Mapping[str, EnvValue] | None = None,
     grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
     workspace: str = "session",
+    dependencies: Dependencies | str | None = None,
 ) -> RunScriptTool:
     """The tool that runs a skill's scripts."""
     return RunScriptTool(
@@ -107,6 +109,7 @@ def create_run_script_tool(
             sandbox=sandbox_of(sandbox),
             prefers_sandbox=sandbox is not None or policy is not None,
             settings=_settings(policy, interpreters),
+            dependencies=dependencies,
             env=env,
             grants=grants,
             workspace=workspace,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from adk_skills_agent.adk.activation.active_skills import ActiveSkills
 from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.listing import SEARCH_TOOL, SkillListing
 from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, workspace_of
+from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, packages_of, workspace_of
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.tools.base import ToolsetTool
     from adk_skills_agent.catalog import CatalogReader
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue
 
 NAMES = {"load_skill": "use_skill", "load_skill_resource": "read_reference", "run_skill_script": "run_script"}
@@ -44,6 +46,7 @@ def short_named_runtime(
     sandbox: Sandbox | None = None,
     prefers_sandbox: bool = False,
     settings: RunSettings | None = None,
+    dependencies: Dependencies | str | None = None,
     env: Mapping[str, EnvValue] | None = None,
     grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
     permissions: Permissions | Mapping[str, object] | str | Path | None = None,
@@ -76,7 +79,9 @@ def short_named_runtime(
         events=events,
         additional=AdditionalTools(additional_tools),
         limits=limits,
-        settings=settings or RunSettings(),
+        settings=dataclasses.replace(
+            settings or RunSettings(), packages=packages_of(dependencies, asks=sandbox is not None)
+        ),
         grants=granted,
         sandbox=sandbox,
         prefers_sandbox=prefers_sandbox,
@@ -99,8 +104,8 @@ class SkillTools(RuntimeToolset):
         prefers_sandbox: Whether it comes before the agent's own executor; a sandbox that is given does.
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
-        more: ``user_skills`` (those that a user may ask for by name), and ``env``, ``grants``, ``permissions``,
-            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``shell``,
+        more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``env``, ``grants``,
+            ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``shell``,
             ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
     """
 

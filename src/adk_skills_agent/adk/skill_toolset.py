@@ -20,6 +20,7 @@ from adk_skills_agent.adk.options import (
     discovery_of,
     lifecycle_of,
     limits_of,
+    packages_of,
     workspace_of,
 )
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.tools.base import ToolsetTool
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, SandboxPolicy
 
 
@@ -94,6 +96,10 @@ class SkillToolset(RuntimeToolset):
             ``"skill"``: each has a folder of its own in each session.
         shell: True, or settings, for ``execute``, ``read_file``, ``write_file`` and ``edit_file`` in the session's
             workspace, or in the environment.
+        dependencies: What may be done for packages that skills need: ``"off"``, ``"locked"`` (only what
+            ``adk-skills prepare`` made), ``"ask"`` (the user sees the exact list and is asked once) or ``"install"``;
+            or a :class:`Dependencies`, which also names a preset, indexes and locks. None is ``"ask"`` where scripts
+            run in our sandbox on this machine.
 
     Raises:
         ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
@@ -132,6 +138,7 @@ class SkillToolset(RuntimeToolset):
         argument_style: str = "unix",
         workspace: str = "session",
         shell: bool | ShellSettings = False,
+        dependencies: Dependencies | str | None = None,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         if environment is not None and workspace_of(workspace) != "session":
@@ -174,6 +181,7 @@ class SkillToolset(RuntimeToolset):
                 if policy is not None or script_timeout is None
                 else dataclasses.replace(policy_of(None), wall_seconds=script_timeout),
                 Interpreters(interpreters),
+                packages_of(dependencies, asks=own_sandbox or sandbox is not None),
             ),
             grants=granted,
             sandbox=sandbox_of(sandbox) if own_sandbox or sandbox is not None else None,
@@ -254,6 +262,7 @@ class SkillToolset(RuntimeToolset):
         argument_style: str = "unix",
         workspace: str = "session",
         shell: bool | ShellSettings = False,
+        dependencies: Dependencies | str | None = None,
     ) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
@@ -299,6 +308,7 @@ class SkillToolset(RuntimeToolset):
             argument_style=argument_style,
             workspace=workspace,
             shell=shell,
+            dependencies=dependencies,
         )
 
     @property

@@ -182,8 +182,8 @@ def _conclude(run: DemoRun, written: list[str]) -> None:
 # The agent of ``adk-skills demo``: example skills, a real google-adk Runner, a rehearsed or a real model.
 
 QUESTION = (
-    "Summarise the sample sales by region and write a report; then tell me what the parts of the report mean, and which "
-    "regions reached their targets: North 28,000, South 30,000, East 20,000, West 30,000."
+    "Summarise the sample sales by region and write a report; then tell me what the parts of the report mean, and "
+    "which regions reached their targets: North 28,000, South 30,000, East 20,000, West 30,000."
 )
 REHEARSED = "rehearsed"
 
@@ -296,7 +296,7 @@ async def run_demo(
         # The examples are our own, so the demo also works where nothing stronger is available.
         policy=policy or SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),
         env=env,
-        shell=True,
+        shell=True,  # the agent's, in the sandbox
     )
     listing = next(tool for tool in agent.tools if isinstance(tool, SkillTools)).listing
     run.skills, run.catalog_tokens = len(listing.skills), listing.text.tokens

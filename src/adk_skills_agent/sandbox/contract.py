@@ -391,6 +391,8 @@ class Sandbox(ABC):
     """Whether results come without the secrets of the request; those of other sandboxes are filtered by the caller."""
     keeps_tmp = False
     """Whether ``ExecutionRequest.tmp`` lasts; elsewhere ``/tmp`` is empty in every run."""
+    runs_here = False
+    """Whether commands find the interpreters and folders of this machine (``policy.python``, ``policy.extra_ro``)."""
 
     @abstractmethod
     async def run(self, request: ExecutionRequest) -> ExecutionResult:

@@ -7,7 +7,9 @@ Every fact comes from the result's fields. Nothing is deduced from the script's 
 from __future__ import annotations
 
 import re
+import shutil
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,6 +58,7 @@ class ScriptOutcome:
         stderr: Text, with tracebacks condensed (S0-59) and without the host's path of the interpreter.
         error: One sentence for the model when ``status`` is error; else None.
         stderr_cut_at: Where in ``stderr`` the sandbox left bytes out, in characters; else None.
+        missing: What was not there, by what the script printed; ``error`` or a note tells the model.
     """
 
     plan: ScriptPlan
@@ -67,6 +70,7 @@ class ScriptOutcome:
     stderr: str
     error: str | None
     stderr_cut_at: int | None = None
+    missing: tuple[MissingThing, ...] = ()
 
     def to_model(
         self,
@@ -126,8 +130,10 @@ class ScriptOutcome:
             answer["skipped_files"] = shown
             if len(result.skipped_files) > len(shown):
                 answer["skipped_files_left_out"] = len(result.skipped_files) - len(shown)
-        if self.plan.notes or result.notes or notes:
-            answer["notes"] = [*self.plan.notes, *result.notes, *notes]
+        # A shell script goes on after a command that is not there, and may call what it did a success.
+        unseen = [thing.for_model() for thing in self.missing] if self.error is None else []
+        if self.plan.notes or result.notes or notes or unseen:
+            answer["notes"] = [*self.plan.notes, *result.notes, *notes, *unseen]
         return answer
 
 
@@ -150,7 +156,8 @@ def script_outcome(
         if cut_at is not None:
             head = hide_interpreter(_text(result.stderr[:cut_at]))
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
-        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at)
+        missing = tuple(thing for thing in missing_things(plan, result) if thing.kind == "program")
+        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing)
     stderr, cut_at, exception = _condensed_stderr(result)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
     cause = str(exception) if exception else _last_line(stderr)
@@ -158,11 +165,16 @@ def script_outcome(
     if reason == "exit_code":
         without = no_network_sentence(plan.request.policy, result, _text(result.stderr), stdout)
         error = f"{error.rstrip('.')}. {without}" if without else error
+    missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
+    if missing:
+        error = f"{error.rstrip('.')}. {' '.join(thing.for_model() for thing in missing)}"
     if result.timed_out:
         stderr = _append(stderr, f"Timed out after {_seconds(plan.request.policy.wall_seconds)}")
     elif not stderr.strip():
         stderr = f"Signal {result.signal}" if result.signal is not None else f"Exit code {result.exit_code}"
-    return ScriptOutcome(plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at)
+    return ScriptOutcome(
+        plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at, missing
+    )
 
 
 def cut(
@@ -427,3 +439,105 @@ def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams
         if _SIGNS.search(text) or ("socket" in text and _REFUSED.search(text)):
             return NO_NETWORK
     return ""
+
+
+# What a script wanted and did not find: which, for the model, and how to supply it, for the owner.
+#
+# The script's own text only says where to look. A program that this machine has is not called missing, whatever a
+# script prints; the fix for the owner never takes a name from it into a command.
+
+_NAME_CHARS = r"[A-Za-z0-9_@][A-Za-z0-9_.@/+-]{0,79}"
+_NO_MODULE = re.compile(rf"^(?:ModuleNotFoundError|ImportError): No module named ['\"]?({_NAME_CHARS})", re.MULTILINE)
+_NO_PROGRAM = re.compile(
+    rf"(?:line \d+: |sh: (?:\d+: )?|^|: )({_NAME_CHARS}): (?:command )?not found\s*$"
+    rf"|\[Errno 2\] No such file or directory: '({_NAME_CHARS})'"
+    rf"|^env: [\'\"‘]?({_NAME_CHARS}?)[\'\"’]?: No such file or directory",
+    re.MULTILINE,
+)
+_NO_NODE_PACKAGE = re.compile(rf"Cannot find (?:module|package) '({_NAME_CHARS})'")
+_NO_KEY = re.compile(r"^KeyError: '([A-Z][A-Z0-9_]{2,79})'")
+_MOST_MISSING = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MissingThing:
+    """Something a script wanted and did not find.
+
+    Attributes:
+        kind: ``module``, ``program``, ``node-package``, ``host`` or ``environment-key``.
+        name: What it is called.
+        skill: Whose script wanted it.
+    """
+
+    kind: str
+    name: str
+    skill: str
+
+    def for_model(self) -> str:
+        """What is missing and what to do, one sentence."""
+        what = {
+            "module": f"The Python module '{self.name}' is not installed here",
+            "program": f"The program '{self.name}' is not on this machine, so what depends on it was not done",
+            "node-package": f"The Node package '{self.name}' is not installed here",
+            "host": f"The host '{self.name}' may not be reached from here",
+            "environment-key": f"The environment variable {self.name} is not granted to this script",
+        }[self.kind]
+        return f"{what}: do it another way, or tell the user that the owner has to add it."
+
+    def for_owner(self) -> str:
+        """What is missing and the command or grant that supplies it, one sentence."""
+        fix = {
+            "module": f"adk-skills prepare {self.skill}",
+            "program": f"install it where the agent runs, then look again: adk-skills needs {self.skill}",
+            "node-package": "npm install --ignore-scripts in the skill's folder",
+            "host": f'SandboxPolicy(network=Network.allow("{self.name}"))',
+            "environment-key": f'grants={{"{self.skill}": {{"{self.name}": Secret(...)}}}}',
+        }[self.kind]
+        return f"Skill '{self.skill}' needs the {self.kind.replace('-', ' ')} {self.name}: {fix}."
+
+
+def missing_things(
+    plan: ScriptPlan, result: ExecutionResult, exception: ScriptException | None = None
+) -> tuple[MissingThing, ...]:
+    """What a finished script did not find, each once.
+
+    Args:
+        plan: The call.
+        result: What happened; refused hosts are its network's decisions.
+        exception: What ended a Python script.
+    """
+    text = _text(result.stderr[-4 * _LAST_CHARS :])
+    found: dict[tuple[str, str], None] = {}
+    for match in _NO_MODULE.finditer(text):
+        if not _is_importable(match[1].partition(".")[0], plan):
+            found["module", match[1].partition(".")[0]] = None
+    for match in _NO_NODE_PACKAGE.finditer(text):
+        if not match[1].startswith(("/", ".")):
+            found["node-package", match[1]] = None
+    for match in _NO_PROGRAM.finditer(text):
+        name = match[1] or match[2] or match[3]
+        if match[2] and "subprocess.py" not in text:
+            continue  # a file of the script's own
+        if "/" not in name and not _is_on_this_machine(name, plan):
+            found["program", name] = None
+    if exception is not None and "environ" in exception.source and (key := _NO_KEY.match(exception.text)):
+        found["environment-key", key[1]] = None
+    for decision in result.network:
+        if not decision.allowed and decision.host:
+            found["host", decision.host] = None
+    return tuple(MissingThing(kind, name, plan.skill_name) for kind, name in list(found)[:_MOST_MISSING])
+
+
+def _is_on_this_machine(program: str, plan: ScriptPlan) -> bool:
+    from adk_skills_agent.sandbox import search_path
+
+    return shutil.which(program, path=search_path(plan.request.policy.python)) is not None
+
+
+def _is_importable(module: str, plan: ScriptPlan) -> bool:
+    """Whether the Python of the run has a module, where that is known without starting it."""
+    if plan.request.policy.python not in {None, sys.executable}:
+        return False
+    from adk_skills_agent.packages.needs import is_importable
+
+    return is_importable(module)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -41,6 +41,7 @@ from adk_skills_agent.sandbox import (
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
+    from adk_skills_agent.packages import Environment, SkillEnvironments
 
 
 # Names for what outlives one call (S0-67); without an invocation id, so that the next turn finds the same state.
@@ -274,10 +275,29 @@ class ScriptPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What the owner of an agent decides once for all script calls."""
+    """What the owner of an agent decides once for all script calls.
+
+    Attributes:
+        policy: Limits of each run.
+        interpreters: What starts which kind of file.
+        packages: Finds the environment of a skill; None where scripts have what the agent's Python has.
+    """
 
     policy: SandboxPolicy = field(default_factory=SandboxPolicy)
     interpreters: Interpreters = field(default_factory=Interpreters)
+    packages: SkillEnvironments | None = None
+
+    def within(self, environment: Environment | None) -> RunSettings:
+        """The same with the Python and the commands of an environment; None changes nothing."""
+        if environment is None:
+            return self
+        return replace(self, policy=within(self.policy, environment))
+
+
+def within(policy: SandboxPolicy, environment: Environment) -> SandboxPolicy:
+    """The policy with an environment's Python; its folder is readable, and its commands lead PATH."""
+    folder = str(environment.folder)
+    return replace(policy, python=str(environment.python), extra_ro=tuple(dict.fromkeys((*policy.extra_ro, folder))))
 
 
 @functools.lru_cache(maxsize=512)

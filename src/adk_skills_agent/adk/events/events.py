@@ -261,9 +261,9 @@ class ApprovalRequested(SkillEvent):
     """The user was asked.
 
     Attributes:
-        action: ``activate``, ``read``, ``run`` or ``tool``.
-        target: The script or tool, or empty.
-        version: The version the question is about.
+        action: ``activate``, ``read``, ``run``, ``tool`` or ``packages``.
+        target: The script or tool, the packages with their versions, or empty.
+        version: The version the question is about; the digest of the lock of packages.
         subjects: What an approval would cover: ``skill``, ``script:<path>``, ``tool:<name>``.
         rule: The rule that made it a question, in the words of the policy; empty for a default.
         reason: Why it is asked.

@@ -47,6 +47,7 @@ class ScriptCall:
         claim: To the session's workspace, for a run in our sandbox.
         version: The version of the skill that the user approved for this call; empty when nobody had to.
         prepared: What was prepared with the search for the script, or why it cannot run; None when nothing was.
+        packages: Digests of locks whose packages the user approved for this call.
     """
 
     skill: KnownSkill
@@ -58,6 +59,7 @@ class ScriptCall:
     claim: WorkspaceClaim | None = None
     version: str = ""
     prepared: Prepared | SkillsError | None = None
+    packages: tuple[str, ...] = ()
 
     def check_version(self) -> None:
         """For a backend that reads the skill's files itself: call it when they are read. Blocks.

@@ -20,7 +20,7 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
-from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillsError
+from adk_skills_agent.errors import InvalidArguments, PackageError, SandboxError, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
     from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.catalog import Skill
+    from adk_skills_agent.packages import Environment
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
 
 
@@ -147,12 +149,13 @@ class OwnSandbox:
         try:
             workspace = claim.open()
             skill = call.skill.local()
+            environment, notes = self._environment(skill, call)
             plan = plan_script(
                 skill,
                 # What is in memory has just been put on the disk, where it is looked up for the first time.
                 call.path if call.skill.in_memory else ScriptLocation(call.path, skill.skill_dir / call.path),
                 call.arguments,
-                settings=self.settings,
+                settings=self.settings.within(environment),
                 env=self.env,
                 grants=runtime.grants,
                 workspace=workspace.path,
@@ -162,7 +165,32 @@ class OwnSandbox:
             )
         except SkillsError as error:
             return error
-        return Prepared(workspace, plan)
+        return Prepared(workspace, replace(plan, notes=(*plan.notes, *notes)) if notes else plan)
+
+    def _environment(self, skill: Skill, call: ScriptCall) -> tuple[Environment | None, tuple[str, ...]]:
+        """The environment of the skill, and what the model has to know of what is not there, before it looks well.
+
+        A script runs without, too: what was inferred of it may be wrong, and if it is not, the script itself says so.
+
+        Raises:
+            PackagesNotApproved: The user has to be asked.
+        """
+        packages = self.settings.packages
+        if packages is None or not packages.on or not self.sandbox.runs_here:
+            return None, ()
+        from adk_skills_agent.packages import PackagesNotApproved
+
+        notes = packages.notes_before(skill, call.path, python=self.settings.policy.python)
+        try:
+            found = packages.environment_for(
+                skill, script=call.path, python=self.settings.policy.python, approved=call.packages
+            )
+        except PackagesNotApproved:
+            raise
+        except PackageError as error:
+            logger.warning("%s %s", error.message, " ".join(getattr(error, "__notes__", ())))
+            return None, (*notes, error.message)
+        return found, notes
 
     async def _execute(self, plan: ScriptPlan, runtime: SkillRuntime) -> ScriptOutcome:
         try:
@@ -172,6 +200,8 @@ class OwnSandbox:
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
         outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
+        for thing in outcome.missing:
+            logger.warning("%s", thing.for_owner())
         if outcome.error is not None:
             logger.info(
                 "stderr of %s:\n%s", plan.request.label, result.stderr[-_LOGGED_BYTES:].decode("utf-8", "replace")
@@ -246,7 +276,7 @@ def _by_executor(runtime: SkillRuntime, executor: BaseCodeExecutor) -> ScriptBac
             return await run_in_executor(shared, tool_context, call, executor)
 
         return ScriptBackend(type(executor).__name__, run)
-    settings = RunSettings(executor.effective_policy(runtime.script_timeout), runtime.settings.interpreters)
+    settings = replace(runtime.settings, policy=executor.effective_policy(runtime.script_timeout))
     own = OwnSandbox(
         executor.sandbox if executor.sandbox is not None else local_sandbox(),
         settings,

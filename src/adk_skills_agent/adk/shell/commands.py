@@ -29,13 +29,14 @@ from adk_skills_agent.sandbox import (
 )
 from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, script_outcome, share_of
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, check_text
+from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, check_text, within
 
 if TYPE_CHECKING:
     from google.adk.environment import BaseEnvironment
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.packages import Environment
     from adk_skills_agent.scripts.workspaces import SessionWorkspace
 
 logger = logging.getLogger(__name__)
@@ -115,6 +116,8 @@ class ShellCall:
         skill: The skill whose variables it gets; empty for those of everybody only.
         skills: The active skills, mounted at ``/skills``.
         versions: Of those the user had to approve, what was approved.
+        environment: The packages of ``skill``; None for those of the agent's Python.
+        notes: What the model has to know of packages that are not there.
     """
 
     command: str
@@ -122,6 +125,8 @@ class ShellCall:
     skill: str = ""
     skills: Sequence[MountedSkill] = ()
     versions: dict[str, str] | None = None
+    environment: Environment | None = None
+    notes: tuple[str, ...] = ()
 
 
 def checked_command(command: str) -> str:
@@ -213,9 +218,10 @@ class SandboxShell:
         mounts = await asyncio.to_thread(skill_mounts, list(call.skills), call.versions or {})
         places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
         session = context.session
+        policy = job or replace(settings.policy, wall_seconds=call.seconds)
         request = ExecutionRequest(
             argv=shell_argv(call.command, () if await self._has_own_files() else places),
-            policy=job or replace(settings.policy, wall_seconds=call.seconds),
+            policy=within(policy, call.environment) if call.environment is not None else policy,
             env=runtime.grants.of(call.skill, "") | dict(self.own.env),
             mounts=mounts,
             workspace=workspace.path,
@@ -226,7 +232,7 @@ class SandboxShell:
             redact=runtime.grants.secrets,
             share=share_of(session.app_name, session.user_id, session.id),
         )
-        return ScriptPlan("shell", COMMAND, request, subject="The command")
+        return ScriptPlan("shell", COMMAND, request, call.notes, subject="The command")
 
     async def execute(self, context: ToolContext, plan: ScriptPlan) -> ScriptOutcome:
         """Run what was planned.

@@ -16,10 +16,12 @@ from adk_skills_agent.adk.guard import call_key
 from adk_skills_agent.adk.permissions import Decision, Verdict, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, load_inputs
+from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, script_backend_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
 from adk_skills_agent.errors import (
     ErrorCode,
+    PackageError,
     RegistryError,
     ResourceNotFound,
     SandboxError,
@@ -36,8 +38,10 @@ from adk_skills_agent.scripts.plan import check_types, google_arguments
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
+    from adk_skills_agent.adk.running.runner import OwnSandbox
     from adk_skills_agent.adk.runtime import SkillRuntime
     from adk_skills_agent.adk.skills.known import KnownSkill
+    from adk_skills_agent.packages import PackagesNotApproved
 
 
 logger = logging.getLogger(__name__)
@@ -182,12 +186,30 @@ class RunSkillScriptTool(ToolsetTool):
                 return weighed.refusal
             self._tell_of_executor(backend)
             call = replace(call, path=found.path, inputs=inputs, version=weighed.version, prepared=found.prepared)
+            packages = runtime.settings.packages
+            if backend.own is not None and packages is not None and packages.asks:
+                answered = await self._with_packages(call, backend.own, tool_context)
+                if isinstance(answered, dict):
+                    return answered
+                call = answered
             started.append(os.urandom(16).hex())
             run = await self._run(call, backend, tool_context, started[0], found.version)
         if run.status == "error":
             return self._failed(tool_context, run, key, skill.name)
         runtime.guard.success(tool_context, "run", key)
         return run.answer
+
+    async def _with_packages(
+        self, call: ScriptCall, own: OwnSandbox, tool_context: ToolContext
+    ) -> ScriptCall | dict[str, Any]:
+        """The call with what the user said about its packages, or the tool's answer when there is no yes (yet)."""
+        prepared = call.prepared
+        if prepared is None and call.claim is not None:
+            prepared = await asyncio.to_thread(own.prepare, self.runtime, call, call.claim)
+        if not isinstance(prepared, PackageError) or not isinstance(prepared, _not_approved()):
+            return replace(call, prepared=prepared)
+        refusal = await approve_packages(self.runtime, tool_context, prepared)
+        return refusal or replace(call, prepared=None, packages=(prepared.lock.digest,))
 
     def _look(self, call: ScriptCall, backend: ScriptBackend, *, wants_version: bool) -> _Found:
         """Everything about a call that is on the disk. Blocking.
@@ -301,6 +323,12 @@ class RunSkillScriptTool(ToolsetTool):
         if found is None and isinstance(response, dict) and response.get("status") == "error":
             return "SKILL_SCRIPT_EXECUTION_ERROR"
         return found
+
+
+def _not_approved() -> type[PackagesNotApproved]:
+    from adk_skills_agent.packages import PackagesNotApproved  # few skills get here, and it imports much
+
+    return PackagesNotApproved
 
 
 def _find(skill: KnownSkill, asked: str) -> str:

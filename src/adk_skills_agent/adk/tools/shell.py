@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import logging
 import os
 import time
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, origin_of
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
+from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import agent_executor, script_backend_of, workspace_claim
 from adk_skills_agent.adk.shell.commands import (
     EnvironmentShell,
@@ -29,8 +31,8 @@ from adk_skills_agent.adk.shell.files import NeedsApproval
 from adk_skills_agent.adk.shell.jobs import JOBS, Job, bring_back, copy_workspace
 from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
-from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, required_text, whole_number
-from adk_skills_agent.errors import InvalidArguments, SkillsError
+from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
+from adk_skills_agent.errors import InvalidArguments, PackageError, SkillsError
 from adk_skills_agent.scripts import workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 from adk_skills_agent.scripts.plan import check_text
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
+
+logger = logging.getLogger(__name__)
 
 _MOST_MATCHES = 5
 _MAX_WAIT = 30
@@ -165,6 +169,10 @@ class ExecuteTool(ShellTool):
         if refusal is not None:
             return refusal
         call = ShellCall(command, seconds, skill, skills, versions)
+        packages = await self._with_packages(call, shell, tool_context)
+        if isinstance(packages, dict):
+            return packages
+        call = packages
         run_id = os.urandom(16).hex()
         if background:
             return await self._start_job(tool_context, shell, call, run_id)
@@ -200,6 +208,35 @@ class ExecuteTool(ShellTool):
         finally:
             runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
         return answer
+
+    async def _with_packages(
+        self, call: ShellCall, shell: Shell, tool_context: ToolContext
+    ) -> ShellCall | dict[str, Any]:
+        """The call with the packages of its skill, or the tool's answer when the user has not approved them (yet)."""
+        packages = self.runtime.settings.packages
+        known = next((mounted.skill for mounted in call.skills if mounted.skill.name == call.skill), None)
+        if known is None or packages is None or not packages.on or not isinstance(shell, SandboxShell):
+            return call
+        if not shell.own.sandbox.runs_here:
+            return call
+        from adk_skills_agent.packages import PackagesNotApproved  # few skills get here, and it imports much
+
+        skill = await asyncio.to_thread(known.local)
+        python = shell.own.settings.policy.python
+        approved: tuple[str, ...] = ()
+        while True:
+            try:
+                found = await asyncio.to_thread(packages.environment_for, skill, python=python, approved=approved)
+            except PackagesNotApproved as missing:
+                refusal = await approve_packages(self.runtime, tool_context, missing)
+                if refusal is not None or approved:
+                    return refusal or failure(missing)
+                approved = (missing.lock.digest,)
+            except PackageError as error:
+                logger.warning("%s %s", error.message, " ".join(getattr(error, "__notes__", ())))
+                return replace(call, notes=(error.message,))
+            else:
+                return replace(call, environment=found)
 
     async def _start_job(
         self, tool_context: ToolContext, shell: Shell, call: ShellCall, run_id: str
