@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/real_scripts.py FOLDER... [--python 300] [--shell 100] [--seed 7] [--dependencies off]
 
-Each folder is a checkout of a public repository of skills (``git archive``); nothing of it is kept here. A script counts as
-started when it exits with 0; one that came to its own code and wants arguments, a key or a file is counted apart.
+Each folder is a checkout of a public repository of skills (``git archive``); nothing of it is kept here. A script
+counts as started when it exits with 0; one that came to its own code and wants arguments, a key or a file is counted
+apart.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ def scripts_of(root: Path) -> list[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
     for skill in skills:
         for file in sorted(skill.rglob("*")):
-            test = "test" in file.stem or "tests" in file.parts
-            if file.suffix not in {".py", ".sh"} or file in taken or file.name in _NOT_OURS or test or not file.is_file():
+            if file.suffix not in {".py", ".sh"} or file in taken or not file.is_file():
+                continue
+            if file.name in _NOT_OURS or "test" in file.stem or "tests" in file.parts:
                 continue
             taken.add(file)
             text = file.read_text("utf-8", "replace")
@@ -92,7 +94,8 @@ async def measure(arguments: argparse.Namespace) -> None:
         for number, (skill, script) in enumerate(chosen):
             outcome, said = await start(skill, script, arguments.dependencies)
             counted[Path(script).suffix][outcome] += 1
-            print(json.dumps({"skill": str(skill), "script": script, "outcome": outcome, "said": said[:400]}), file=output)
+            row = {"skill": str(skill), "script": script, "outcome": outcome, "said": said[:400]}
+            print(json.dumps(row), file=output, flush=True)
             print(f"\r{number + 1}/{len(chosen)}", end="", file=sys.stderr)
     print(file=sys.stderr)
     total: collections.Counter[str] = sum(counted.values(), collections.Counter())

@@ -300,6 +300,87 @@ def within(policy: SandboxPolicy, environment: Environment) -> SandboxPolicy:
     return replace(policy, python=str(environment.python), extra_ro=tuple(dict.fromkeys((*policy.extra_ro, folder))))
 
 
+# Modules whose import takes longer than most scripts run: a sandbox that waits for the next run of the same kind has
+# imported them. They are looked for by name, never run here; a name of a skill's own choice is none of them.
+
+_HEAVY = {
+    "PIL": "pillow",
+    "boto3": "boto3",
+    "cryptography": "cryptography",
+    "docx": "python_docx",
+    "httpx": "httpx",
+    "lxml": "lxml",
+    "matplotlib": "matplotlib",
+    "numpy": "numpy",
+    "openpyxl": "openpyxl",
+    "pandas": "pandas",
+    "pdfplumber": "pdfplumber",
+    "plotly": "plotly",
+    "pptx": "python_pptx",
+    "pyarrow": "pyarrow",
+    "pydantic": "pydantic",
+    "reportlab": "reportlab",
+    "requests": "requests",
+    "scipy": "scipy",
+    "seaborn": "seaborn",
+    "sklearn": "scikit_learn",
+    "statsmodels": "statsmodels",
+    "sympy": "sympy",
+    "yaml": "pyyaml",
+}
+"""Import name to the name of the distribution, as its ``.dist-info`` folder is called in lower case."""
+_IMPORT = re.compile(rb"^(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
+_LOOKED_THROUGH_BYTES = 64 << 10
+
+
+def heavy_imports(script: Path, python: str | None) -> tuple[str, ...]:
+    """The modules of :data:`_HEAVY` that a script imports at its top level and that its interpreter has.
+
+    Args:
+        script: The file.
+        python: The interpreter; None for the one that runs the agent.
+    """
+    try:
+        info = script.stat()
+    except OSError:
+        return ()  # the run itself will say why it cannot be read
+    return _heavy_imports(script, info.st_mtime_ns, info.st_size, python)
+
+
+@functools.lru_cache(maxsize=512)
+def _heavy_imports(script: Path, _modified: int, _size: int, python: str | None) -> tuple[str, ...]:
+    try:
+        with script.open("rb") as stream:
+            text = stream.read(_LOOKED_THROUGH_BYTES)
+    except OSError:
+        return ()
+    wanted: dict[str, None] = {}
+    for several, one in _IMPORT.findall(text):
+        for part in several.decode().split(",") if several else [one.decode()]:
+            module = part.split()[0] if part.split() else ""
+            if module.partition(".")[0] in _HEAVY and all(name.isidentifier() for name in module.split(".")):
+                wanted[module] = None
+    if not wanted:
+        return ()
+    folders = _site_packages(python)
+    # Only a distribution of that name: another one could bring a module that is called so.
+    return tuple(module for module in wanted if any(_has(folder, module.partition(".")[0]) for folder in folders))
+
+
+def _has(folder: Path, module: str) -> bool:
+    return (
+        any(found.name.lower().startswith(f"{_HEAVY[module]}-") for found in folder.glob("*.dist-info"))
+        and (folder / module).is_dir()
+    )
+
+
+def _site_packages(python: str | None) -> list[Path]:
+    """Where an interpreter's packages are."""
+    if python in {None, sys.executable}:
+        return [Path(entry) for entry in sys.path if entry.endswith("-packages")]
+    return list(Path(python or "").parent.parent.glob("lib/python3*/site-packages"))
+
+
 @functools.lru_cache(maxsize=512)
 def _seen_at(path: str) -> PurePosixPath:
     return SKILL_DIR / path

@@ -34,7 +34,7 @@ from adk_skills_agent.scripts import (
     workspace_key,
 )
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.plan import ScriptLocation
+from adk_skills_agent.scripts.plan import ScriptLocation, heavy_imports
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 
 if TYPE_CHECKING:
@@ -163,6 +163,11 @@ class OwnSandbox:
                 on_output=self.on_output,
                 digest=call.skill.copy_digest(call.version) if call.version else "",
             )
+            policy = plan.request.policy
+            if policy.warm_slots and not policy.preload and self.sandbox.runs_here and call.path.endswith(".py"):
+                modules = heavy_imports(skill.skill_dir / call.path, policy.python)
+                if modules:
+                    plan = replace(plan, request=replace(plan.request, policy=replace(policy, preload=modules)))
         except SkillsError as error:
             return error
         return Prepared(workspace, replace(plan, notes=(*plan.notes, *notes)) if notes else plan)

@@ -138,7 +138,11 @@ def fill_workspace(
         ValueError: An input file's path is absolute, leaves the workspace, or is used twice.
         OSError: The disk is full.
     """
-    os.mkdir(workspace.home, 0o700)  # noqa: PTH102
+    try:
+        os.mkdir(workspace.home, 0o700)  # noqa: PTH102
+    except FileExistsError:  # a module that was imported ahead has put its cache there
+        if not stat.S_ISDIR(os.lstat(workspace.home).st_mode):
+            raise
     if persistent is not None:
         _copy_in(workspace, policy, persistent)
     if tmp is not None:
