@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ApprovalDecided,
         ApprovalRequested,
         GuardTripped,
+        HostRefused,
         ResourceRead,
         ScriptFinished,
         ScriptStarted,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         load_policy,
         local_sandbox,
     )
+    from adk_skills_agent.scripts.grants import Grant
 
 __version__ = "0.1.0"
 
@@ -95,6 +97,7 @@ _HOME = {
         "ApprovalDecided",
         "ApprovalRequested",
         "GuardTripped",
+        "HostRefused",
         "ResourceRead",
         "ScriptFinished",
         "ScriptStarted",
@@ -134,6 +137,7 @@ _HOME = {
         "load_policy",
         "local_sandbox",
     ),
+    "scripts.grants": ("Grant",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -148,7 +152,9 @@ __all__ = [
     "ErrorCode",
     "ExecutionRequest",
     "ExecutionResult",
+    "Grant",
     "GuardTripped",
+    "HostRefused",
     "InputFile",
     "IsolationReport",
     "Network",

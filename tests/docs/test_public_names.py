@@ -18,6 +18,7 @@ TITLES = {
     "catalog": "Finding skills",
     "format": "Skill files",
     "sandbox": "Running scripts",
+    "scripts": "Granting",
     "errors": "Errors",
 }
 INTRODUCTION = """# Public names

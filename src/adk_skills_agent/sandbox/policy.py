@@ -239,7 +239,7 @@ def _network(key: str, value: object, where: str) -> object:
     if isinstance(value, Mapping):
         unknown = [name for name in value if name not in {"mode", "hosts", "ports", "refused"}]
         if unknown:
-            raise ConfigError(f"{key}{_at(where)} has no setting {unknown[0]!r}; it has mode, hosts, ports and refused.")
+            raise ConfigError(f"{key}{_at(where)} has no {unknown[0]!r}; it has mode, hosts, ports and refused.")
         ports = value.get("ports", Network().ports)
         if isinstance(ports, str) or not isinstance(ports, Iterable):
             raise ConfigError(f"{key}{_at(where)}: ports must be a list of numbers, not {ports!r}.")
