@@ -141,8 +141,6 @@ def tell_refused(
         refused: The hosts.
         answer: For the model; gets ``refused_hosts`` and sentences in ``notes``.
     """
-    if not refused:
-        return
     rules = host_rules(runtime.permissions, skill)
     rejected = _names(tool_context.state.get(_key("rejected", tool_context, skill)))
     groups: dict[str, list[str]] = {}

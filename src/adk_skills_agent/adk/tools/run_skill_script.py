@@ -171,7 +171,9 @@ class RunSkillScriptTool(ToolsetTool):
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
         async with backend.claim(runtime, tool_context, skill.name) as claim:
-            hosts = await hosts_of_call(runtime, tool_context, skill) if backend.own is not None else HostsOfCall()
+            hosts = HostsOfCall()
+            if runtime.permissions.hosts and backend.own is not None:
+                hosts = await hosts_of_call(runtime, tool_context, skill)
             call = ScriptCall(
                 skill, asked, asked, arguments, command=args.get("command"), claim=claim, hosts=hosts.rules
             )
@@ -263,7 +265,8 @@ class RunSkillScriptTool(ToolsetTool):
                     executor=backend.name,
                 )
             )
-        tell_refused(runtime, tool_context, call.skill.name, call.path, run_id, origin, run.refused, run.answer)
+        if run.refused:
+            tell_refused(runtime, tool_context, call.skill.name, call.path, run_id, origin, run.refused, run.answer)
         return run
 
     def _failed(self, tool_context: ToolContext, run: ScriptRun, key: str, skill: str) -> dict[str, Any]:
