@@ -36,6 +36,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import translate
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -58,13 +59,14 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.skills.known import KnownSkill
     from adk_skills_agent.scripts.grants import GrantsByName, NearestFiles
 
-Action = Literal["activate", "read", "run", "tool"]
-"""Loading instructions, reading a file, running a script, calling a tool that a skill brings."""
+Action = Literal["activate", "read", "run", "tool", "execute"]
+"""Loading instructions, reading a file, running a script, calling a tool that a skill brings, a command line."""
 
 OWN_TOOLS: Mapping[Action, tuple[str, ...]] = {
     "activate": ("load_skill", "use_skill"),
     "read": ("load_skill_resource", "read_reference"),
     "run": ("run_skill_script", "execute_skill_script", "run_script"),
+    "execute": ("execute",),
 }
 """The toolset's tools, by what they do; a rule names them in full and without a prefix."""
 SKILL = "skill"
@@ -197,6 +199,8 @@ class Permissions:
         for rule in self.hosts:
             _check_host_rule(rule)
         self.commands = tuple(_command_rules(commands))
+        if self.commands:
+            _require_grammar()
         self.grants = written_grants(grants)
         self._matchers = [(rule, _pattern(rule).match) for rule in self.rules]
         self._prefix = ""
@@ -354,6 +358,16 @@ def _rules(kind: str, patterns: Mapping[str, Verdict | str] | None) -> list[Rule
     return rules
 
 
+def _require_grammar() -> None:
+    """Check that rules for commands can be kept, before an agent starts with them."""
+    for module in ("tree_sitter", "tree_sitter_bash"):
+        if find_spec(module) is None:
+            raise ConfigError(
+                "commands: rules for commands need the grammar of bash, which is not installed. "
+                "Run: pip install 'adk-skills-agent[shell]'"
+            )
+
+
 def _check_host_rule(rule: Rule) -> None:
     """Hosts have the wildcards of the network policy, so that a rule can be kept by the proxy."""
     host = host_of_rule(rule)
@@ -437,6 +451,7 @@ _ACTIONS: Mapping[Action, str] = {
     "read": "Read {target!r} of the skill {skill!r}",
     "run": "Run {target!r} of the skill {skill!r}",
     "tool": "Call the tool {target!r} that the skill {skill!r} brings",
+    "execute": "Run the command {target!r}",
 }
 
 
