@@ -41,6 +41,8 @@ _BASH_SECONDS = 5
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"})
 # What bash does not take for white space but others may, and what no command line needs.
 _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff]")
+# The grammar takes these for white space, bash for a word that begins with a space.
+_ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
 _JOINED_LINE = re.compile(r"(?<!\s)\\\n")
 
 
@@ -262,6 +264,9 @@ def _read(line: str, depth: int = 0) -> _Found:
     if odd is not None or len(line.encode("utf-8", "replace")) > MAX_LINE_BYTES:
         found.doubts.append("it has characters that no command needs" if odd else "it is too long to be read")
         return found
+    if _ESCAPED_BLANK.search(line):
+        found.doubts.append("a word of it begins with an escaped space")
+        return found
     if _JOINED_LINE.search(line):
         found.doubts.append("a word of it goes on in the next line")
         return found
@@ -390,6 +395,12 @@ class _Reader:
             self._doubt("only its run decides which command it is")
             self._found.commands.append(words)
             return
+        if name in _RESERVED:  # the grammar took for a command what bash takes for its own word
+            self._doubt("it cannot be read as a command line")
+            words = words[1:]
+            if words:
+                self._simple(words)
+            return
         self._found.commands.append(words)
         arguments = words[1:]
         if name in _KEYWORDS:
@@ -471,7 +482,7 @@ class _Reader:
                     self._variable(option.partition("=")[0])
                     arguments = arguments[1:]
                     continue
-                if option == "-":
+                if option == "-" or (option == "!" and name == "time"):
                     arguments = arguments[1:]
                     continue
                 break
@@ -514,6 +525,7 @@ class _Reader:
             self._found.doubts.append(why)
 
 
+_RESERVED = frozenset("! if then elif else fi for in do done case esac while until select function { } [[ ]]".split())
 _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unsetenv")
 
 
@@ -575,7 +587,7 @@ _STARTERS: Mapping[str, _Starter] = {
     "nohup": _Starter(),
     "setsid": _Starter(alone=_options("-c -f -w --ctty --fork --wait")),
     "stdbuf": _Starter(with_value=_options("-i -o -e --input --output --error")),
-    "time": _Starter(alone=_options("-p -v -a"), with_value=_options("-f -o --format --output")),
+    "time": _Starter(alone=_options("-p -v -a"), with_value=_options("-f -o --format --output"), assignments=True),
     "command": _Starter(alone=_options("-p"), asks=_options("-v -V")),
     "builtin": _Starter(),
     "exec": _Starter(alone=_options("-c -l -cl"), with_value=_options("-a")),
