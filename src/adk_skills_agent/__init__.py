@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         CommandFinished,
         CommandStarted,
         GuardTripped,
+        HostRefused,
         ResourceRead,
         ScriptFinished,
         ScriptStarted,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         load_policy,
         local_sandbox,
     )
+    from adk_skills_agent.scripts.grants import Grant
 
 __version__ = "0.1.0"
 
@@ -104,6 +106,7 @@ _HOME = {
         "CommandFinished",
         "CommandStarted",
         "GuardTripped",
+        "HostRefused",
         "ResourceRead",
         "ScriptFinished",
         "ScriptStarted",
@@ -144,6 +147,7 @@ _HOME = {
         "load_policy",
         "local_sandbox",
     ),
+    "scripts.grants": ("Grant",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -161,7 +165,9 @@ __all__ = [
     "ErrorCode",
     "ExecutionRequest",
     "ExecutionResult",
+    "Grant",
     "GuardTripped",
+    "HostRefused",
     "InputFile",
     "IsolationReport",
     "Needs",

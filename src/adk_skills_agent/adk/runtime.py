@@ -60,7 +60,7 @@ class SkillRuntime:
         additional: Tools that skills may ask for.
         limits: Numbers.
         settings: Limits and interpreters of our own sandbox.
-        grants: Variables granted to scripts.
+        grants: Variables, hosts and programs granted to scripts.
         sandbox: Our own way to run scripts, or None when the toolset has none.
         prefers_sandbox: Whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does
             not come before it.
@@ -79,6 +79,7 @@ class SkillRuntime:
         names: How a tool is called here, where not by its own name (``{"load_skill": "use_skill"}``).
         owner: Who the workspaces of the sessions belong to, for :meth:`SessionWorkspaces.use`.
         users: The toolsets that use this sandbox, environment and events, clones too; the last one closes them.
+        told_without_proxy: Whether the owner was told that nobody can be asked about hosts here.
     """
 
     source: SkillSource
@@ -108,6 +109,7 @@ class SkillRuntime:
     names: Mapping[str, str] = field(default_factory=dict)
     owner: object = None
     users: WeakSet[Any] = field(default_factory=WeakSet)
+    told_without_proxy: bool = False
     _texts: SkillTexts = field(init=False)
     _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
 

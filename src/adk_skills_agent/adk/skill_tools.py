@@ -22,7 +22,7 @@ from adk_skills_agent.adk.tools.load_skill import UnloadSkillTool, UseSkillTool
 from adk_skills_agent.adk.tools.load_skill_resource import ReadReferenceTool
 from adk_skills_agent.adk.tools.run_skill_script import RunScriptTool
 from adk_skills_agent.sandbox import Sandbox, sandbox_of
-from adk_skills_agent.scripts import Grants, RunSettings
+from adk_skills_agent.scripts import Grants, GrantsByName, RunSettings
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -48,7 +48,7 @@ def short_named_runtime(
     settings: RunSettings | None = None,
     dependencies: Dependencies | str | None = None,
     env: Mapping[str, EnvValue] | None = None,
-    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+    grants: GrantsByName | None = None,
     permissions: Permissions | Mapping[str, object] | str | Path | None = None,
     on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
     audit_log: Path | str | None = None,
@@ -66,7 +66,7 @@ def short_named_runtime(
     """What the tools share that ``with_skills`` gives an agent; the arguments are those of :class:`SkillTools`."""
     limits = limits_of(limits)
     rules = permissions_of(permissions)
-    granted = Grants(env, grants)
+    granted = Grants(env, grants, rules.grants)
     events = events_for(on_event, audit_log, granted.forms)
     source = SkillSource(skills, user_catalog=user_skills, hides=rules.hides, cache_turns=limits.cache_turns)
     listing = SkillListing(source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}{SEARCH_TOOL}")

@@ -37,7 +37,7 @@ from adk_skills_agent.adk.tools.shell import shell_tools
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import Sandbox, policy_of, sandbox_of
-from adk_skills_agent.scripts import Grants, Interpreters, RunSettings
+from adk_skills_agent.scripts import Grants, GrantsByName, Interpreters, RunSettings
 
 if TYPE_CHECKING:
     import google.adk.skills
@@ -79,7 +79,8 @@ class SkillToolset(RuntimeToolset):
         policy: Limits of those scripts: a policy, or the name of a preset; scripts then run in our sandbox, too.
         interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
         env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.
-        grants: Variables granted to one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
+        grants: What one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``) may use: a mapping of
+            variables, or a :class:`~adk_skills_agent.Grant` with hosts, variables and programs.
         permissions: What may be done without asking; an object, its arguments, or a file.
         on_event: Who is told what happens.
         audit_log: A file that gets a line for each event.
@@ -125,7 +126,7 @@ class SkillToolset(RuntimeToolset):
         policy: SandboxPolicy | str | None = None,
         interpreters: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, EnvValue] | None = None,
-        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+        grants: GrantsByName | None = None,
         permissions: Permissions | Mapping[str, object] | str | Path | None = None,
         on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
         audit_log: Path | str | AuditLog | None = None,
@@ -147,7 +148,7 @@ class SkillToolset(RuntimeToolset):
         limits = limits_of(limits)
         lifecycle = lifecycle_of(lifecycle_config)
         rules = permissions_of(permissions)
-        granted = Grants(env, grants)
+        granted = Grants(env, grants, rules.grants)
         catalog = skills if isinstance(skills, CatalogReader) else None
         source = SkillSource(
             catalog.view() if catalog is not None else None,
@@ -249,7 +250,7 @@ class SkillToolset(RuntimeToolset):
         policy: SandboxPolicy | str | None = None,
         interpreters: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, EnvValue] | None = None,
-        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+        grants: GrantsByName | None = None,
         permissions: Permissions | Mapping[str, object] | str | Path | None = None,
         on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
         audit_log: Path | str | AuditLog | None = None,

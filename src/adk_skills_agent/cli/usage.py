@@ -285,6 +285,8 @@ def _add(figures: SkillFigures, event: Mapping[str, Any]) -> None:
                 figures.reads += 1
         case "ScriptFinished":
             _add_run(figures, event, error)
+        case "HostRefused":
+            figures.failures["host_refused"] += 1
         case "ApprovalRequested":
             figures.approvals["requested"] += 1
         case "ApprovalDecided":
@@ -331,6 +333,7 @@ EVENTS = frozenset(
         "ScriptFinished",
         "CommandStarted",
         "CommandFinished",
+        "HostRefused",
         "ApprovalRequested",
         "ApprovalDecided",
         "GuardTripped",

@@ -70,11 +70,21 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a run may reach: ``none`` (default), ``loopback``, ``allow`` (hosts and ports) or ``host`` (opt-in)."""
+    """What a run may reach: ``none`` (default), ``loopback``, ``allow`` (hosts and ports) or ``host`` (opt-in).
+
+    Attributes:
+        mode: One of the four.
+        hosts: For ``allow``: names and ``*.example.org``, with a port (``db.example.org:5432``) or on ``ports``.
+        ports: Of hosts that name none.
+        refused: For ``allow``: names and wildcards that stay out of reach although a wider entry of ``hosts`` has them;
+            ``*`` for everything that ``hosts`` does not have. With it ``hosts`` may be empty: then nothing can be
+            reached, and the result says by name what was tried.
+    """
 
     mode: str = "none"
     hosts: tuple[str, ...] = ()
     ports: tuple[int, ...] = (443,)
+    refused: tuple[str, ...] = ()
 
     @classmethod
     def none(cls) -> Network:
@@ -306,6 +316,7 @@ class NetworkDecision:
         allowed: Whether a connection was tried.
         reason: Why, in words.
         address: The numeric address that was connected to, or that was the reason to refuse.
+        listed: False when the host, or the host on this port, is not in the run's allow-list: granting it would help.
     """
 
     host: str
@@ -313,6 +324,7 @@ class NetworkDecision:
     allowed: bool
     reason: str
     address: str | None = None
+    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

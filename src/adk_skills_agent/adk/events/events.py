@@ -257,6 +257,26 @@ class CommandFinished(SkillEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostRefused(SkillEvent):
+    """A script tried to connect to a host that it may not.
+
+    Attributes:
+        script: Relative to the skill.
+        run: The id that the matching ``ScriptFinished`` has.
+        host: As a grant would name it, such as ``api.example.org`` or ``db.example.org:5432``.
+        verdict: ``not_granted``, ``ask`` (the user is asked before the next run), ``rejected`` (the user said no) or
+            ``denied`` (by a rule).
+        seen: ``proxy``, or ``output`` where only the script's own words name the host.
+    """
+
+    script: str
+    run: str = ""
+    host: str = ""
+    verdict: str = "not_granted"
+    seen: str = "proxy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested(SkillEvent):
     """The user was asked.
 
@@ -264,7 +284,7 @@ class ApprovalRequested(SkillEvent):
         action: ``activate``, ``read``, ``run``, ``tool`` or ``packages``.
         target: The script or tool, the packages with their versions, or empty.
         version: The version the question is about; the digest of the lock of packages.
-        subjects: What an approval would cover: ``skill``, ``script:<path>``, ``tool:<name>``.
+        subjects: What an approval would cover: ``skill``, ``script:<path>``, ``tool:<name>``, ``host:<name>``.
         rule: The rule that made it a question, in the words of the policy; empty for a default.
         reason: Why it is asked.
     """
@@ -525,6 +545,7 @@ class Telemetry:
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self._commands = meter.create_counter("skill.shell.commands", "{command}", "Commands that agents ran.")
+        self._hosts = meter.create_counter("skill.hosts.refused", "{host}", "Hosts that scripts might not reach.")
         self._approvals = meter.create_counter("skill.approvals", "{decision}", "Questions to the user, and decisions.")
         self._guard = meter.create_counter("skill.guard.trips", "{miss}", "Calls that missed, by kind.")
 
@@ -555,6 +576,9 @@ class Telemetry:
                 _on_current_span(event, {"gen_ai.skill.resource.name": event.path, "skill.resource.bytes": event.bytes})
             case ScriptStarted():
                 _on_current_span(event, {"gen_ai.skill.resource.name": event.script, "skill.version": event.version})
+            case HostRefused():  # no host in a metric: a script may make up any number of names
+                self._hosts.add(1, names | {"skill.host.verdict": event.verdict, "skill.host.seen": event.seen})
+                _on_current_span(event, {"skill.host.name": event.host, "skill.host.verdict": event.verdict})
             case ScriptFinished():
                 self._finished(event, names)
             case CommandFinished():

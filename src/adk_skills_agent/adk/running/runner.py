@@ -20,7 +20,7 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
-from adk_skills_agent.errors import InvalidArguments, PackageError, SandboxError, SkillsError
+from adk_skills_agent.errors import InvalidArguments, PackageError, SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
@@ -33,7 +33,7 @@ from adk_skills_agent.scripts import (
     share_of,
     workspace_key,
 )
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import ScriptLocation, heavy_imports
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 
@@ -138,6 +138,7 @@ class OwnSandbox:
             stderr_bytes=result.stderr_total,
             files=len(result.files),
             level=result.isolation.level.value,
+            refused=refused_hosts(outcome.plan.request.policy, result),
         )
 
     def prepare(self, runtime: SkillRuntime, call: ScriptCall, claim: WorkspaceClaim) -> Prepared | SkillsError:
@@ -162,6 +163,7 @@ class OwnSandbox:
                 spill_dir=workspace.spill,
                 on_output=self.on_output,
                 digest=call.skill.copy_digest(call.version) if call.version else "",
+                hosts=call.hosts,
             )
             policy = plan.request.policy
             if policy.warm_slots and not policy.preload and self.sandbox.runs_here and call.path.endswith(".py"):
@@ -197,9 +199,29 @@ class OwnSandbox:
             return None, (*notes, error.message)
         return found, notes
 
+    def _warn_without_proxy(self, runtime: SkillRuntime) -> None:
+        if not runtime.told_without_proxy:
+            runtime.told_without_proxy = True
+            logger.warning(
+                "The permissions ask about hosts, and this sandbox has no proxy that would say which host a script "
+                "tried: scripts run without network, and nobody is asked. Use the local sandbox at level 'namespaces', "
+                "or grant the hosts."
+            )
+
     async def _execute(self, plan: ScriptPlan, runtime: SkillRuntime) -> ScriptOutcome:
         try:
-            result = await self.sandbox.run(plan.request)
+            try:
+                result = await self.sandbox.run(plan.request)
+            except SandboxUnavailable:
+                # Nothing was started. Without a proxy nobody learns the names of hosts, and nothing is open either.
+                policy = self.settings.policy
+                if plan.request.policy.network.hosts or plan.request.policy.network == policy.network:
+                    raise
+                self._warn_without_proxy(runtime)
+                plan = replace(
+                    plan, request=replace(plan.request, policy=replace(plan.request.policy, network=policy.network))
+                )
+                result = await self.sandbox.run(plan.request)
             if not getattr(self.sandbox, "filters_secrets", False):
                 result = redacted(result, runtime.grants.forms)
         except ValueError as error:  # the contract's word for a request that cannot be expressed

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.permissions import Decision, Verdict, both_decisions, weigh
+from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox import ReadOnlyMount
 
@@ -91,7 +91,7 @@ async def _decision(runtime: SkillRuntime, skill: KnownSkill) -> Decision:
     if not any(rule.kind == "scripts" for rule in permissions.rules):
         return decision  # no script differs from the others
     for path in await asyncio.to_thread(skill.files):
-        decision = both_decisions(decision, permissions.decide(skill, "run", path))
+        decision = both(decision, permissions.decide(skill, "run", path))
     return decision
 
 
