@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adk_skills_agent import ExecutionRequest, Permissions, SandboxPolicy, local_sandbox
-from adk_skills_agent.adk.commands import decide_command
+from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.errors import ConfigError
 
 RULES = {"git push *": "ask", "rm -rf *": "deny", "ls*": "allow", "curl *": "ask", "git *": "allow", "shutdown": "deny"}
@@ -223,7 +223,7 @@ def test_what_cannot_be_known_is_asked(line: str) -> None:
 def test_a_line_may_run_without_rules_and_nothing_is_imported_for_it() -> None:
     code = (
         "import sys\nfrom adk_skills_agent import Permissions\n"
-        "from adk_skills_agent.adk.commands import decide_command\n"
+        "from adk_skills_agent.adk.shell.command_rules import decide_command\n"
         "assert decide_command(Permissions(), 'rm -rf /').verdict == 'allow'\n"
         "assert 'tree_sitter' not in sys.modules, 'the grammar was imported'\n"
         "decide_command(Permissions(commands={'a': 'ask'}), 'b')\n"

@@ -71,6 +71,7 @@ class SkillRuntime:
         google_arguments: Whether arguments are spelled as google-adk does it.
         workspace: Whether all skills of a session share a workspace (``session``) or each has its own (``skill``).
         shell: The settings of its shell, or None for none.
+        trust_allowed_tools: Whether what an active skill's ``allowed-tools`` names is not asked about.
         save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
         require_activation: Whether reading and running need an active skill.
         file_list: Whether an activation says which files there are.
@@ -101,6 +102,7 @@ class SkillRuntime:
     google_arguments: bool = False
     workspace: str = "session"
     shell: ShellSettings | None = None
+    trust_allowed_tools: bool = False
     save_output_artifacts: bool = False
     require_activation: bool = False
     file_list: bool = True

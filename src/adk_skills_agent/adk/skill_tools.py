@@ -56,6 +56,7 @@ def short_named_runtime(
     require_activation: bool = False,
     workspace: str = "session",
     shell: bool | ShellSettings = False,
+    trust_allowed_tools: bool = False,
     additional_tools: Sequence[Any] | None = None,
     lifecycle_config: Any = None,
     budget_tokens: int | None = None,
@@ -88,6 +89,7 @@ def short_named_runtime(
         require_activation=require_activation,
         workspace=workspace_of(workspace),
         shell=shell_of(shell),
+        trust_allowed_tools=trust_allowed_tools,
         prefix=prefix,
         names=NAMES,
         owner=owner,
@@ -106,7 +108,8 @@ class SkillTools(RuntimeToolset):
         tool_name_prefix: As for every google-adk toolset.
         more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``env``, ``grants``,
             ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``shell``,
-            ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
+            ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as
+            ``SkillToolset`` has them.
     """
 
     def __init__(

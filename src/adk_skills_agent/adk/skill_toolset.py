@@ -97,6 +97,8 @@ class SkillToolset(RuntimeToolset):
             ``"skill"``: each has a folder of its own in each session.
         shell: True, or settings, for ``execute``, ``read_file``, ``write_file`` and ``edit_file`` in the session's
             workspace, or in the environment.
+        trust_allowed_tools: Whether commands that an active skill's ``allowed-tools`` name (``Bash(git:*)``) are not
+            asked about. They never lift what the permissions deny.
         dependencies: What may be done for packages that skills need: ``"off"``, ``"locked"`` (only what
             ``adk-skills prepare`` made), ``"ask"`` (the user sees the exact list and is asked once) or ``"install"``;
             or a :class:`Dependencies`, which also names a preset, indexes and locks. None is ``"ask"`` where scripts
@@ -139,6 +141,7 @@ class SkillToolset(RuntimeToolset):
         argument_style: str = "unix",
         workspace: str = "session",
         shell: bool | ShellSettings = False,
+        trust_allowed_tools: bool = False,
         dependencies: Dependencies | str | None = None,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
@@ -195,6 +198,7 @@ class SkillToolset(RuntimeToolset):
             save_output_artifacts=save_output_artifacts,
             workspace=workspace_of(workspace),
             shell=shell_of(shell),
+            trust_allowed_tools=trust_allowed_tools,
             require_activation=require_activation,
             file_list=file_list,
             lists=self.discovery_mode is not SkillDiscoveryMode.SEARCH,
@@ -263,6 +267,7 @@ class SkillToolset(RuntimeToolset):
         argument_style: str = "unix",
         workspace: str = "session",
         shell: bool | ShellSettings = False,
+        trust_allowed_tools: bool = False,
         dependencies: Dependencies | str | None = None,
     ) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
@@ -309,6 +314,7 @@ class SkillToolset(RuntimeToolset):
             argument_style=argument_style,
             workspace=workspace,
             shell=shell,
+            trust_allowed_tools=trust_allowed_tools,
             dependencies=dependencies,
         )
 

@@ -369,3 +369,93 @@ async def test_kept_workspaces_are_found_after_a_restart(
     folders = list((tmp_path / "kept").iterdir())
     assert len(folders) == 2
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+
+
+RULES = {"commands": {"git push *": "ask", "rm -rf *": "deny"}}
+
+
+async def test_rules_for_commands_deny_and_ask(counter: Path, calls: Any) -> None:
+    seen: list[Any] = []
+    toolset = SkillToolset.from_dirs([counter], shell=True, permissions=RULES, on_event=seen.append)
+    answers = await calls(
+        toolset,
+        sh("echo fine"),
+        sh("true && (rm -rf /tmp/x)"),
+        sh("echo x | git push origin main"),
+    )
+    assert answers[0]["stdout"] == "fine\n"
+    assert answers[1]["error_code"] == "PERMISSION_DENIED"
+    assert answers[2]["error_code"] == "APPROVAL_REQUIRED"
+    decided = [event for event in seen if type(event).__name__ in {"ApprovalRequested", "ApprovalDecided"}]
+    assert [(event.action, type(event).__name__) for event in decided] == [
+        ("execute", "ApprovalDecided"),
+        ("execute", "ApprovalRequested"),
+    ]
+    await toolset.close()
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_the_users_answer_about_a_command_holds_for_the_session(
+    counter: Path, rehearse: Any, ask: Any, *, confirmed: bool
+) -> None:
+    from google.genai import types
+
+    toolset = SkillToolset.from_dirs([counter], shell=True, permissions={"commands": {"echo *": "ask"}})
+    turns = many_calls(sh("echo one"), sh("echo one"))
+    answered = await ask(agent_with(rehearse(turns), toolset), "go")
+    (wanted,) = [
+        call
+        for event in answered.events
+        for call in event.get_function_calls()
+        if call.name == "adk_request_confirmation"
+    ]
+    assert "Run this command in the sandbox? echo one" in str(wanted.args)
+    response = types.FunctionResponse(id=wanted.id, name="adk_request_confirmation", response={"confirmed": confirmed})
+    message = types.Content(role="user", parts=[types.Part(function_response=response)])
+    results: list[dict[str, Any]] = []
+    async for event in answered.runner.run_async(user_id="user", session_id=answered.session_id, new_message=message):
+        results += [dict(each.response or {}) for each in event.get_function_responses()]
+    if confirmed:
+        assert [result["stdout"] for result in results] == ["one\n", "one\n"]
+    else:
+        assert results[0]["error_code"] == "PERMISSION_DENIED"
+    await toolset.close()
+
+
+async def test_what_allowed_tools_names_is_not_asked_when_the_owner_trusts_it(tmp_path: Path, calls: Any) -> None:
+    folder = tmp_path / "skills" / "printer"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(
+        "---\nname: printer\ndescription: Prints.\nallowed-tools: Bash(echo:*) Bash(rm:*)\n---\nPrint.\n"
+    )
+    rules = {"commands": {"echo *": "ask", "rm *": "deny"}}
+    for trusts in (False, True):
+        toolset = SkillToolset.from_dirs([folder.parent], shell=True, permissions=rules, trust_allowed_tools=trusts)
+        answers = await calls(
+            toolset, sh("rm x"), ("load_skill", {"skill_name": "printer"}), sh("rm x"), sh("echo hello")
+        )
+        assert answers[0]["error_code"] == answers[2]["error_code"] == "PERMISSION_DENIED"
+        assert answers[3].get("stdout") == ("hello\n" if trusts else None)
+        await toolset.close()
+
+
+async def test_hosts_granted_to_a_skill_are_for_its_commands_only(make_skill: Callable[..., Path], calls: Any) -> None:
+    from adk_skills_agent import Grant
+
+    make_skill("weather")
+    root = make_skill("other").parent
+    toolset = SkillToolset.from_dirs([root], shell=True, grants={"weather": Grant(hosts=["api.weather.invalid"])})
+    fetch = "python3 -c \"import urllib.request as u; u.urlopen('https://{}/')\""
+    answers = await calls(
+        toolset,
+        ("load_skill", {"skill_name": "weather"}),
+        sh(fetch.format("elsewhere.invalid")),
+        ("load_skill", {"skill_name": "other"}),
+        sh("env | grep -ci proxy", skill="weather"),
+        sh("env | grep -ci proxy", skill="other"),
+    )
+    assert answers[1]["refused_hosts"] == ["elsewhere.invalid"]
+    assert "has not granted the hosts elsewhere.invalid to the skill 'weather'" in str(answers[1]["notes"])
+    assert int(answers[3]["stdout"]) > 0
+    assert answers[4]["stdout"] == "0\n"
+    await toolset.close()

@@ -28,7 +28,8 @@ from adk_skills_agent.sandbox import (
     redacted,
 )
 from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, script_outcome, share_of
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, check_text, within
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.runtime import SkillRuntime
     from adk_skills_agent.packages import Environment
+    from adk_skills_agent.scripts.outcome import RefusedHost
     from adk_skills_agent.scripts.workspaces import SessionWorkspace
 
 logger = logging.getLogger(__name__)
@@ -118,6 +120,7 @@ class ShellCall:
         versions: Of those the user had to approve, what was approved.
         environment: The packages of ``skill``; None for those of the agent's Python.
         notes: What the model has to know of packages that are not there.
+        hosts: What the owner's rules and the user's answers say of hosts.
     """
 
     command: str
@@ -127,6 +130,7 @@ class ShellCall:
     versions: dict[str, str] | None = None
     environment: Environment | None = None
     notes: tuple[str, ...] = ()
+    hosts: HostRules = NO_HOST_RULES
 
 
 def checked_command(command: str) -> str:
@@ -176,8 +180,10 @@ class SandboxShell:
         """The files of the call's session."""
         return WorkspaceFiles(self.runtime, context, self.own.settings.policy, skill)
 
-    async def run(self, context: ToolContext, call: ShellCall) -> tuple[dict[str, object], ExecutionResult]:
-        """Run a command in the session's workspace; the answer for the model, and what happened.
+    async def run(
+        self, context: ToolContext, call: ShellCall
+    ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
+        """Run a command in the session's workspace; the answer for the model, what happened, and hosts it wanted.
 
         Raises:
             SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
@@ -194,7 +200,7 @@ class SandboxShell:
         )
         if saved.files or saved.streams:
             answer["saved_artifacts"] = [*saved.files.values(), *saved.streams.values()]
-        return answer, outcome.result
+        return answer, outcome.result, refused_hosts(outcome.plan.request.policy, outcome.result)
 
     async def plan(
         self,
@@ -219,10 +225,13 @@ class SandboxShell:
         places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
         session = context.session
         policy = job or replace(settings.policy, wall_seconds=call.seconds)
+        granted = runtime.grants.of(call.skill, "") | dict(self.own.env)
+        env = runtime.grants.with_programs(call.skill, "", policy, granted)
+        policy = runtime.grants.policy_of(call.skill, "", policy, call.hosts)
         request = ExecutionRequest(
             argv=shell_argv(call.command, () if await self._has_own_files() else places),
             policy=within(policy, call.environment) if call.environment is not None else policy,
-            env=runtime.grants.of(call.skill, "") | dict(self.own.env),
+            env=env,
             mounts=mounts,
             workspace=workspace.path,
             tmp=workspace.tmp,
@@ -289,7 +298,9 @@ class EnvironmentShell:
         """The environment's files."""
         return EnvironmentFiles(self.environment, self.runtime.settings.policy.file_bytes)
 
-    async def run(self, context: ToolContext, call: ShellCall) -> tuple[dict[str, object], ExecutionResult]:
+    async def run(
+        self, context: ToolContext, call: ShellCall
+    ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
         """Run a command in the environment's working directory.
 
         Raises:
@@ -314,7 +325,7 @@ class EnvironmentShell:
         result = told_result(self.environment, plan, stdout, stderr, code, took, timed_out=timed_out)
         result = redacted(result, self.runtime.grants.forms)
         outcome = script_outcome(plan, result, error_chars=self.runtime.limits.error_chars)
-        return command_answer(outcome.to_model()), result
+        return command_answer(outcome.to_model()), result, ()
 
 
 Shell = SandboxShell | EnvironmentShell

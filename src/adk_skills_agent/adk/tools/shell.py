@@ -16,10 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, origin_of
+from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
+from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import agent_executor, script_backend_of, workspace_claim
+from adk_skills_agent.adk.shell.command_approval import permit_command
 from adk_skills_agent.adk.shell.commands import (
+    COMMAND,
     EnvironmentShell,
     SandboxShell,
     Shell,
@@ -32,7 +36,7 @@ from adk_skills_agent.adk.shell.jobs import JOBS, Job, bring_back, copy_workspac
 from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
-from adk_skills_agent.errors import InvalidArguments, PackageError, SkillsError
+from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
 from adk_skills_agent.scripts import workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 from adk_skills_agent.scripts.plan import check_text
@@ -168,7 +172,21 @@ class ExecuteTool(ShellTool):
         refusal, versions = await permit_shell(runtime, tool_context, skills)
         if refusal is not None:
             return refusal
-        call = ShellCall(command, seconds, skill, skills, versions)
+        refusal = await permit_command(runtime, tool_context, command, skills)
+        if refusal is not None:
+            return refusal
+        hosts = HostsOfCall()
+        mounted = next((one for one in skills if one.skill.name == skill), None)
+        if runtime.permissions.hosts and mounted is not None and isinstance(shell, SandboxShell):
+            hosts = await hosts_of_call(runtime, tool_context, mounted.skill)
+            if hosts.pending:
+                weighed = await weigh(tool_context, mounted.skill, hosts.decision(COMMAND), runtime)
+                if weighed.refusal is not None:
+                    if weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
+                        hosts.turn_down(tool_context, skill)
+                    return weighed.refusal
+        allowed = hosts.approved() if hosts.pending else hosts.rules
+        call = ShellCall(command, seconds, skill, skills, versions, hosts=allowed)
         packages = await self._with_packages(call, shell, tool_context)
         if isinstance(packages, dict):
             return packages
@@ -191,7 +209,10 @@ class ExecuteTool(ShellTool):
             executor=shell.name,
         )
         try:
-            answer, result = await shell.run(tool_context, call)
+            answer, result, refused = await shell.run(tool_context, call)
+            if refused:
+                origin = origin_of(tool_context)
+                tell_refused(runtime, tool_context, skill, COMMAND, run_id, origin, refused, answer)
             ended = replace(
                 ended,
                 status=str(answer["status"]),
