@@ -79,6 +79,10 @@ def _escaped(name: str) -> str:
 
 PYTHON_SUFFIXES = (".py",)
 SHELL_SUFFIXES = (".sh", ".bash")
+PYTHON = ("python3",)
+"""Python on another machine, where an executor may run the script in the program that brought it."""
+BASH = ("bash",)
+"""The shell there."""
 
 # -s: no user site-packages, also where a caller grants another HOME. The script's own folder is on sys.path, as
 # Python does it, so sibling modules import; the working directory never is. -B and UTF-8 mode do not depend on the
@@ -119,8 +123,49 @@ class Interpreters:
         """Every suffix that can be run, lower case."""
         return tuple(dict.fromkeys([*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *self._extra]))
 
+    def elsewhere(self, path: str, head: bytes) -> tuple[tuple[str, ...], ...]:
+        """The commands that may run a script on another machine, best first; the first whose program is there does.
+
+        A ``#!`` line decides as it does here (:meth:`command`). What other machines have for suffixes but Python's and
+        the shells' is not known, so these need the line, or the owner's word.
+
+        Args:
+            path: The script, relative to the skill's root.
+            head: The beginning of its bytes.
+
+        Returns:
+            Commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell.
+
+        Raises:
+            UnsupportedScriptType: Neither the line nor the suffix names one.
+        """
+        name = PurePosixPath(path).name
+        suffix = PurePosixPath(path).suffix.lower()
+        if suffix in self._extra:
+            return (self._extra[suffix],)
+        line = _first_line(head)
+        program = PurePosixPath(line[0]).name if line else ""
+        wanted: list[tuple[str, ...]] = []
+        if program.startswith("python"):
+            return (PYTHON,)
+        if program in _SHELLS:
+            return (BASH,)
+        if program and program not in _FETCHING and not program.startswith("-"):
+            wanted.append((program, *line[1:]))
+        if suffix in PYTHON_SUFFIXES:
+            wanted.append(PYTHON)
+        elif suffix in SHELL_SUFFIXES:
+            wanted.append(BASH)
+        if not wanted:
+            kind = f"'{suffix}'" if suffix else "(no extension)"
+            raise UnsupportedScriptType(
+                f"Unsupported script type {kind}. Supported types: {', '.join(self.suffixes)}, and files with a '#!' "
+                f"line. Read '{name}' and do the work another way."
+            )
+        return tuple(wanted)
+
     def command(
-        self, script: PurePosixPath, source: Path, *, python: str | None = None, by_itself: bool = True
+        self, script: PurePosixPath, source: Path, *, python: str | None = None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The command that runs a script, without its arguments, and notes on what had to be adapted.
 
@@ -128,8 +173,6 @@ class Interpreters:
             script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
             source: The same file on the host, for what depends on its bytes.
             python: The Python to use for ``.py``; None takes the one that runs the agent.
-            by_itself: Whether a file's ``#!`` line and the interpreters of this machine count; False where the script
-                runs on another one.
 
         Raises:
             UnsupportedScriptType: Nothing runs that suffix, or its interpreter is not here.
@@ -137,13 +180,13 @@ class Interpreters:
         suffix = script.suffix.lower()
         if suffix in self._extra:
             return (*self._extra[suffix], str(script)), ()
-        named = _first_line(source) if by_itself else ()
+        named = _first_line(_head(source))
         name = PurePosixPath(named[0]).name if named else ""
         if suffix in PYTHON_SUFFIXES if not _is_usable(name) else name.startswith("python"):
             return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
         if suffix in SHELL_SUFFIXES if not _is_usable(name) else name in _SHELLS:
             return _shell_command(script, source)
-        wanted = [(name, *named[1:])] if _is_usable(name) else [*_BY_SUFFIX.get(suffix, ())] if by_itself else []
+        wanted = [(name, *named[1:])] if _is_usable(name) else [*_BY_SUFFIX.get(suffix, ())]
         for program, *flags in wanted:
             found = _found(program, python)
             if found is not None and _understands(found, suffix):
@@ -192,14 +235,18 @@ def _found(program: str, python: str | None = None) -> str | None:
     return shutil.which(program, path=search_path(python))
 
 
-def _first_line(source: Path) -> tuple[str, ...]:
-    """The interpreter and its arguments that a file's ``#!`` line names; empty without one."""
+def _head(source: Path) -> bytes:
+    """The beginning of a file; empty when it cannot be read, which the run itself will say."""
     try:
         with source.open("rb") as stream:
-            head = stream.read(_FIRST_LINE_BYTES)
+            return stream.read(_FIRST_LINE_BYTES)
     except OSError:
-        return ()  # the run itself will say why it cannot be read
-    head = head.removeprefix(b"\xef\xbb\xbf")
+        return b""
+
+
+def _first_line(head: bytes) -> tuple[str, ...]:
+    """The interpreter and its arguments that the ``#!`` line at the beginning of a file names; empty without one."""
+    head = head[:_FIRST_LINE_BYTES].removeprefix(b"\xef\xbb\xbf")
     if not head.startswith(b"#!"):
         return ()
     words = head[2:].splitlines()[0].decode("utf-8", "replace").split() if head[2:].strip() else []

@@ -23,7 +23,7 @@ from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import InvalidArguments, SkillChanged
 from adk_skills_agent.sandbox import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv
-from adk_skills_agent.scripts.plan import check_text
+from adk_skills_agent.scripts.plan import BASH, PYTHON, PYTHON_FLAGS, SHELL, check_text
 
 if TYPE_CHECKING:
     from google.adk.environment import BaseEnvironment
@@ -66,13 +66,13 @@ class EnvironmentRunner:
         folder = runtime.skills_folder or environment.working_dir / "skills"
         root = PurePosixPath(folder.as_posix()) / call.skill.name
         argv = _arguments(call, root)
-        interpreter, notes = await asyncio.to_thread(_interpreter, runtime, call)
+        commands = await asyncio.to_thread(_commands, runtime, call)
         seconds, began = runtime.adk_executor_timeout, time.monotonic()
         try:
             if not getattr(environment, "is_initialized", True):  # one that does not know needs no beginning
                 await environment.initialize()
             await self._place(environment, call, root)
-            command = f"cd {shlex.quote(str(root))} && {shlex.join([*interpreter, *argv])}"
+            command = f"cd {shlex.quote(str(root))} && {_first_there(commands, (call.path, *argv))}"
             result = await environment.execute(command, timeout=seconds)
             if not isinstance(getattr(result, "stdout", None), str):
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
@@ -86,7 +86,6 @@ class EnvironmentRunner:
             call.skill.name,
             call.path,
             ExecutionRequest(argv=tuple(argv), policy=SandboxPolicy(wall_seconds=seconds, output_bytes=KEPT_BYTES)),
-            notes,
         )
         code = getattr(result, "exit_code", 0)
         timed_out = bool(getattr(result, "timed_out", False))
@@ -143,12 +142,20 @@ async def _write_all(environment: BaseEnvironment, skill: KnownSkill, root: Pure
             group.create_task(write(path))
 
 
-def _interpreter(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The command in front of the script, with the environment's own Python, and what had to be adapted."""
-    # Relative to the skill's root: the command changes there, and the file need not be at our /skill.
-    source = call.skill.local().skill_dir / call.path
-    interpreters = runtime.settings.interpreters
-    return interpreters.command(PurePosixPath(call.path), source, python="python3", by_itself=False)
+def _commands(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...], ...]:
+    """What may run the script there, best first, with the flags it gets in our sandbox."""
+    found = runtime.settings.interpreters.elsewhere(call.path, call.skill.read_bytes(call.path))
+    flags: dict[tuple[str, ...], tuple[str, ...]] = {PYTHON: (*PYTHON, *PYTHON_FLAGS), BASH: SHELL}
+    return tuple(flags.get(command, command) for command in found)
+
+
+def _first_there(commands: Sequence[Sequence[str]], script: Sequence[str]) -> str:
+    """A shell command that runs the script by the first of the commands whose program is there."""
+    *others, last = [(command[0], shlex.join([*command, *script])) for command in commands]
+    chosen = last[1]
+    for program, line in reversed(others):
+        chosen = f"if command -v {shlex.quote(program)} >/dev/null 2>&1; then {line}; else {chosen}; fi"
+    return chosen
 
 
 def _arguments(call: ScriptCall, root: PurePosixPath) -> tuple[str, ...]:
