@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import shlex
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +18,6 @@ from adk_skills_agent.errors import (
     InvalidResourcePath,
     ResourceNotFound,
     ScriptNotFound,
-    UnsupportedScriptType,
     nearest,
 )
 from adk_skills_agent.sandbox import (
@@ -38,6 +33,7 @@ from adk_skills_agent.sandbox import (
     forms_of,
     secrets_of,
 )
+from adk_skills_agent.scripts.interpreters import SCRIPTS_FOLDER, Interpreters, is_runnable
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
@@ -73,226 +69,6 @@ def user_key(app: str, user: str) -> str:
 
 def _escaped(name: str) -> str:
     return name.replace("%", "%25").replace(":", "%3A")
-
-
-# How a kind of script is started (S0-5 to S0-8, S0-31, S0-37, S0-38; attack rows 50 to 52).
-
-PYTHON_SUFFIXES = (".py",)
-SHELL_SUFFIXES = (".sh", ".bash")
-PYTHON = ("python3",)
-"""Python on another machine, where an executor may run the script in the program that brought it."""
-BASH = ("bash",)
-"""The shell there."""
-
-# -s: no user site-packages, also where a caller grants another HOME. The script's own folder is on sys.path, as
-# Python does it, so sibling modules import; the working directory never is. -B and UTF-8 mode do not depend on the
-# environment a caller grants.
-PYTHON_FLAGS = ("-s", "-B", "-X", "utf8")
-# A fresh bash reads no start-up files when it runs a script; the flags say so even if a caller grants BASH_ENV.
-SHELL = ("bash", "--noprofile", "--norc")
-
-MAX_INLINE_SHELL_BYTES = 100_000
-"""A shell script with Windows line ends is passed as one argument, which Linux bounds at 128 KiB."""
-
-
-class Interpreters:
-    """Which command starts which suffix.
-
-    Args:
-        extra: More suffixes, such as ``{".js": ("node",)}``; the script's path is appended. A suffix given here wins
-            over the built-in ones.
-
-    Raises:
-        ConfigError: A suffix or a command is malformed.
-    """
-
-    def __init__(self, extra: Mapping[str, Sequence[str]] | None = None) -> None:
-        self._extra: dict[str, tuple[str, ...]] = {}
-        for suffix, command in (extra or {}).items():
-            if not suffix.startswith(".") or len(suffix) < 2 or "/" in suffix:
-                raise ConfigError(f"interpreters: {suffix!r} is no file suffix. Write it like '.js'.")
-            if isinstance(command, str) or not command or not all(isinstance(part, str) and part for part in command):
-                raise ConfigError(
-                    f"interpreters: the command for {suffix!r} must be a list of strings, such as ['node'], "
-                    f"not {command!r}."
-                )
-            self._extra[suffix.lower()] = tuple(command)
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """Every suffix that can be run, lower case."""
-        return tuple(dict.fromkeys([*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *self._extra]))
-
-    def elsewhere(self, path: str, head: bytes) -> tuple[tuple[str, ...], ...]:
-        """The commands that may run a script on another machine, best first; the first whose program is there does.
-
-        A ``#!`` line decides as it does here (:meth:`command`). What other machines have for suffixes but Python's and
-        the shells' is not known, so these need the line, or the owner's word.
-
-        Args:
-            path: The script, relative to the skill's root.
-            head: The beginning of its bytes.
-
-        Returns:
-            Commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell.
-
-        Raises:
-            UnsupportedScriptType: Neither the line nor the suffix names one.
-        """
-        name = PurePosixPath(path).name
-        suffix = PurePosixPath(path).suffix.lower()
-        if suffix in self._extra:
-            return (self._extra[suffix],)
-        line = _first_line(head)
-        program = PurePosixPath(line[0]).name if line else ""
-        wanted: list[tuple[str, ...]] = []
-        if program.startswith("python"):
-            return (PYTHON,)
-        if program in _SHELLS:
-            return (BASH,)
-        if program and program not in _FETCHING and not program.startswith("-"):
-            wanted.append((program, *line[1:]))
-        if suffix in PYTHON_SUFFIXES:
-            wanted.append(PYTHON)
-        elif suffix in SHELL_SUFFIXES:
-            wanted.append(BASH)
-        if not wanted:
-            kind = f"'{suffix}'" if suffix else "(no extension)"
-            raise UnsupportedScriptType(
-                f"Unsupported script type {kind}. Supported types: {', '.join(self.suffixes)}, and files with a '#!' "
-                f"line. Read '{name}' and do the work another way."
-            )
-        return tuple(wanted)
-
-    def command(
-        self, script: PurePosixPath, source: Path, *, python: str | None = None
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The command that runs a script, without its arguments, and notes on what had to be adapted.
-
-        Args:
-            script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
-            source: The same file on the host, for what depends on its bytes.
-            python: The Python to use for ``.py``; None takes the one that runs the agent.
-
-        Raises:
-            UnsupportedScriptType: Nothing runs that suffix, or its interpreter is not here.
-        """
-        suffix = script.suffix.lower()
-        if suffix in self._extra:
-            return (*self._extra[suffix], str(script)), ()
-        named = _first_line(_head(source))
-        name = PurePosixPath(named[0]).name if named else ""
-        if suffix in PYTHON_SUFFIXES if not _is_usable(name) else name.startswith("python"):
-            return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
-        if suffix in SHELL_SUFFIXES if not _is_usable(name) else name in _SHELLS:
-            return _shell_command(script, source)
-        wanted = [(name, *named[1:])] if _is_usable(name) else [*_BY_SUFFIX.get(suffix, ())]
-        for program, *flags in wanted:
-            found = _found(program, python)
-            if found is not None and _understands(found, suffix):
-                return (found, *flags, str(script)), ()
-        if wanted:
-            missing = " or ".join(dict.fromkeys(PurePosixPath(program).name for program, *_ in wanted))
-            raise UnsupportedScriptType(
-                f"'{script.name}' needs {missing}, which this machine does not have"
-                f"{' in a version that runs it' if suffix in _NEW_NODE else ''}. "
-                "Do the work another way, or tell the user that the owner has to install it."
-            )
-        kind = f"'{suffix}'" if suffix else "(no extension)"
-        raise UnsupportedScriptType(
-            f"Scripts of type {kind} cannot be run. Supported types: {', '.join(self.suffixes)}. "
-            "Read the script and do the work another way, or ask the owner to configure an interpreter for it."
-        )
-
-
-_SHELLS = ("bash", "sh", "dash")
-_FETCHING = frozenset({"uv", "uvx", "pipx", "npx", "bunx"})
-"""They would fetch packages first; the suffix says what runs the file itself."""
-_NEW_NODE = (".ts", ".mts", ".cts")
-# Each the first that is there. A suffix whose file has a "#!" line goes by that.
-_BY_SUFFIX: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType(
-    {
-        **dict.fromkeys((".js", ".mjs", ".cjs"), (("node",), ("bun",))),
-        **dict.fromkeys(_NEW_NODE, (("tsx",), ("bun",), ("node", "--experimental-strip-types"))),
-        ".rb": (("ruby",),),
-        ".pl": (("perl",),),
-        ".r": (("Rscript", "--vanilla"),),
-        ".ps1": (("pwsh", "-NoProfile", "-File"),),
-        ".lua": (("lua",), ("luajit",)),
-        ".php": (("php",),),
-        ".zsh": (("zsh", "--no-rcs"),),
-        ".fish": (("fish", "--no-config"),),
-        ".awk": (("awk", "-f"),),
-        ".tcl": (("tclsh",),),
-    }
-)
-
-
-def _found(program: str, python: str | None = None) -> str | None:
-    """Where a run finds a program; None where it does not."""
-    from adk_skills_agent.sandbox import search_path  # only planning a run needs it, and it brings asyncio
-
-    return shutil.which(program, path=search_path(python))
-
-
-def _head(source: Path) -> bytes:
-    """The beginning of a file; empty when it cannot be read, which the run itself will say."""
-    try:
-        with source.open("rb") as stream:
-            return stream.read(_FIRST_LINE_BYTES)
-    except OSError:
-        return b""
-
-
-def _first_line(head: bytes) -> tuple[str, ...]:
-    """The interpreter and its arguments that the ``#!`` line at the beginning of a file names; empty without one."""
-    head = head[:_FIRST_LINE_BYTES].removeprefix(b"\xef\xbb\xbf")
-    if not head.startswith(b"#!"):
-        return ()
-    words = head[2:].splitlines()[0].decode("utf-8", "replace").split() if head[2:].strip() else []
-    if words and PurePosixPath(words[0]).name == "env":
-        words = [word for word in words[1:] if word != "-S" and "=" not in word]
-    return tuple(words)
-
-
-_FIRST_LINE_BYTES = 256
-
-
-def _is_usable(name: str) -> bool:
-    """Whether the program of a ``#!`` line decides: it is there, or Python or a shell, and fetches nothing."""
-    if not name or name in _FETCHING or name.startswith("-"):
-        return False
-    return name.startswith("python") or name in _SHELLS or _found(name) is not None
-
-
-@functools.lru_cache(maxsize=64)
-def _understands(program: str, suffix: str) -> bool:
-    """Whether this Node.js runs TypeScript (22.6 and later); every other program runs what it is asked to."""
-    if suffix not in _NEW_NODE or PurePosixPath(program).name != "node":
-        return True
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
-    numbers = re.match(r"v(\d+)\.(\d+)", done.stdout)
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (22, 6)
-
-
-def _shell_command(script: PurePosixPath, source: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Run a shell script; one saved with Windows line ends or a byte-order mark is passed in repaired (row 50)."""
-    try:
-        with source.open("rb") as stream:
-            text = stream.read(MAX_INLINE_SHELL_BYTES + 1)
-    except OSError:
-        return (*SHELL, str(script)), ()  # the run itself will say why it cannot be read
-    if len(text) > MAX_INLINE_SHELL_BYTES or not (text.startswith(b"\xef\xbb\xbf") or b"\r\n" in text):
-        return (*SHELL, str(script)), ()
-    repaired = text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
-    if b"\0" in repaired:
-        return (*SHELL, str(script)), ()
-    try:
-        program = repaired.decode("utf-8")
-    except UnicodeDecodeError:
-        return (*SHELL, str(script)), ()
-    note = "The script has Windows line ends or a byte-order mark; it was run with Unix line ends."
-    return (*SHELL, "-c", program, str(script)), (note,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +120,8 @@ def plan_script(
 
     Args:
         skill: The skill that owns the script.
-        script_path: As the caller wrote it; ``run.py`` and ``scripts/run.py`` are the same. Or where it is, when the
-            caller has just looked.
+        script_path: As the caller wrote it; ``run.py`` is also ``scripts/run.py``. Or where it is, when the caller has
+            just looked.
         arguments: See :class:`ScriptArguments`.
         settings: The owner's decisions.
         env: Variables granted to this call, over ``grants``.
@@ -370,7 +146,7 @@ def plan_script(
     request = ExecutionRequest(
         argv=(*command, *argv),
         policy=settings.policy,
-        env=grants.of(skill.name, script.path) | dict(env or {}),
+        env=grants.of(skill.name, script.path, skill.has_file) | dict(env or {}),
         stdin=stdin,
         mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest),),
         input_files=input_files,
@@ -587,15 +363,13 @@ def _check_sizes(argv: Sequence[str]) -> None:
 
 # Which file of a skill a caller means by a script's path (S0-9, S0-10, S4-20, S4-22; attack row 47).
 
-SCRIPTS_FOLDER = "scripts"
-
 
 @dataclass(frozen=True, slots=True)
 class ScriptLocation:
     """A script that exists.
 
     Attributes:
-        path: Path relative to the skill's root, with forward slashes, always starting with ``scripts/``.
+        path: Path relative to the skill's root, with forward slashes, such as ``scripts/run.py``.
         file: The file on the host.
     """
 
@@ -604,31 +378,43 @@ class ScriptLocation:
 
 
 def locate_script(skill: Skill, path: object) -> ScriptLocation:
-    """Find the script ``path`` names; ``setup.py`` and ``scripts/setup.py`` are the same file.
+    """Find the script ``path`` names: that file of the skill, else the one of its scripts folder (S0-9).
 
     Raises:
-        InvalidArguments: ``path`` is no path inside the skill's scripts folder (absolute, ``..``, NUL, backslash…).
+        InvalidArguments: ``path`` is no path inside the skill (absolute, ``..``, NUL, backslash…).
         ScriptNotFound: There is no such script; the nearest ones are in ``suggestions``.
     """
-    relative = script_path(path)
-    try:
-        return ScriptLocation(relative, skill.resolve(relative))
-    except ResourceNotFound:
-        raise _not_found(skill, relative, str(path)) from None
-    except InvalidResourcePath as error:
-        raise InvalidArguments(error.message) from None
+    candidates = script_paths(path)
+    for relative in candidates:
+        try:
+            return ScriptLocation(relative, skill.resolve(relative))
+        except ResourceNotFound:
+            continue
+        except InvalidResourcePath as error:
+            raise InvalidArguments(error.message) from None
+    raise _not_found(skill, candidates[-1], str(path))
 
 
 def list_scripts(skill: Skill) -> tuple[str, ...]:
-    """Every file below the skill's scripts folder, relative to the skill's root."""
-    return tuple(file.path for file in skill.files() if file.path.startswith(f"{SCRIPTS_FOLDER}/"))
+    """Every file of the skill that looks like a script, relative to its root; those of its scripts folder first."""
+    found = (file.path for file in skill.files() if is_runnable(file.path, executable=file.executable))
+    return tuple(sorted(found, key=lambda path: (not path.startswith(f"{SCRIPTS_FOLDER}/"), path)))
 
 
 def script_path(path: object) -> str:
-    """The path of a script in its full form, ``scripts/...``; ``setup.py`` and ``scripts/setup.py`` are the same.
+    """The path of a script below ``scripts/``, which may be left out: ``setup.py`` and ``scripts/setup.py``.
 
     Raises:
-        InvalidArguments: It is no path inside the skill's scripts folder.
+        InvalidArguments: It is no path inside the skill.
+    """
+    return script_paths(path)[-1]
+
+
+def script_paths(path: object) -> tuple[str, ...]:
+    """Where the script is that a path names, best first: as it is written, and below ``scripts/``.
+
+    Raises:
+        InvalidArguments: It is no path inside the skill.
     """
     if not isinstance(path, str):
         raise InvalidArguments(f"The script path must be a string, got {type(path).__name__}.")
@@ -645,11 +431,10 @@ def script_path(path: object) -> str:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise InvalidArguments(f"The script path {path!r} holds '..', which is not allowed. {wish}")
-    if parts[:1] == [SCRIPTS_FOLDER]:
-        parts = parts[1:]
-    if not parts:
+    if parts in ([], [SCRIPTS_FOLDER]):
         raise InvalidArguments(f"The script path {path!r} names no file. {wish}")
-    return "/".join([SCRIPTS_FOLDER, *parts])
+    written = "/".join(parts)
+    return (written,) if parts[0] == SCRIPTS_FOLDER else (written, f"{SCRIPTS_FOLDER}/{written}")
 
 
 def _not_found(skill: Skill, relative: str, asked: str) -> ScriptNotFound:
@@ -700,18 +485,24 @@ class Grants:
         self._by_name: dict[str, dict[str, EnvValue]] = {}
         for key, variables in (by_name or {}).items():
             name = _key(key)
-            if name in self._by_name:
+            if _full(name) in map(_full, self._by_name):
                 raise ConfigError(f"grants: {key!r} and another key mean the same script {name!r}. Join them.")
             self._by_name[name] = check_env(variables, f"grants for {key!r}")
 
-    def of(self, skill: str, script: str) -> dict[str, EnvValue]:
+    def of(self, skill: str, script: str, has: Callable[[str], bool] = lambda _path: False) -> dict[str, EnvValue]:
         """The variables of one script.
 
         Args:
             skill: The skill's name.
             script: The script, relative to the skill's root (``scripts/run.py``).
+            has: Whether the skill has a file: a key without ``scripts/`` is for the file it spells out where the skill
+                has that, else for the one of its scripts folder, as a call is. May block.
         """
-        return self._all | self._by_name.get(skill, {}) | self._by_name.get(f"{skill}/{script}", {})
+        granted = self._all | self._by_name.get(skill, {})
+        short = script.removeprefix(f"{SCRIPTS_FOLDER}/")
+        if short != script and f"{skill}/{short}" in self._by_name and not has(short):
+            granted |= self._by_name[f"{skill}/{short}"]
+        return granted | self._by_name.get(f"{skill}/{script}", {})
 
     @cached_property
     def secrets(self) -> tuple[tuple[str, Secret], ...]:
@@ -738,7 +529,9 @@ class Grants:
             if skill not in names:
                 sentences.append(_unknown(key, f"this agent has no skill {skill!r}", nearest(skill, names)))
             elif path and (close := like(skill, path)) is not None:
-                sentences.append(_unknown(key, f"the skill has no such script {path!r}", close))
+                full = _full(key)
+                missing = full.partition("/")[2]
+                sentences.append(_unknown(full, f"the skill has no such script {missing!r}", close))
         return sentences
 
 
@@ -757,6 +550,10 @@ def _key(key: object) -> str:
         raise ConfigError(f"grants: {key!r} names no skill and no script. {wish}")
     if not slash:
         return skill
-    if parts[0] != SCRIPTS_FOLDER:
-        parts.insert(0, SCRIPTS_FOLDER)
     return "/".join([skill, *parts])
+
+
+def _full(name: str) -> str:
+    """A script's key with the folder that may be left out."""
+    skill, slash, path = name.partition("/")
+    return name if not slash or path.startswith(f"{SCRIPTS_FOLDER}/") else f"{skill}/{SCRIPTS_FOLDER}/{path}"

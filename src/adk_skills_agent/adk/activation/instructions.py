@@ -30,6 +30,7 @@ from adk_skills_agent.adk.skills.resources import HEAD_BYTES, usage_line
 from adk_skills_agent.catalog.budget import UNITS_PER_TOKEN, estimate_tokens, size_units
 from adk_skills_agent.errors import SkillNotFound, SkillsError
 from adk_skills_agent.sandbox import SKILL_DIR
+from adk_skills_agent.scripts.interpreters import is_runnable
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -378,7 +379,7 @@ def skill_text(
         more_files=max(0, len(files) - manifest_files),
         compatibility=skill.compatibility,
         whole_chars=len(injected) if len(body) < len(injected) else None,
-        usages_of=tuple(path for path in files[:manifest_files] if path.startswith("scripts/"))[:MAX_USAGES],
+        usages_of=tuple(path for path in files[:manifest_files] if is_runnable(path))[:MAX_USAGES],
     )
 
 
@@ -402,7 +403,7 @@ def _with_usage(skill: KnownSkill, files: Sequence[str]) -> tuple[str, ...]:
     left = MAX_USAGES
     for path in files:
         usage = ""
-        if path.startswith("scripts/") and left:
+        if is_runnable(path) and left:
             left -= 1
             try:
                 usage = usage_line(path, skill.read_bytes(path, HEAD_BYTES))

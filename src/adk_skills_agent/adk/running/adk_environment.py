@@ -23,7 +23,8 @@ from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import InvalidArguments, SkillChanged
 from adk_skills_agent.sandbox import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv
-from adk_skills_agent.scripts.plan import BASH, PYTHON, PYTHON_FLAGS, SHELL, check_text
+from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
+from adk_skills_agent.scripts.plan import check_text
 
 if TYPE_CHECKING:
     from google.adk.environment import BaseEnvironment

@@ -46,8 +46,8 @@ from adk_skills_agent.sandbox import (
     redacted,
 )
 from adk_skills_agent.scripts import ScriptPlan, build_argv, execution_id, script_outcome
+from adk_skills_agent.scripts.interpreters import PYTHON
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.plan import PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Callable

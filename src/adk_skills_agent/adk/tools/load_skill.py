@@ -14,6 +14,7 @@ from adk_skills_agent.adk.permissions import may_stay_in_force, permit
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_text, skill_name_schema
 from adk_skills_agent.errors import RegistryError, SkillNotActive, SkillNotFound, SkillsError
 from adk_skills_agent.sandbox import SKILL_DIR
+from adk_skills_agent.scripts.interpreters import is_runnable
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -208,7 +209,7 @@ class UseSkillTool(LoadSkillTool):
         return {
             "skill_name": skill.name,
             "base_directory": str(SKILL_DIR),
-            "has_scripts": any(path.startswith("scripts/") for path in files),
+            "has_scripts": any(map(is_runnable, files)),
             "has_references": any(path.startswith("references/") for path in files),
             "instructions": text.block(self.runtime.tool_name("load_skill_resource")),
         }
