@@ -268,7 +268,7 @@ class Permissions:
         if short == path or found is None or found.verdict is not Verdict.ALLOW:
             return found
         exact = self._best("scripts", full)
-        return exact if found != exact and short in skill.files() else found
+        return exact if found != exact and skill.has_file(short) else found
 
     def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
         """One sentence for each rule that spells out what is not there."""

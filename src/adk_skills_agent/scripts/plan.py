@@ -384,15 +384,14 @@ def locate_script(skill: Skill, path: object) -> ScriptLocation:
         InvalidArguments: ``path`` is no path inside the skill (absolute, ``..``, NUL, backslash…).
         ScriptNotFound: There is no such script; the nearest ones are in ``suggestions``.
     """
-    candidates = script_paths(path)
-    for relative in candidates:
-        try:
-            return ScriptLocation(relative, skill.resolve(relative))
-        except ResourceNotFound:
-            continue
-        except InvalidResourcePath as error:
-            raise InvalidArguments(error.message) from None
-    raise _not_found(skill, candidates[-1], str(path))
+    *written, last = script_paths(path)
+    relative = next(filter(skill.has_file, written), last)
+    try:
+        return ScriptLocation(relative, skill.resolve(relative))
+    except ResourceNotFound:
+        raise _not_found(skill, last, str(path)) from None
+    except InvalidResourcePath as error:
+        raise InvalidArguments(error.message) from None
 
 
 def list_scripts(skill: Skill) -> tuple[str, ...]:

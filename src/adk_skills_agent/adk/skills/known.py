@@ -105,6 +105,10 @@ class KnownSkill(ABC):
         """
 
     @abstractmethod
+    def has_file(self, path: str) -> bool:
+        """Whether it has a file at just this path, relative to the skill."""
+
+    @abstractmethod
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """The content of a file; ``SKILL.md`` too.
 

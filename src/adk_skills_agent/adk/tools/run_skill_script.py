@@ -309,12 +309,12 @@ class RunSkillScriptTool(ToolsetTool):
 
 def _find(skill: KnownSkill, asked: str) -> str:
     """The path of a script."""
-    suggestions: Sequence[str] = ()
-    for path in script_paths(asked):
-        try:
-            return skill.find(path, ())
-        except (ScriptNotFound, ResourceNotFound) as error:
-            suggestions = error.suggestions
+    *written, last = script_paths(asked)
+    path = next(filter(skill.has_file, written), last)
+    try:
+        return skill.find(path, ())
+    except (ScriptNotFound, ResourceNotFound) as error:
+        suggestions: Sequence[str] = error.suggestions
     scripts = _scripts_of(skill)
     close = nearest(asked, scripts) or [one for one in suggestions if one in scripts]
     if scripts:
