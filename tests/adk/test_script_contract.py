@@ -244,7 +244,7 @@ async def test_a_script_that_closes_or_replaces_its_streams_keeps_its_answer(
         codes = {3, 120} if name == "detach.py" else {3}
         assert (result["status"], result["stdout"], result["return_code"] in codes) == ("error", "one\n", True), result
     assert (wrote["status"], wrote["stdout"], wrote["stderr"]) == ("warning", "one\n", "two\n"), wrote
-    assert after["stdout"] == "[]\n", after
+    assert after["stdout"] == "[]\n", str(after)
     assert not sys.stdout.closed
     assert not sys.stderr.closed
 

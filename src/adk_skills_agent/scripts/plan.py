@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from adk_skills_agent.errors import (
 )
 from adk_skills_agent.sandbox import (
     SKILL_DIR,
+    SKILL_VARIABLES,
     EnvValue,
     ExecutionRequest,
     InputFile,
@@ -96,6 +98,23 @@ class RunSettings:
     interpreters: Interpreters = field(default_factory=Interpreters)
 
 
+_SKILL_ENV: dict[str, EnvValue] = dict.fromkeys(SKILL_VARIABLES, str(SKILL_DIR))
+_PLACEHOLDER = re.compile(rf"\{{baseDir\}}|\$(?:{'|'.join(SKILL_VARIABLES)})\b|\$\{{(?:{'|'.join(SKILL_VARIABLES)})\}}")
+
+
+def with_skill_path(text: str, directory: str) -> str:
+    """A text of a skill for a model, with the path of its folder where authors write a placeholder for it.
+
+    Args:
+        text: Instructions or a reference, with ``{baseDir}``, ``${CLAUDE_SKILL_DIR}``, ``${CLAUDE_PLUGIN_ROOT}``,
+            ``${SKILL_DIR}``, or these variables without braces.
+        directory: Where the skill is, as the model's tools see it.
+    """
+    if "{baseDir}" not in text and "_DIR" not in text and "_ROOT" not in text:
+        return text
+    return _PLACEHOLDER.sub(lambda _: directory, text)
+
+
 @functools.lru_cache(maxsize=512)
 def _seen_at(path: str) -> PurePosixPath:
     return SKILL_DIR / path
@@ -146,7 +165,7 @@ def plan_script(
     request = ExecutionRequest(
         argv=(*command, *argv),
         policy=settings.policy,
-        env=grants.of(skill.name, script.path, skill.has_file) | dict(env or {}),
+        env=_SKILL_ENV | grants.of(skill.name, script.path, skill.has_file) | dict(env or {}),
         stdin=stdin,
         mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest),),
         input_files=input_files,

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, cast
 
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, Ended, executor_answer, failed, told_result
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
+from adk_skills_agent.adk.running.script_program import placed
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import InvalidArguments, SkillChanged
-from adk_skills_agent.sandbox import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv
 from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
 from adk_skills_agent.scripts.plan import check_text
@@ -73,7 +74,9 @@ class EnvironmentRunner:
             if not getattr(environment, "is_initialized", True):  # one that does not know needs no beginning
                 await environment.initialize()
             await self._place(environment, call, root)
-            command = f"cd {shlex.quote(str(root))} && {_first_there(commands, (call.path, *argv))}"
+            words = [call.path, *(placed(word, str(SKILL_DIR), str(root)) for word in argv)]
+            variables = " ".join(f'{name}="$PWD"' for name in SKILL_VARIABLES)
+            command = f"cd {shlex.quote(str(root))} && export {variables} && {_first_there(commands, words)}"
             result = await environment.execute(command, timeout=seconds)
             if not isinstance(getattr(result, "stdout", None), str):
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")

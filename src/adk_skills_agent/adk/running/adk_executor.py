@@ -37,6 +37,8 @@ from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.executors.threads import TooLate, in_thread
 from adk_skills_agent.sandbox import (
     MAY_GO_ON,
+    SKILL_DIR,
+    SKILL_VARIABLES,
     ExecutionRequest,
     ExecutionResult,
     IsolationLevel,
@@ -270,6 +272,8 @@ class SkillProgram:
         call = {
             "path": self.path,
             "argv": list(self.argv),
+            "skill_dir": str(SKILL_DIR),
+            "variables": list(SKILL_VARIABLES),
             "commands": [list(command) for command in self.commands],
             "seconds": seconds,
             "watch": self.watch,

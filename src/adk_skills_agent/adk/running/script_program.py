@@ -82,7 +82,8 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
         call: ``path`` and ``argv`` of the script, ``commands`` of which the first whose program is there runs it
             (``python3`` stands for this very interpreter), ``seconds`` it may take, ``watch``
             whether a Python script that takes longer may end this process, ``executable`` paths, ``agent`` the
-            agent's process id, ``contents`` whether the report has the files' content, ``folder`` and ``marker``.
+            agent's process id, ``contents`` whether the report has the files' content, ``folder`` and ``marker``,
+            ``skill_dir`` what the arguments call the skill's folder, and ``variables`` that name it to the script.
 
     Raises:
         SystemExit: The script failed; with its exit code.
@@ -92,7 +93,7 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
     import threading
     import traceback
 
-    before, out, own = os.getcwd(), sys.stdout, call["watch"] and os.getpid() != call["agent"]
+    before, out, own = working_folder(), sys.stdout, call["watch"] and os.getpid() != call["agent"]
     command = chosen(call["commands"])
     spare = kept_open(out) if own else None
     root = os.path.realpath(tempfile.mkdtemp(prefix=call["folder"]))
@@ -112,18 +113,21 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
             end_children()
             os._exit(OVERDUE)
 
+    argv = [placed(word, call["skill_dir"], root) for word in call["argv"]]
+    variables = {name: os.environ.get(name) for name in call["variables"]}
     code: int | None = None
     late = False
     try:
+        os.environ.update(dict.fromkeys(variables, root))
         known = write_files(files, root, call["executable"])
         os.chdir(root)
         if own and not command:
             threading.Thread(target=end_overdue, daemon=True).start()
         try:
             if command:
-                code, late = run_command([*command, call["path"], *call["argv"]], root, call["seconds"])
+                code, late = run_command([*command, call["path"], *argv], root, call["seconds"])
             else:
-                code = run_python(call["path"], call["argv"])
+                code = run_python(call["path"], argv)
         except KeyboardInterrupt:
             code = INTERRUPTED
             if not own:  # a session that is interrupted has to see it
@@ -131,14 +135,38 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
             traceback.print_exc()
         finally:
             ended.set()
-            sys.stdout, sys.stderr = out, errors.stream
+            if os.getpid() != call["agent"]:  # a thread of the agent may come here when others have put in their own
+                sys.stdout = out
+            if sys.stderr is errors or os.getpid() != call["agent"]:
+                sys.stderr = errors.stream
             report(code, late=late)
             os.chdir(before)
     finally:
-        sys.stderr = errors.stream
+        if sys.stderr is errors:
+            sys.stderr = errors.stream
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
         shutil.rmtree(root, ignore_errors=True)
     if code:
         sys.exit(OVERDUE if late else code)
+
+
+def working_folder() -> str:
+    """Where this process is; the root when somebody has removed that folder."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"
+
+
+def placed(word: str, seen: str, root: str) -> str:
+    """An argument with the folder of the skill where it is here; also behind the ``=`` of an option."""
+    option, equals, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
+    if value == seen or value.startswith(seen + "/"):
+        return option + equals + root + value[len(seen) :]
+    return word
 
 
 def chosen(commands: list[list[str]]) -> list[str]:
