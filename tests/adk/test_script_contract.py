@@ -358,3 +358,28 @@ async def test_calls_at_the_same_time_have_each_their_own_time(
     await long.close()
     assert (late["reason"], late["return_code"]) == ("timeout", -1), late
     assert (done["status"], done["stdout"]) == ("success", "started\ndone\n"), done
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_a_script_finds_its_skill_by_the_variables_and_paths_that_instructions_name(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
+) -> None:
+    """What the instructions show as the skill's folder works as an argument, wherever the script runs."""
+    (tools / "tools" / "scripts" / "find.py").write_text(
+        "import os, pathlib, sys\n"
+        "names = ('SKILL_DIR', 'CLAUDE_SKILL_DIR', 'CLAUDE_PLUGIN_ROOT')\n"
+        "print([pathlib.Path(os.environ[name], 'assets/a.txt').read_text() for name in names])\n"
+        "print([pathlib.Path(word).read_text() for word in sys.argv[1:]])\n"
+    )
+    (tools / "tools" / "scripts" / "find.sh").write_text('cat "$CLAUDE_SKILL_DIR/assets/a.txt" "$1"\n')
+    (tools / "tools" / "assets").mkdir()
+    (tools / "tools" / "assets" / "a.txt").write_text("here")
+    before = os.environ.get("SKILL_DIR")
+    toolset = SkillToolset.from_dirs([tools], **BACKENDS[backend](tmp_path))
+    words = ["/skill/assets/a.txt", "/skill/scripts/../assets/a.txt"]
+    python, shell = await answers(
+        ask, rehearse, toolset, ("find.py", {"args": words}), ("find.sh", {"args": words[:1]})
+    )
+    assert python["stdout"] == "['here', 'here', 'here']\n['here', 'here']\n", str(python)
+    assert shell["stdout"] == "herehere", str(shell)
+    assert os.environ.get("SKILL_DIR") == before
