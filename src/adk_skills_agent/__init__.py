@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adk_skills_agent.adk import (
+        ShellSettings,
+        ShellToolset,
         SkillDiscoveryMode,
         SkillLifecycleConfig,
         SkillLifecycleMode,
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.events.events import (
         ApprovalDecided,
         ApprovalRequested,
+        CommandFinished,
+        CommandStarted,
         GuardTripped,
+        HostRefused,
         ResourceRead,
         ScriptFinished,
         ScriptStarted,
@@ -74,6 +79,7 @@ if TYPE_CHECKING:
         load_policy,
         local_sandbox,
     )
+    from adk_skills_agent.scripts.grants import Grant
 
 __version__ = "0.1.0"
 
@@ -82,6 +88,8 @@ _HOME = {
         "SkillDiscoveryMode",
         "SkillLifecycleConfig",
         "SkillLifecycleMode",
+        "ShellSettings",
+        "ShellToolset",
         "SkillLimits",
         "SkillTools",
         "SkillToolset",
@@ -95,7 +103,10 @@ _HOME = {
     "adk.events.events": (
         "ApprovalDecided",
         "ApprovalRequested",
+        "CommandFinished",
+        "CommandStarted",
         "GuardTripped",
+        "HostRefused",
         "ResourceRead",
         "ScriptFinished",
         "ScriptStarted",
@@ -136,6 +147,7 @@ _HOME = {
         "load_policy",
         "local_sandbox",
     ),
+    "scripts.grants": ("Grant",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -144,6 +156,8 @@ __all__ = [
     "ApprovalRequested",
     "AuditLog",
     "CodeExecutionRecoveryPlugin",
+    "CommandFinished",
+    "CommandStarted",
     "ConfigError",
     "Dependencies",
     "Diagnostic",
@@ -151,7 +165,9 @@ __all__ = [
     "ErrorCode",
     "ExecutionRequest",
     "ExecutionResult",
+    "Grant",
     "GuardTripped",
+    "HostRefused",
     "InputFile",
     "IsolationReport",
     "Needs",
@@ -170,6 +186,8 @@ __all__ = [
     "ScriptStarted",
     "Secret",
     "Severity",
+    "ShellSettings",
+    "ShellToolset",
     "Skill",
     "SkillActivated",
     "SkillDiscovered",

@@ -19,6 +19,7 @@ TITLES = {
     "format": "Skill files",
     "packages": "Packages of skills",
     "sandbox": "Running scripts",
+    "scripts": "Granting",
     "errors": "Errors",
 }
 INTRODUCTION = """# Public names

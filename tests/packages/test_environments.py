@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
-from local_index import LocalIndex, wheel
 
 from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.packages.environments import Environment, collect, find_environment, prepare
 from adk_skills_agent.packages.lock import Lock, parse_lock, read_lock, resolve
 from adk_skills_agent.packages.uv import Index
+from local_index import LocalIndex, wheel
 
 
 def locked(index: LocalIndex, cache: Path, *requirements: str, seconds: float = 60) -> Lock:

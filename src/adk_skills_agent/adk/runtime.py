@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.activation.listing import SkillListing
     from adk_skills_agent.adk.guard import RetryGuard
     from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.adk.skills.known import KnownSkill
     from adk_skills_agent.adk.skills.source import SkillSource
     from adk_skills_agent.sandbox import Sandbox, SecretForms
@@ -59,7 +60,7 @@ class SkillRuntime:
         additional: Tools that skills may ask for.
         limits: Numbers.
         settings: Limits and interpreters of our own sandbox.
-        grants: Variables granted to scripts.
+        grants: Variables, hosts and programs granted to scripts.
         sandbox: Our own way to run scripts, or None when the toolset has none.
         prefers_sandbox: Whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does
             not come before it.
@@ -69,6 +70,8 @@ class SkillRuntime:
         script_timeout: In seconds, when the owner gave one.
         google_arguments: Whether arguments are spelled as google-adk does it.
         workspace: Whether all skills of a session share a workspace (``session``) or each has its own (``skill``).
+        shell: The settings of its shell, or None for none.
+        trust_allowed_tools: Whether what an active skill's ``allowed-tools`` names is not asked about.
         save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
         require_activation: Whether reading and running need an active skill.
         file_list: Whether an activation says which files there are.
@@ -77,6 +80,7 @@ class SkillRuntime:
         names: How a tool is called here, where not by its own name (``{"load_skill": "use_skill"}``).
         owner: Who the workspaces of the sessions belong to, for :meth:`SessionWorkspaces.use`.
         users: The toolsets that use this sandbox, environment and events, clones too; the last one closes them.
+        told_without_proxy: Whether the owner was told that nobody can be asked about hosts here.
     """
 
     source: SkillSource
@@ -97,6 +101,8 @@ class SkillRuntime:
     script_timeout: float | None = None
     google_arguments: bool = False
     workspace: str = "session"
+    shell: ShellSettings | None = None
+    trust_allowed_tools: bool = False
     save_output_artifacts: bool = False
     require_activation: bool = False
     file_list: bool = True
@@ -105,6 +111,7 @@ class SkillRuntime:
     names: Mapping[str, str] = field(default_factory=dict)
     owner: object = None
     users: WeakSet[Any] = field(default_factory=WeakSet)
+    told_without_proxy: bool = False
     _texts: SkillTexts = field(init=False)
     _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
 

@@ -15,13 +15,14 @@ from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, p
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
+from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.adk.tools.find_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.load_skill import UnloadSkillTool, UseSkillTool
 from adk_skills_agent.adk.tools.load_skill_resource import ReadReferenceTool
 from adk_skills_agent.adk.tools.run_skill_script import RunScriptTool
 from adk_skills_agent.sandbox import Sandbox, sandbox_of
-from adk_skills_agent.scripts import Grants, RunSettings
+from adk_skills_agent.scripts import Grants, GrantsByName, RunSettings
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -47,13 +48,15 @@ def short_named_runtime(
     settings: RunSettings | None = None,
     dependencies: Dependencies | str | None = None,
     env: Mapping[str, EnvValue] | None = None,
-    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+    grants: GrantsByName | None = None,
     permissions: Permissions | Mapping[str, object] | str | Path | None = None,
     on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
     audit_log: Path | str | None = None,
     limits: SkillLimits | None = None,
     require_activation: bool = False,
     workspace: str = "session",
+    shell: bool | ShellSettings = False,
+    trust_allowed_tools: bool = False,
     additional_tools: Sequence[Any] | None = None,
     lifecycle_config: Any = None,
     budget_tokens: int | None = None,
@@ -64,7 +67,7 @@ def short_named_runtime(
     """What the tools share that ``with_skills`` gives an agent; the arguments are those of :class:`SkillTools`."""
     limits = limits_of(limits)
     rules = permissions_of(permissions)
-    granted = Grants(env, grants)
+    granted = Grants(env, grants, rules.grants)
     events = events_for(on_event, audit_log, granted.forms)
     source = SkillSource(skills, user_catalog=user_skills, hides=rules.hides, cache_turns=limits.cache_turns)
     listing = SkillListing(source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}{SEARCH_TOOL}")
@@ -85,6 +88,8 @@ def short_named_runtime(
         prefers_sandbox=prefers_sandbox,
         require_activation=require_activation,
         workspace=workspace_of(workspace),
+        shell=shell_of(shell),
+        trust_allowed_tools=trust_allowed_tools,
         prefix=prefix,
         names=NAMES,
         owner=owner,
@@ -102,8 +107,9 @@ class SkillTools(RuntimeToolset):
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
         more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``env``, ``grants``,
-            ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``,
-            ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
+            ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``shell``,
+            ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as
+            ``SkillToolset`` has them.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from adk_skills_agent.errors import ErrorCode
-from adk_skills_agent.sandbox import ExecutionResult, SandboxPolicy, Status
+from adk_skills_agent.sandbox import ExecutionResult, HostNameError, SandboxPolicy, Status, normalise_host
 from adk_skills_agent.scripts.plan import ScriptPlan
 
 MODEL_STREAM_CHARS = 20_000
@@ -241,16 +241,15 @@ def _return_code(result: ExecutionResult) -> int:
 def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str) -> str:
     policy = plan.request.policy
     what = {
-        "timeout": f"Script '{plan.path}' was stopped after {_seconds(policy.wall_seconds)}, its time limit. "
+        "timeout": f"{plan.called} was stopped after {_seconds(policy.wall_seconds)}, its time limit. "
         "What it printed until then is in stdout. Give it less work, or tell the user.",
-        "out_of_memory": f"Script '{plan.path}' was stopped: it needed more {_needed(policy)}. Give it less data.",
-        "output_limit": f"Script '{plan.path}' was stopped: it printed "
-        f"{_printed(policy)}. Make it write to a file instead.",
-        "disk_limit": f"Script '{plan.path}' was stopped: it filled its workspace{_room(policy)}.",
-        "cancelled": f"Script '{plan.path}' was cancelled.",
-        "sandbox_error": f"Script '{plan.path}' could not be run to its end; this is not the script's fault.",
+        "out_of_memory": f"{plan.called} was stopped: it needed more {_needed(policy)}. Give it less data.",
+        "output_limit": f"{plan.called} was stopped: it printed {_printed(policy)}. Make it write to a file instead.",
+        "disk_limit": f"{plan.called} was stopped: it filled its workspace{_room(policy)}.",
+        "cancelled": f"{plan.called} was cancelled.",
+        "sandbox_error": f"{plan.called} could not be run to its end; this is not the script's fault.",
         "signal": _signal_sentence(plan, result.signal),
-        "exit_code": f"Script '{plan.path}' exited with status {result.exit_code}.",
+        "exit_code": f"{plan.called} exited with status {result.exit_code}.",
     }[reason]
     return f"{what} {cause}" if cause and reason in {"exit_code", "signal"} else what
 
@@ -258,11 +257,11 @@ def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str
 def _signal_sentence(plan: ScriptPlan, number: int | None) -> str:
     """Two signals are limits of the policy that the kernel enforces."""
     if number == signal.SIGXCPU:
-        return f"Script '{plan.path}' was stopped: it used up its CPU time. Give it less work."
+        return f"{plan.called} was stopped: it used up its CPU time. Give it less work."
     if number == signal.SIGXFSZ:
         larger = _size(plan.request.policy.file_bytes) or "there is room for"
-        return f"Script '{plan.path}' was stopped: it wrote a file larger than {larger}."
-    return f"Script '{plan.path}' was ended by signal {number}."
+        return f"{plan.called} was stopped: it wrote a file larger than {larger}."
+    return f"{plan.called} was ended by signal {number}."
 
 
 def _needed(policy: SandboxPolicy) -> str:
@@ -422,6 +421,59 @@ _SIGNS = re.compile(
     r"|urlopen error \[Errno (?:-\d|1|13|101|111)\]"
 )
 _REFUSED = re.compile(r"Permission denied|Operation not permitted|Errno 1\b|EACCES|EPERM")
+
+
+_NAMED_HOST = re.compile(
+    r"(?i:resolve host(?:name| address)?:? )['\"‘]?(?P<a>[\w.-]+)"
+    r"|host='(?P<b>[\w.-]+)', port=\d+"
+    r"|getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (?P<c>[\w.-]+)"
+    r"|Cannot connect to host (?P<d>[\w.-]+):\d+"
+    r"|dial tcp: lookup (?P<e>[\w.-]+)"
+)
+"""How curl, wget, git, ssh, urllib3, Node.js, aiohttp and Go name the host that they did not reach."""
+_MOST_HOSTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedHost:
+    """A host that a run tried to reach and might not.
+
+    Attributes:
+        host: As a grant would name it: with a port when it is none of the policy's.
+        certain: Whether the proxy saw it; else the script's own words say so.
+    """
+
+    host: str
+    certain: bool = True
+
+
+def refused_hosts(policy: SandboxPolicy, result: ExecutionResult) -> tuple[RefusedHost, ...]:
+    """The hosts that a run was refused because nobody granted them, at most 20.
+
+    Where the proxy was asked it knows them. A run without any network has no proxy: when it failed, its own words may
+    name a host, which is worth a hint and no more.
+
+    Args:
+        policy: Of the run.
+        result: What it did.
+    """
+    found: dict[str, RefusedHost] = {}
+    for decision in result.network:
+        if not decision.allowed and not decision.listed and decision.host:
+            usual = decision.port is None or decision.port in policy.network.ports
+            host = decision.host if usual else f"{decision.host}:{decision.port}"
+            found.setdefault(host, RefusedHost(host))
+    without = policy.network.mode in {"none", "loopback"} and result.isolation.enforced.get("network") != "none"
+    if without and result.status is Status.ERROR:
+        for stream in (result.stderr, result.stdout):
+            for match in _NAMED_HOST.finditer(_text(stream)[-_LAST_CHARS:]):
+                try:
+                    host = normalise_host(str(match[match.lastgroup or 0]))
+                except HostNameError:
+                    continue
+                if "." in host:
+                    found.setdefault(host, RefusedHost(host, certain=False))
+    return tuple(found.values())[:_MOST_HOSTS]
 
 
 def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:

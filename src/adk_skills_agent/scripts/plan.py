@@ -9,9 +9,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -32,12 +31,8 @@ from adk_skills_agent.sandbox import (
     InputFile,
     ReadOnlyMount,
     SandboxPolicy,
-    Secret,
-    SecretForms,
-    check_env,
-    forms_of,
-    secrets_of,
 )
+from adk_skills_agent.scripts.grants import SCRIPTS_FOLDER, Grants, HostRules
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
@@ -258,12 +253,19 @@ class ScriptPlan:
         path: The script, relative to the skill's root (``scripts/run.py``).
         request: What the sandbox is asked to do.
         notes: What had to be adapted, one sentence each; they go to the owner and the model.
+        subject: What sentences call it; empty for the script by its path.
     """
 
     skill_name: str
     path: str
     request: ExecutionRequest
     notes: tuple[str, ...] = ()
+    subject: str = ""
+
+    @property
+    def called(self) -> str:
+        """How a sentence about it begins."""
+        return self.subject or f"Script '{self.path}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,87 @@ def within(policy: SandboxPolicy, environment: Environment) -> SandboxPolicy:
     return replace(policy, python=str(environment.python), extra_ro=tuple(dict.fromkeys((*policy.extra_ro, folder))))
 
 
+# Modules whose import takes longer than most scripts run: a sandbox that waits for the next run of the same kind has
+# imported them. They are looked for by name, never run here; a name of a skill's own choice is none of them.
+
+_HEAVY = {
+    "PIL": "pillow",
+    "boto3": "boto3",
+    "cryptography": "cryptography",
+    "docx": "python_docx",
+    "httpx": "httpx",
+    "lxml": "lxml",
+    "matplotlib": "matplotlib",
+    "numpy": "numpy",
+    "openpyxl": "openpyxl",
+    "pandas": "pandas",
+    "pdfplumber": "pdfplumber",
+    "plotly": "plotly",
+    "pptx": "python_pptx",
+    "pyarrow": "pyarrow",
+    "pydantic": "pydantic",
+    "reportlab": "reportlab",
+    "requests": "requests",
+    "scipy": "scipy",
+    "seaborn": "seaborn",
+    "sklearn": "scikit_learn",
+    "statsmodels": "statsmodels",
+    "sympy": "sympy",
+    "yaml": "pyyaml",
+}
+"""Import name to the name of the distribution, as its ``.dist-info`` folder is called in lower case."""
+_IMPORT = re.compile(rb"^(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
+_LOOKED_THROUGH_BYTES = 64 << 10
+
+
+def heavy_imports(script: Path, python: str | None) -> tuple[str, ...]:
+    """The modules of :data:`_HEAVY` that a script imports at its top level and that its interpreter has.
+
+    Args:
+        script: The file.
+        python: The interpreter; None for the one that runs the agent.
+    """
+    try:
+        info = script.stat()
+    except OSError:
+        return ()  # the run itself will say why it cannot be read
+    return _heavy_imports(script, info.st_mtime_ns, info.st_size, python)
+
+
+@functools.lru_cache(maxsize=512)
+def _heavy_imports(script: Path, _modified: int, _size: int, python: str | None) -> tuple[str, ...]:
+    try:
+        with script.open("rb") as stream:
+            text = stream.read(_LOOKED_THROUGH_BYTES)
+    except OSError:
+        return ()
+    wanted: dict[str, None] = {}
+    for several, one in _IMPORT.findall(text):
+        for part in several.decode().split(",") if several else [one.decode()]:
+            module = part.split()[0] if part.split() else ""
+            if module.partition(".")[0] in _HEAVY and all(name.isidentifier() for name in module.split(".")):
+                wanted[module] = None
+    if not wanted:
+        return ()
+    folders = _site_packages(python)
+    # Only a distribution of that name: another one could bring a module that is called so.
+    return tuple(module for module in wanted if any(_has(folder, module.partition(".")[0]) for folder in folders))
+
+
+def _has(folder: Path, module: str) -> bool:
+    return (
+        any(found.name.lower().startswith(f"{_HEAVY[module]}-") for found in folder.glob("*.dist-info"))
+        and (folder / module).is_dir()
+    )
+
+
+def _site_packages(python: str | None) -> list[Path]:
+    """Where an interpreter's packages are."""
+    if python in {None, sys.executable}:
+        return [Path(entry) for entry in sys.path if entry.endswith("-packages")]
+    return list(Path(python or "").parent.parent.glob("lib/python3*/site-packages"))
+
+
 @functools.lru_cache(maxsize=512)
 def _seen_at(path: str) -> PurePosixPath:
     return SKILL_DIR / path
@@ -312,6 +395,7 @@ def plan_script(
     spill_dir: Path | None = None,
     on_output: Callable[[str, bytes], None] | None = None,
     digest: str = "",
+    hosts: HostRules | None = None,
 ) -> ScriptPlan:
     """Check a script call and turn it into a request; nothing is executed.
 
@@ -329,6 +413,7 @@ def plan_script(
         spill_dir: Host folder for the full text of long output; None keeps only the cut text.
         on_output: Called with output as it arrives.
         digest: What the sandbox's copy of the skill must hold; empty for whatever it holds.
+        hosts: What the owner's rules and the user's answers say of hosts; None for no rules.
 
     Raises:
         InvalidArguments: The path or the arguments cannot be used.
@@ -340,10 +425,11 @@ def plan_script(
     script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
     command, notes = settings.interpreters.command(_seen_at(script.path), script.file, python=settings.policy.python)
+    granted = grants.of(skill.name, script.path) | dict(env or {})
     request = ExecutionRequest(
         argv=(*command, *argv),
-        policy=settings.policy,
-        env=grants.of(skill.name, script.path) | dict(env or {}),
+        policy=grants.policy_of(skill.name, script.path, settings.policy, hosts),
+        env=grants.with_programs(skill.name, script.path, settings.policy, granted),
         stdin=stdin,
         mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest),),
         input_files=input_files,
@@ -560,8 +646,6 @@ def _check_sizes(argv: Sequence[str]) -> None:
 
 # Which file of a skill a caller means by a script's path (S0-9, S0-10, S4-20, S4-22; attack row 47).
 
-SCRIPTS_FOLDER = "scripts"
-
 
 @dataclass(frozen=True, slots=True)
 class ScriptLocation:
@@ -637,99 +721,3 @@ def _not_found(skill: Skill, relative: str, asked: str) -> ScriptNotFound:
         more = f" and {len(scripts) - 10} more" if len(scripts) > 10 else ""
         sentence = f"Script {asked!r} not found in skill '{skill.name}'. Its scripts: {shown}{more}."
     return ScriptNotFound(sentence, close or scripts[:10])
-
-
-# Which variables which script gets: for all scripts, for one skill's, for one script.
-
-NearestFiles = Callable[[str, str], Sequence[str] | None]
-_NOTHING: Mapping[str, EnvValue] = MappingProxyType({})
-
-
-class Grants:
-    """Environment variables by whom they are for.
-
-    A script gets what is granted to all, to its skill and to itself; the narrower grant wins. What is a
-    :class:`Secret` anywhere here is kept out of the output of every script, because the scripts of a session share a
-    workspace.
-
-    Args:
-        env: For every script.
-        by_name: For a skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
-
-    Raises:
-        ConfigError: A key, a variable's name or a value cannot be used. No sentence shows a value.
-    """
-
-    def __init__(
-        self,
-        env: Mapping[str, EnvValue] | None = None,
-        by_name: Mapping[str, Mapping[str, EnvValue]] | None = None,
-    ) -> None:
-        self._all = check_env(env or _NOTHING, "env")
-        if by_name is not None and not isinstance(by_name, Mapping):
-            raise ConfigError(
-                f"grants must map skills or scripts to their variables, not be of type {type(by_name).__name__}."
-            )
-        self._by_name: dict[str, dict[str, EnvValue]] = {}
-        for key, variables in (by_name or {}).items():
-            name = _key(key)
-            if name in self._by_name:
-                raise ConfigError(f"grants: {key!r} and another key mean the same script {name!r}. Join them.")
-            self._by_name[name] = check_env(variables, f"grants for {key!r}")
-
-    def of(self, skill: str, script: str) -> dict[str, EnvValue]:
-        """The variables of one script.
-
-        Args:
-            skill: The skill's name.
-            script: The script, relative to the skill's root (``scripts/run.py``).
-        """
-        return self._all | self._by_name.get(skill, {}) | self._by_name.get(f"{skill}/{script}", {})
-
-    @cached_property
-    def secrets(self) -> tuple[tuple[str, Secret], ...]:
-        """All secrets and their names."""
-        return secrets_of(self._all, *self._by_name.values())
-
-    @cached_property
-    def forms(self) -> SecretForms | None:
-        """What recognises them; None when there are none."""
-        return forms_of(self.secrets)
-
-    def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
-        """One sentence for each key that is for nothing.
-
-        Args:
-            skills: The skills there are.
-            like: Tells which scripts of a skill are most like a path; None when it has that very script, or when its
-                files are not known. May block.
-        """
-        names = list(skills)
-        sentences = []
-        for key in self._by_name:
-            skill, _, path = key.partition("/")
-            if skill not in names:
-                sentences.append(_unknown(key, f"this agent has no skill {skill!r}", nearest(skill, names)))
-            elif path and (close := like(skill, path)) is not None:
-                sentences.append(_unknown(key, f"the skill has no such script {path!r}", close))
-        return sentences
-
-
-def _unknown(key: str, problem: str, close: Sequence[str]) -> str:
-    hint = f" Nearest: {', '.join(close)}." if close else ""
-    return f"A grant is for {key!r}, and {problem}.{hint}"
-
-
-def _key(key: object) -> str:
-    wish = "Write a skill's name, such as 'weather', or a script's, such as 'weather/scripts/forecast.py'."
-    if not isinstance(key, str) or not key:
-        raise ConfigError(f"grants: {key!r} names no skill and no script. {wish}")
-    skill, slash, path = key.partition("/")
-    parts = path.split("/")
-    if not skill or "\\" in key or (slash and any(part in {"", ".", ".."} for part in parts)):
-        raise ConfigError(f"grants: {key!r} names no skill and no script. {wish}")
-    if not slash:
-        return skill
-    if parts[0] != SCRIPTS_FOLDER:
-        parts.insert(0, SCRIPTS_FOLDER)
-    return "/".join([skill, *parts])

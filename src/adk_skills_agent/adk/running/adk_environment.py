@@ -73,6 +73,8 @@ class EnvironmentRunner:
                 await environment.initialize()
             await self._place(environment, call, root)
             command = f"cd {shlex.quote(str(root))} && {shlex.join([*interpreter, *argv])}"
+            if runtime.shell is not None:
+                command = _in_the_workspace(str(environment.working_dir), str(root), interpreter, argv)
             result = await environment.execute(command, timeout=seconds)
             if not isinstance(getattr(result, "stdout", None), str):
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
@@ -149,6 +151,23 @@ def _interpreter(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ..
     source = call.skill.local().skill_dir / call.path
     interpreters = runtime.settings.interpreters
     return interpreters.command(PurePosixPath(call.path), source, python="python3", by_itself=False)
+
+
+# The script starts where the shell's commands do, and finds the skill's files by their relative paths all the same:
+# as links for the time of the run, where the workspace has nothing of that name (as our own sandbox has them, C40).
+_IN_THE_WORKSPACE = """\
+cd {work} || exit
+adk_skill={root}
+trap 'for f in "$adk_skill"/*; do n=${{f##*/}}; [ "$(readlink "$n")" != "$f" ] || rm -f "$n"; done' EXIT
+for f in "$adk_skill"/*; do n=${{f##*/}}; [ -e "$n" ] || [ -L "$n" ] || ln -s "$f" "$n"; done
+{script}"""
+
+
+def _in_the_workspace(work: str, root: str, interpreter: Sequence[str], argv: Sequence[str]) -> str:
+    """A command that runs a script of the skill at ``root`` in the environment's working directory."""
+    *program, script = interpreter
+    words = [*program, script if script.startswith("/") else f"{root}/{script}", *argv]
+    return _IN_THE_WORKSPACE.format(work=shlex.quote(work), root=shlex.quote(root), script=shlex.join(words))
 
 
 def _arguments(call: ScriptCall, root: PurePosixPath) -> tuple[str, ...]:

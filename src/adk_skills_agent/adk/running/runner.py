@@ -19,7 +19,8 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
-from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillsError
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
+from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
@@ -32,8 +33,8 @@ from adk_skills_agent.scripts import (
     share_of,
     workspace_key,
 )
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.plan import ScriptLocation
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
+from adk_skills_agent.scripts.plan import ScriptLocation, heavy_imports
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 
 if TYPE_CHECKING:
@@ -109,7 +110,11 @@ class OwnSandbox:
             plan, workspace = prepared.plan, prepared.workspace
             session = tool_context.session
             share = share_of(session.app_name, session.user_id, session.id)
-            plan = replace(plan, request=replace(plan.request, share=share, input_files=call.inputs))
+            request = replace(plan.request, share=share, input_files=call.inputs)
+            if runtime.shell is not None:  # the same /tmp, and the skill where its text says
+                own = replace(request.mounts[0], target=SKILLS_DIR / skill_folder(skill), linked=False)
+                request = replace(request, tmp=workspace.tmp, mounts=(*request.mounts, own))
+            plan = replace(plan, request=request)
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):
                 whose = on_behalf_of(tool_context.get_invocation_context())
@@ -133,6 +138,7 @@ class OwnSandbox:
             stderr_bytes=result.stderr_total,
             files=len(result.files),
             level=result.isolation.level.value,
+            refused=refused_hosts(outcome.plan.request.policy, result),
         )
 
     def prepare(self, runtime: SkillRuntime, call: ScriptCall, claim: WorkspaceClaim) -> Prepared | SkillsError:
@@ -157,7 +163,13 @@ class OwnSandbox:
                 spill_dir=workspace.spill,
                 on_output=self.on_output,
                 digest=call.skill.copy_digest(call.version) if call.version else "",
+                hosts=call.hosts,
             )
+            policy = plan.request.policy
+            if policy.warm_slots and not policy.preload and self.sandbox.runs_here and call.path.endswith(".py"):
+                modules = heavy_imports(skill.skill_dir / call.path, policy.python)
+                if modules:
+                    plan = replace(plan, request=replace(plan.request, policy=replace(policy, preload=modules)))
         except SkillsError as error:
             return error
         if ready is not None and ready.notes:
@@ -178,9 +190,29 @@ class OwnSandbox:
             logger.warning("%s %s", ready.problem.message, " ".join(getattr(ready.problem, "__notes__", ())))
         return ready
 
+    def _warn_without_proxy(self, runtime: SkillRuntime) -> None:
+        if not runtime.told_without_proxy:
+            runtime.told_without_proxy = True
+            logger.warning(
+                "The permissions ask about hosts, and this sandbox has no proxy that would say which host a script "
+                "tried: scripts run without network, and nobody is asked. Use the local sandbox at level 'namespaces', "
+                "or grant the hosts."
+            )
+
     async def _execute(self, plan: ScriptPlan, runtime: SkillRuntime) -> ScriptOutcome:
         try:
-            result = await self.sandbox.run(plan.request)
+            try:
+                result = await self.sandbox.run(plan.request)
+            except SandboxUnavailable:
+                # Nothing was started. Without a proxy nobody learns the names of hosts, and nothing is open either.
+                policy = self.settings.policy
+                if plan.request.policy.network.hosts or plan.request.policy.network == policy.network:
+                    raise
+                self._warn_without_proxy(runtime)
+                plan = replace(
+                    plan, request=replace(plan.request, policy=replace(plan.request.policy, network=policy.network))
+                )
+                result = await self.sandbox.run(plan.request)
             if not getattr(self.sandbox, "filters_secrets", False):
                 result = redacted(result, runtime.grants.forms)
         except ValueError as error:  # the contract's word for a request that cannot be expressed
@@ -210,8 +242,9 @@ def workspace_claim(
 ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
     """The claim of one call of a skill to the workspace of its session, or to its own there."""
     session = tool_context.session
-    own = skill if runtime.workspace == "skill" else None
-    return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id, own), runtime.owner)
+    own = skill if runtime.workspace == "skill" and skill else None
+    key = workspace_key(session.app_name, session.user_id, session.id, own)
+    return SHARED_WORKSPACES.claim(key, runtime.owner, runtime.shell.keep_in if runtime.shell is not None else None)
 
 
 def script_backend_of(

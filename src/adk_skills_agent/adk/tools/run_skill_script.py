@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.adk.activation.active_skills import turn_of
 from adk_skills_agent.adk.events.events import ScriptFinished, ScriptStarted, origin_of
 from adk_skills_agent.adk.guard import call_key
-from adk_skills_agent.adk.permissions import Decision, Verdict, weigh
+from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
+from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, load_inputs
 from adk_skills_agent.adk.running.packages import approve_packages
@@ -174,15 +175,23 @@ class RunSkillScriptTool(ToolsetTool):
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
         async with backend.claim(runtime, tool_context, skill.name) as claim:
-            call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
+            hosts = HostsOfCall()
+            if runtime.permissions.hosts and backend.own is not None:
+                hosts = await hosts_of_call(runtime, tool_context, skill)
+            call = ScriptCall(
+                skill, asked, asked, arguments, command=args.get("command"), claim=claim, hosts=hosts.rules
+            )
             found = await asyncio.to_thread(self._look, call, backend, wants_version=self.runtime.events.heard)
             if runtime.require_activation:
                 runtime.active.check(tool_context, skill.name, runtime.tool_name("load_skill"))
-            denied = found.decision.verdict is Verdict.DENY
+            decision = both(found.decision, hosts.decision(found.path)) if hosts.pending else found.decision
+            denied = decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
             inputs = () if denied else await load_inputs(tool_context, args.get("files"))
-            weighed = await weigh(tool_context, skill, found.decision, runtime)
+            weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
+                if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
+                    hosts.turn_down(tool_context, skill.name)
                 return weighed.refusal
             self._tell_of_executor(backend)
             call = replace(call, path=found.path, inputs=inputs, version=weighed.version, prepared=found.prepared)
@@ -192,6 +201,8 @@ class RunSkillScriptTool(ToolsetTool):
                 if isinstance(answered, dict):
                     return answered
                 call = answered
+            if hosts.pending:  # what was prepared before the answer knows nothing of it
+                call = replace(call, hosts=hosts.approved(), prepared=None)
             started.append(os.urandom(16).hex())
             run = await self._run(call, backend, tool_context, started[0], found.version)
         if run.status == "error":
@@ -276,6 +287,8 @@ class RunSkillScriptTool(ToolsetTool):
                     executor=backend.name,
                 )
             )
+        if run.refused:
+            tell_refused(runtime, tool_context, call.skill.name, call.path, run_id, origin, run.refused, run.answer)
         return run
 
     def _failed(self, tool_context: ToolContext, run: ScriptRun, key: str, skill: str) -> dict[str, Any]:

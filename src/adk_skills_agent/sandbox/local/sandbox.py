@@ -57,6 +57,7 @@ class LocalSandbox(Sandbox):
 
     name = "local"
     filters_secrets = True
+    keeps_tmp = True
     runs_here = True
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
