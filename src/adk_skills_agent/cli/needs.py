@@ -9,8 +9,10 @@ import click
 
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
+from adk_skills_agent.errors import SkillsError
 
 if TYPE_CHECKING:
+    from adk_skills_agent.catalog import Skill
     from adk_skills_agent.packages import Need, Needs
 
 _EXAMPLES = """\b
@@ -53,10 +55,8 @@ def command(
     the command or grant that would supply it. Nothing of the skill is run. SKILL is a name, or the path of the skill's
     folder. Exit code 1 when something is missing that the skill cannot do without.
     """
-    from adk_skills_agent.packages import read_needs
-
     found = open_skill(skill, dirs, trust_project=trust_project)
-    needs = read_needs(found, python=str(python) if python is not None else None)
+    needs = needs_here(found, str(python) if python is not None else None)
     if as_json:
         print_json(
             {
@@ -70,6 +70,21 @@ def command(
         _print(needs, all_of_them=all_of_them)
     if needs.missing:
         raise click.exceptions.Exit(1)
+
+
+def needs_here(skill: Skill, python: str | None = None) -> Needs:
+    """The needs of a skill; the packages of the environment that was prepared for it are present.
+
+    Raises:
+        SkillsError: The SKILL.md cannot be read.
+    """
+    from adk_skills_agent.packages import Dependencies, SkillEnvironments, read_needs
+
+    try:
+        environment = SkillEnvironments(Dependencies("locked")).environment_for(skill, python=python)
+    except SkillsError:  # not prepared: what is missing is what is shown
+        environment = None
+    return read_needs(skill, python=python, site=environment.site if environment is not None else None)
 
 
 def _print(needs: Needs, *, all_of_them: bool) -> None:

@@ -77,12 +77,12 @@ def info_command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, 
     Its metadata, files, scripts and diagnostics. SKILL is a name, or the path of the skill's folder.
     """
     from adk_skills_agent.catalog.budget import estimate_tokens
-    from adk_skills_agent.packages import read_needs
+    from adk_skills_agent.cli.needs import needs_here
     from adk_skills_agent.scripts import list_scripts
 
     found = open_skill(skill, dirs, trust_project=trust_project)
     metadata = found.metadata
-    needs = read_needs(found)
+    needs = needs_here(found)
     diagnostics = [*found.diagnostics, *found.file_diagnostics(), *needs.problems]
     facts: dict[str, object] = {
         "name": metadata.name,
@@ -245,9 +245,9 @@ def _skills_at(path: Path, unread: list[Diagnostic]) -> list[Path]:
 
 def _print_missing(path: Path) -> None:
     """One line on stderr when a valid skill needs what this machine does not have; to be valid it need not."""
-    from adk_skills_agent.packages import read_needs
+    from adk_skills_agent.cli.needs import needs_here
 
-    needs = read_needs(open_skill(str(path), ()))
+    needs = needs_here(open_skill(str(path), ()))
     if needs.missing:
         place = safe(str(path))
         click.echo(f"  It needs: {safe(needs.summary())}. Details: adk-skills needs {place}", err=True)

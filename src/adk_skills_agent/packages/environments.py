@@ -18,6 +18,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -271,22 +272,58 @@ def _make(
     return made
 
 
+# Compiles the files it is told, one a line; what does not compile is left as it is. compileall has a task and an
+# answer for each file, which takes a sixth more of the processors.
+_COMPILER = """
+import gc, py_compile, sys
+gc.disable()
+was, will_be = sys.argv[1:]
+for line in sys.stdin:
+    path = line.rstrip("\\n")
+    try:
+        py_compile.compile(path, dfile=will_be + path[len(was):], quiet=2)
+    except (OSError, ValueError, RecursionError, MemoryError):
+        pass
+"""
+
+
 def _compile(python: str, site: Path, was: str, will_be: str) -> None:
     """Compile the modules ahead: the folder is read-only when they are used, and pandas alone takes seconds.
 
     With the bare interpreter, not that of the environment (as uv's --compile-bytecode does), and without ``site``:
-    nothing of the packages runs on the host. What does not compile is left as it is.
+    nothing of the packages runs on the host.
     """
-    arguments = [python, "-I", "-S", "-m", "compileall", "-q", "-j", "0", "-s", was, "-p", will_be, str(site)]
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            arguments,
-            stdin=subprocess.DEVNULL,
+    files = sorted(
+        (path for path in site.rglob("*.py") if "\n" not in str(path)), key=lambda path: -path.stat().st_size
+    )
+    workers = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2, len(files), 16)
+    running = []
+    for worker in range(workers):
+        process = subprocess.Popen(
+            [python, "-I", "-S", "-W", "ignore", "-c", _COMPILER, was, will_be],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            check=False,
-            timeout=_COMPILE_SECONDS,
+            text=True,
         )
+        # The largest first and in turns, so that all are done at about the same time.
+        listed = "".join(f"{path}\n" for path in files[worker::workers])
+        feeder = threading.Thread(target=_feed, args=(process, listed), daemon=True)
+        feeder.start()
+        running.append((process, feeder))
+    deadline = time.monotonic() + _COMPILE_SECONDS
+    for process, feeder in running:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        feeder.join()
+
+
+def _feed(process: subprocess.Popen[str], text: str) -> None:
+    with contextlib.suppress(OSError), process.stdin as stream:  # type: ignore[union-attr]
+        stream.write(text)
 
 
 def _site_of(env: Path) -> Path:

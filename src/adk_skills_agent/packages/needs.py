@@ -36,6 +36,8 @@ from adk_skills_agent.packages.inference import modules_of, node_code, python_co
 from adk_skills_agent.sandbox import search_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from adk_skills_agent.catalog import Skill
 
 MAX_FILE_BYTES = 512 << 10
@@ -170,17 +172,18 @@ def _requirement(name: str, spec: str) -> str:
     return f"{name} {spec}".rstrip() if spec.startswith("@") else f"{name}{spec}"
 
 
-def read_needs(skill: Skill, *, python: str | None = None) -> Needs:
+def read_needs(skill: Skill, *, python: str | None = None, site: Path | None = None) -> Needs:
     """Find out what a skill needs and what of it this machine has. Reads its files; blocks.
 
     Args:
         skill: The skill.
         python: The interpreter its scripts get; None for the one that runs this.
+        site: The folder of modules of the environment that was prepared for it, if any.
 
     Raises:
         SkillsError: The SKILL.md cannot be read.
     """
-    return supplied(skill.name, find_needs(skill), python=python)
+    return supplied(skill.name, find_needs(skill), python=python, site=site)
 
 
 def find_needs(skill: Skill) -> Findings:
@@ -314,13 +317,14 @@ def _read_fence(fence: Fence, bundled: Collection[str], findings: Findings) -> N
 # Put together, and compared with this machine.
 
 
-def supplied(skill: str, findings: Findings, *, python: str | None = None) -> Needs:
+def supplied(skill: str, findings: Findings, *, python: str | None = None, site: Path | None = None) -> Needs:
     """The needs of a skill, one for each thing, with whether this machine has it and what would supply it.
 
     Args:
         skill: The skill's name.
         findings: What its files say.
         python: The interpreter its scripts get; None for the one that runs this.
+        site: The folder of modules of the environment that was prepared for it, if any.
     """
     groups: dict[tuple[NeedKind, str], list[Finding]] = {}
     for found in findings.found:
@@ -329,7 +333,7 @@ def supplied(skill: str, findings: Findings, *, python: str | None = None) -> Ne
             name = canonicalize_name(name.partition("[")[0])
         groups.setdefault((found.kind, name), []).append(found)
     interpreters = {name for kind, name in groups if kind is NeedKind.INTERPRETER}
-    machine = _Machine(python)
+    machine = _Machine(python, site)
     needs = [
         machine.look(_joined(group), skill)
         for (kind, name), group in groups.items()
@@ -371,7 +375,11 @@ def _joined(group: Iterable[Finding]) -> Need:
 class _Machine:
     """What is here."""
 
-    def __init__(self, python: str | None) -> None:
+    def __init__(self, python: str | None, site: Path | None) -> None:
+        self._prepared = {
+            canonicalize_name(one.metadata["Name"] or ""): one.version
+            for one in (importlib.metadata.distributions(path=[str(site)]) if site is not None else ())
+        }
         self._own = python is None or os.path.realpath(python) == os.path.realpath(sys.executable)
         self._path = search_path(python)
 
@@ -384,6 +392,9 @@ class _Machine:
 
     def _has(self, need: Need) -> bool | None:
         if need.kind is NeedKind.PYTHON_PACKAGE:
+            prepared = self._prepared.get(canonicalize_name(need.name.partition("[")[0]))
+            if prepared is not None and _satisfies(prepared, need.spec):
+                return True
             return self._own and is_installed(need.name, need.spec)
         if need.kind is NeedKind.PYTHON_MODULE:
             return self._own and is_importable(need.module)

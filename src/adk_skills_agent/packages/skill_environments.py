@@ -17,9 +17,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from adk_skills_agent.catalog.untrusted_files import stamp_of
+from adk_skills_agent.catalog.untrusted_files import NOT_LISTED, stamp_of
 from adk_skills_agent.errors import ConfigError, PackageError, SkillsError
 
 # The rest of this layer is imported where it is used: a toolset is made in milliseconds, and few skills need packages.
@@ -38,6 +38,7 @@ LOCK_FILE = "adk-skills.lock"
 _RETRY_SECONDS = 600.0
 """An index that did not answer is not asked again for every script."""
 _REMEMBERED = 512
+_MOST_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,31 @@ def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Depen
     return choice
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a script gets.
+
+    Attributes:
+        environment: None for the agent's own Python.
+        notes: For the model: what is not here, one sentence each.
+        problem: Why there is no environment although one is needed; its notes are for the owner.
+    """
+
+    environment: Environment | None = None
+    notes: tuple[str, ...] = ()
+    problem: PackageError | None = None
+
+
+_NOTHING = Ready()
+_Value = TypeVar("_Value")
+
+
+def _remember(kept: OrderedDict[tuple[object, ...], _Value], key: tuple[object, ...], value: _Value) -> None:
+    kept[key] = value
+    while len(kept) > _REMEMBERED:
+        kept.popitem(last=False)
+
+
 class PackagesNotApproved(PackageError):
     """Somebody has to say yes first; ``lock`` is to what.
 
@@ -124,6 +150,7 @@ class SkillEnvironments:
 
     def __init__(self, dependencies: Dependencies) -> None:
         self.dependencies = dependencies
+        self._notes: OrderedDict[tuple[object, ...], tuple[str, ...]] = OrderedDict()
         self._found: OrderedDict[tuple[object, ...], Environment | None] = OrderedDict()
         self._failed: dict[tuple[object, ...], tuple[float, PackageError]] = {}
         self._needs: OrderedDict[tuple[object, ...], tuple[Findings, Needs]] = OrderedDict()
@@ -173,7 +200,18 @@ class SkillEnvironments:
         """
         if not self.on:
             return None
-        key = (*stamp_of_skill(skill), python, script)
+        return self._environment(skill, stamp_of_skill(skill), script, python, approved, progress)
+
+    def _environment(
+        self,
+        skill: Skill,
+        stamp: Stamp,
+        script: str | None,
+        python: str | None,
+        approved: Collection[str],
+        progress: Progress | None,
+    ) -> Environment | None:
+        key = (stamp, python, script)
         with self._mutex:
             if key in self._found:
                 known = self._found[key]
@@ -193,18 +231,42 @@ class SkillEnvironments:
             raise
         with self._mutex:
             self._failed.pop(key, None)
-            self._found[key] = environment
-            while len(self._found) > _REMEMBERED:
-                self._found.popitem(last=False)
+            _remember(self._found, key, environment)
         return environment
 
-    def notes_before(self, skill: Skill, script: str, *, python: str | None = None) -> tuple[str, ...]:
-        """A sentence for the model when programs are not here that the script calls or its skill declares. Blocks.
+    def ready_for(
+        self, skill: Skill, script: str, *, python: str | None = None, approved: Collection[str] = ()
+    ) -> Ready:
+        """What a script gets before it runs: :meth:`environment_for`, and what the model has to know. Blocks.
 
-        A shell script goes on without a program and may end well: its result must not look like one.
+        A script runs without its packages, too: what was inferred of it may be wrong, and if it is not, the script
+        itself says so.
 
         Raises:
+            PackagesNotApproved: As :meth:`environment_for`.
             SkillsError: The SKILL.md cannot be read.
+        """
+        if not self.on:
+            return _NOTHING
+        stamp = stamp_of_skill(skill)
+        with self._mutex:
+            notes = self._notes.get((stamp, python, script))
+        if notes is None:
+            notes = self._programs(skill, script, python)
+            with self._mutex:
+                _remember(self._notes, (stamp, python, script), notes)
+        try:
+            environment = self._environment(skill, stamp, script, python, approved, None)
+        except PackagesNotApproved:
+            raise
+        except PackageError as error:
+            return Ready(None, (*notes, error.message), error)
+        return Ready(environment, notes)
+
+    def _programs(self, skill: Skill, script: str, python: str | None) -> tuple[str, ...]:
+        """A sentence when programs are not here that the script calls or its skill declares.
+
+        A shell script goes on without a program and may end well: its result must not look like one.
         """
         from adk_skills_agent.packages.findings import NeedKind
 
@@ -230,7 +292,7 @@ class SkillEnvironments:
         return self._read(skill, python)[0]
 
     def _read(self, skill: Skill, python: str | None) -> tuple[Findings, Needs]:
-        key = (*stamp_of_skill(skill), python)
+        key = (stamp_of_skill(skill), python)
         with self._mutex:
             known = self._needs.get(key)
         if known is None:
@@ -239,9 +301,7 @@ class SkillEnvironments:
             findings = find_needs(skill)
             known = (findings, supplied(skill.name, findings, python=python))
             with self._mutex:
-                self._needs[key] = known
-                while len(self._needs) > _REMEMBERED:
-                    self._needs.popitem(last=False)
+                _remember(self._needs, key, known)
         return known
 
     def _wants(self, skill: Skill, needs: Needs, script: str | None, python: str | None) -> bool:
@@ -389,16 +449,27 @@ def _covers(lock: Lock, requirements: Sequence[str]) -> bool:
     return True
 
 
-def stamp_of_skill(skill: Skill) -> tuple[str, int]:
+Stamp = tuple[str, int]
+
+
+def stamp_of_skill(skill: Skill) -> Stamp:
     """What changes when a file of a skill does: its folder, and one number for size, times and inode of all files."""
     folder = str(skill.skill_dir)
-    stamps = []
-    for name in (skill.location.name, *(file.path for file in skill.files())):
+    stamps: list[tuple[str, int]] = []
+    waiting = [folder]
+    while waiting and len(stamps) < _MOST_FILES:
+        place = waiting.pop()
         try:
-            stamps.append((name, stamp_of(os.stat(f"{folder}/{name}"))))  # noqa: PTH116 - before every run
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in NOT_LISTED:
+                            waiting.append(entry.path)
+                    else:
+                        stamps.append((entry.path, stamp_of(entry.stat())))
         except OSError:
-            stamps.append((name, 0))
-    return folder, hash(tuple(stamps))
+            stamps.append((place, 0))  # a broken link, or no permission
+    return folder, hash(tuple(sorted(stamps)))
 
 
 def write_lock(path: Path, lock: Lock) -> None:

@@ -20,7 +20,7 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
-from adk_skills_agent.errors import InvalidArguments, PackageError, SandboxError, SandboxUnavailable, SkillsError
+from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
     from adk_skills_agent.adk.runtime import SkillRuntime
     from adk_skills_agent.catalog import Skill
-    from adk_skills_agent.packages import Environment
+    from adk_skills_agent.packages.skill_environments import Ready
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
 
 
@@ -150,13 +150,13 @@ class OwnSandbox:
         try:
             workspace = claim.open()
             skill = call.skill.local()
-            environment, notes = self._environment(skill, call)
+            ready = self._ready(skill, call)
             plan = plan_script(
                 skill,
                 # What is in memory has just been put on the disk, where it is looked up for the first time.
                 call.path if call.skill.in_memory else ScriptLocation(call.path, skill.skill_dir / call.path),
                 call.arguments,
-                settings=self.settings.within(environment),
+                settings=self.settings.within(ready.environment) if ready is not None else self.settings,
                 env=self.env,
                 grants=runtime.grants,
                 workspace=workspace.path,
@@ -172,32 +172,23 @@ class OwnSandbox:
                     plan = replace(plan, request=replace(plan.request, policy=replace(policy, preload=modules)))
         except SkillsError as error:
             return error
-        return Prepared(workspace, replace(plan, notes=(*plan.notes, *notes)) if notes else plan)
+        if ready is not None and ready.notes:
+            plan = replace(plan, notes=(*plan.notes, *ready.notes))
+        return Prepared(workspace, plan)
 
-    def _environment(self, skill: Skill, call: ScriptCall) -> tuple[Environment | None, tuple[str, ...]]:
-        """The environment of the skill, and what the model has to know of what is not there, before it looks well.
-
-        A script runs without, too: what was inferred of it may be wrong, and if it is not, the script itself says so.
+    def _ready(self, skill: Skill, call: ScriptCall) -> Ready | None:
+        """The environment of the skill and what is not here.
 
         Raises:
             PackagesNotApproved: The user has to be asked.
         """
         packages = self.settings.packages
-        if packages is None or not packages.on or not self.sandbox.runs_here:
-            return None, ()
-        from adk_skills_agent.packages import PackagesNotApproved
-
-        notes = packages.notes_before(skill, call.path, python=self.settings.policy.python)
-        try:
-            found = packages.environment_for(
-                skill, script=call.path, python=self.settings.policy.python, approved=call.packages
-            )
-        except PackagesNotApproved:
-            raise
-        except PackageError as error:
-            logger.warning("%s %s", error.message, " ".join(getattr(error, "__notes__", ())))
-            return None, (*notes, error.message)
-        return found, notes
+        if packages is None or not self.sandbox.runs_here:
+            return None
+        ready = packages.ready_for(skill, call.path, python=self.settings.policy.python, approved=call.packages)
+        if ready.problem is not None:
+            logger.warning("%s %s", ready.problem.message, " ".join(getattr(ready.problem, "__notes__", ())))
+        return ready
 
     def _warn_without_proxy(self, runtime: SkillRuntime) -> None:
         if not runtime.told_without_proxy:
