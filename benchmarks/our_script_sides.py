@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from answering import Sample, answer
+from google.adk.tools.base_tool import BaseTool
 from tool_calls import all_at_once, peak_growth, tool_contexts
 
 from adk_skills_agent import (
@@ -19,6 +20,7 @@ from adk_skills_agent import (
     IsolationReport,
     Sandbox,
     SandboxPolicy,
+    ShellToolset,
     SkillsRegistry,
     create_run_script_tool,
     local_sandbox,
@@ -89,14 +91,25 @@ async def through_the_tool(options: dict[str, object]) -> Sample:
     """A call of ``run_script``; with ``warm_slots`` a sample waits, unmeasured, until a slot may be ready."""
     sandbox = Remembering()
     tool = create_run_script_tool(_registry(options), policy=_policy(options), sandbox=sandbox)
+    return await _calls(tool, {"skill": options["skill"], "script": options["script"]}, sandbox, options)
+
+
+async def through_execute(options: dict[str, object]) -> Sample:
+    """A call of ``execute`` that prints what the script prints; see :func:`through_the_tool`."""
+    sandbox = Remembering()
+    toolset = ShellToolset(policy=_policy(options), sandbox=sandbox)
+    (tool,) = [each for each in await toolset.get_tools() if each.name == "execute"]
+    return await _calls(tool, {"command": "echo hello"}, sandbox, options)
+
+
+async def _calls(tool: BaseTool, args: dict[str, object], sandbox: Remembering, options: dict[str, object]) -> Sample:
     (context,) = await tool_contexts()
-    args = {"skill": options["skill"], "script": options["script"]}
     wants_warm = bool(options.get("warm_slots"))
     pause = float(str(options.get("pause", _PAUSE_SECONDS)))
 
     async def once() -> float:
         start = time.perf_counter()
-        said = await tool.run_async(args=args, tool_context=context)  # type: ignore[arg-type]
+        said = await tool.run_async(args=args, tool_context=context)
         seconds = time.perf_counter() - start
         assert said["stdout"] == "hello\n", said
         return seconds
@@ -186,6 +199,7 @@ if __name__ == "__main__":
         {
             "our-sandbox": sandboxed,
             "our-tool": through_the_tool,
+            "our-execute": through_execute,
             "our-burst": back_to_back,
             "our-parallel": at_once,
             "our-flood": flood,

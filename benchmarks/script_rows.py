@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
+from dataclasses import replace
 
 from accounts import plain_user, this_user
 from opponents import pydantic_ai_python
@@ -102,6 +103,8 @@ def _tool_rows(account: Account, effort: Effort) -> list[Row]:
             ]
             if warm:
                 sides.append(enter(our_side(account, "our-tool", "trivial", suffix, warm_slots=2)))
+                if suffix == ".sh":
+                    sides.append(enter(our_side(account, "our-execute", "trivial", suffix, warm_slots=2)))
             theirs, plain, cold, *slots = in_turns(*sides, effort=effort)
         what = f"trivial {suffix} through the tool{who}"
         level = f"level {cold.samples[0]['level']}"
@@ -114,6 +117,10 @@ def _tool_rows(account: Account, effort: Effort) -> list[Row]:
         bar = 0.6 if suffix == ".py" else None
         row = share_of(f"{what}, warm slot", slots[0].typical(), plain.typical(), bar, against=_PLAIN[suffix])
         rows.append(row)
+        if len(slots) > 1:
+            note = _warm_note(slots[1])
+            row = share_of("`execute`, warm slot", slots[1].typical(), slots[0].typical(), 1.3, against="our warm .sh")
+            rows.append(replace(row, note=note))
     return rows
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adk_skills_agent.adk import (
+        ShellSettings,
+        ShellToolset,
         SkillDiscoveryMode,
         SkillLifecycleConfig,
         SkillLifecycleMode,
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.events.events import (
         ApprovalDecided,
         ApprovalRequested,
+        CommandFinished,
+        CommandStarted,
         GuardTripped,
+        HostRefused,
         ResourceRead,
         ScriptFinished,
         ScriptStarted,
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
         to_prompt,
         validate_skill,
     )
+    from adk_skills_agent.packages import Dependencies, Needs, SkillEnvironments, read_needs
     from adk_skills_agent.sandbox import (
         EndEvent,
         ExecutionRequest,
@@ -73,6 +79,7 @@ if TYPE_CHECKING:
         load_policy,
         local_sandbox,
     )
+    from adk_skills_agent.scripts.grants import Grant
 
 __version__ = "0.1.0"
 
@@ -81,6 +88,8 @@ _HOME = {
         "SkillDiscoveryMode",
         "SkillLifecycleConfig",
         "SkillLifecycleMode",
+        "ShellSettings",
+        "ShellToolset",
         "SkillLimits",
         "SkillTools",
         "SkillToolset",
@@ -94,7 +103,10 @@ _HOME = {
     "adk.events.events": (
         "ApprovalDecided",
         "ApprovalRequested",
+        "CommandFinished",
+        "CommandStarted",
         "GuardTripped",
+        "HostRefused",
         "ResourceRead",
         "ScriptFinished",
         "ScriptStarted",
@@ -118,6 +130,7 @@ _HOME = {
         "to_prompt",
         "validate_skill",
     ),
+    "packages": ("Dependencies", "Needs", "SkillEnvironments", "read_needs"),
     "sandbox": (
         "EndEvent",
         "ExecutionRequest",
@@ -134,6 +147,7 @@ _HOME = {
         "load_policy",
         "local_sandbox",
     ),
+    "scripts.grants": ("Grant",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -142,15 +156,21 @@ __all__ = [
     "ApprovalRequested",
     "AuditLog",
     "CodeExecutionRecoveryPlugin",
+    "CommandFinished",
+    "CommandStarted",
     "ConfigError",
+    "Dependencies",
     "Diagnostic",
     "EndEvent",
     "ErrorCode",
     "ExecutionRequest",
     "ExecutionResult",
+    "Grant",
     "GuardTripped",
+    "HostRefused",
     "InputFile",
     "IsolationReport",
+    "Needs",
     "Network",
     "OutputEvent",
     "Permissions",
@@ -166,11 +186,14 @@ __all__ = [
     "ScriptStarted",
     "Secret",
     "Severity",
+    "ShellSettings",
+    "ShellToolset",
     "Skill",
     "SkillActivated",
     "SkillDiscovered",
     "SkillDiscoveryMode",
     "SkillDropped",
+    "SkillEnvironments",
     "SkillEvent",
     "SkillLifecycleConfig",
     "SkillLifecycleMode",
@@ -190,6 +213,7 @@ __all__ = [
     "create_use_skill_tool",
     "load_policy",
     "local_sandbox",
+    "read_needs",
     "read_properties",
     "to_available_skills_xml",
     "to_prompt",

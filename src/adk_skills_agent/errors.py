@@ -14,6 +14,7 @@
     │   ├── InvalidArguments     the arguments of a call have the wrong form
     │   ├── ScriptNotFound       no such script in the skill (``.suggestions``)
     │   └── UnsupportedScriptType  no interpreter for that kind of file
+    ├── PackageError             what a skill needs cannot be resolved, fetched or installed (``.__notes__``: why)
     ├── ConfigError              a setting of the owner's cannot be used
     │   └── EvalFileError        a file of eval cases cannot be read as one (``.problems``)
     ├── EvaluationError          something could not be measured; never a score
@@ -58,6 +59,7 @@ class ErrorCode(StrEnum):
     SANDBOX_ERROR = "SANDBOX_ERROR"
     SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
     TOO_MANY_RUNS = "TOO_MANY_RUNS"
+    PACKAGES_UNAVAILABLE = "PACKAGES_UNAVAILABLE"
     CONFIG_ERROR = "CONFIG_ERROR"
 
 
@@ -170,6 +172,15 @@ class EvalFileError(ConfigError):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems: tuple[str, ...] = tuple(problems)
+
+
+class PackageError(SkillsError):
+    """The packages a skill needs cannot be resolved, fetched or installed.
+
+    The message is for the model; what the owner has to know and to do is a note of the exception.
+    """
+
+    code = ErrorCode.PACKAGES_UNAVAILABLE
 
 
 class EvaluationError(SkillsError):

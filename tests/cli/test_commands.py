@@ -278,7 +278,7 @@ def test_the_demo_shows_the_whole_job(tmp_path: Path) -> None:
 def test_the_demo_as_json_lists_its_steps(tmp_path: Path) -> None:
     data = json.loads(adk_skills("demo", "--json", cwd=tmp_path).stdout)
     assert [step["name"] for step in data["steps"] if step["kind"] == "call"] == [
-        "use_skill", "read_reference", "run_script",
+        "use_skill", "read_reference", "run_script", "write_file", "execute",
     ]  # fmt: skip
     assert data["catalog_tokens"] > 0
     assert [attempt for attempt in data["attempts"] if not attempt["contained"]] == []

@@ -18,6 +18,8 @@ COMMANDS = (
     "validate",
     "new",
     "search",
+    "needs",
+    "prepare",
     "run",
     "eval",
     "report",

@@ -17,7 +17,9 @@ TITLES = {
     "adk": "For google-adk",
     "catalog": "Finding skills",
     "format": "Skill files",
+    "packages": "Packages of skills",
     "sandbox": "Running scripts",
+    "scripts": "Granting",
     "errors": "Errors",
 }
 INTRODUCTION = """# Public names

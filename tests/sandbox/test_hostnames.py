@@ -99,6 +99,29 @@ def test_an_empty_list_allows_nothing() -> None:
         assert not nothing.allows("")
 
 
+def test_a_host_may_have_a_port_of_its_own() -> None:
+    allowed = parse_hosts(["api.example.org", "db.example.org:5432", "*.example.org:8443"])
+    assert allowed.ports_of("api.example.org", (443,)) == {443, 8443}
+    assert allowed.ports_of("db.example.org", (443,)) == {5432, 8443}
+    assert allowed.ports_of("x.example.org", (443,)) == {8443}
+    assert allowed.ports_of("example.org", (443,)) == frozenset()
+
+
+def test_what_is_refused_wins_over_every_wider_entry_and_over_the_same_one() -> None:
+    hosts = ["*.example.org", "a.bad.example.org", "same.example.org"]
+    allowed = parse_hosts(hosts, ["*.bad.example.org", "same.example.org", "x.example.org"])
+    assert allowed.allows("good.example.org")
+    assert allowed.allows("a.bad.example.org")
+    assert not allowed.allows("b.bad.example.org")
+    assert not allowed.allows("same.example.org")
+    assert not allowed.allows("x.example.org")
+
+
+def test_refusing_everything_leaves_what_is_spelled_out() -> None:
+    assert not parse_hosts([], ["*"]).allows("example.org")
+    assert parse_hosts(["*.example.org"], ["*"]).allows("a.example.org")
+
+
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
@@ -111,7 +134,11 @@ def test_an_empty_list_allows_nothing() -> None:
         ("10.0.0.1", "IP address"),
         ("bücher.example", "xn--"),
         ("https://example.org", "no host name"),
-        ("example.org:443", "no host name"),
+        ("example.org:0", "no possible port"),
+        ("example.org:70000", "no possible port"),
+        ("example.org:443000", "no possible port"),
+        ("example.org:443:1", "no host name"),
+        ("example.org:", "no host name"),
     ],
 )
 def test_a_pattern_that_cannot_be_meant_is_refused_before_anything_runs(pattern: str, said: str) -> None:

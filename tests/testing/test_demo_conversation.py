@@ -31,6 +31,7 @@ async def demonstrate(server, folder):
         LlmAgent(name="assistant", model=server.model(), instruction="Answer briefly."),
         [folder],
         policy=SandboxPolicy(min_isolation="process"),
+        shell=True,
     )
     runner = InMemoryRunner(agent=agent)
     try:
@@ -46,10 +47,11 @@ async def test_the_demo_goes_as_written(examples):
         events = await demonstrate(server, examples)
         server.assert_finished()
         called = [call.name for event in events for call in event.get_function_calls()]
-        assert called == ["use_skill", "read_reference", "run_script"]
+        assert called == ["use_skill", "read_reference", "run_script", "write_file", "execute"]
         answer = events[-1].content.parts[0].text
         assert "The whole report is in report.md." in answer
-        result = server.requests[-1].last_function_responses[0].response
+        report = next(event for event in events for each in event.get_function_responses() if each.name == "run_script")
+        result = report.get_function_responses()[0].response
         for figure in ("109830.5", "34966", "29481.5", "27296", "18087", "31.8"):
             assert figure in result["stdout"]
             assert f"{float(figure):,.2f}".removesuffix(".00").removesuffix("0") in answer

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
         with_skills,
     )
     from adk_skills_agent.adk.options import SkillDiscoveryMode, SkillLifecycleConfig, SkillLifecycleMode, SkillLimits
+    from adk_skills_agent.adk.shell.commands import ShellSettings
+    from adk_skills_agent.adk.shell_toolset import ShellToolset
     from adk_skills_agent.adk.skill_tools import SkillTools
     from adk_skills_agent.adk.skill_toolset import SkillToolset
 
 __all__ = [
+    "ShellSettings",
+    "ShellToolset",
     "SkillDiscoveryMode",
     "SkillLifecycleConfig",
     "SkillLifecycleMode",
@@ -31,6 +35,8 @@ __all__ = [
 ]
 
 _MODULE_OF = {
+    "ShellSettings": "shell.commands",
+    "ShellToolset": "shell_toolset",
     "SkillDiscoveryMode": "options",
     "SkillLifecycleConfig": "options",
     "SkillLifecycleMode": "options",

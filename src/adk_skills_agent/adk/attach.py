@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from google.adk.agents import LlmAgent
 
     from adk_skills_agent.format import SkillMetadata
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
+    from adk_skills_agent.scripts import GrantsByName
 
 
 def with_skills(
@@ -32,7 +34,7 @@ def with_skills(
     sandbox: Sandbox | str | None = None,
     interpreters: Mapping[str, Sequence[str]] | None = None,
     env: Mapping[str, EnvValue] | None = None,
-    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+    grants: GrantsByName | None = None,
     allow: Sequence[str] = (),
     deny: Sequence[str] = (),
     predicate: Callable[[SkillMetadata], bool] | None = None,
@@ -48,13 +50,14 @@ def with_skills(
         sandbox: Where they run; None takes this machine.
         interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
         env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.
-        grants: Variables granted to one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
+        grants: What one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``) may use: a mapping of
+            variables, or a :class:`~adk_skills_agent.Grant` with hosts, variables and programs.
         allow: Only skills whose names match one of these patterns (``"db-*"``); empty allows all.
         deny: No skill whose name matches one of these patterns.
         predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
         budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
-        more: ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``,
-            ``additional_tools`` and ``lifecycle_config``, as
+        more: ``dependencies``, ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``,
+            ``workspace``, ``shell``, ``trust_allowed_tools``, ``additional_tools`` and ``lifecycle_config``, as
             :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:
@@ -97,8 +100,9 @@ def create_run_script_tool(
     sandbox: Sandbox | str | None = None,
     interpreters: Mapping[str, Sequence[str]] | None = None,
     env: Mapping[str, EnvValue] | None = None,
-    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+    grants: GrantsByName | None = None,
     workspace: str = "session",
+    dependencies: Dependencies | str | None = None,
 ) -> RunScriptTool:
     """The tool that runs a skill's scripts."""
     return RunScriptTool(
@@ -107,6 +111,7 @@ def create_run_script_tool(
             sandbox=sandbox_of(sandbox),
             prefers_sandbox=sandbox is not None or policy is not None,
             settings=_settings(policy, interpreters),
+            dependencies=dependencies,
             env=env,
             grants=grants,
             workspace=workspace,

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from adk_skills_agent.packages import Dependencies, SkillEnvironments
 
 
 class SkillLifecycleMode(Enum):
@@ -35,6 +38,22 @@ class SkillDiscoveryMode(Enum):
 
 WORKSPACES = ("session", "skill")
 """Whose files a script finds in its working directory: those of all skills of its session, or of its skill alone."""
+
+
+def packages_of(choice: Dependencies | str | None, *, asks: bool) -> SkillEnvironments | None:
+    """What the setting ``dependencies`` of a toolset comes to; None where nothing is done for packages.
+
+    Args:
+        choice: The owner's; None takes the default.
+        asks: Whether the default is to ask the user: where scripts run in our sandbox.
+
+    Raises:
+        ConfigError: It is no mode and no :class:`Dependencies`.
+    """
+    from adk_skills_agent.packages import SkillEnvironments, dependencies_of
+
+    environments = SkillEnvironments(dependencies_of(choice, default="ask" if asks else "off"))
+    return environments if environments.on else None
 
 
 def workspace_of(choice: str) -> str:

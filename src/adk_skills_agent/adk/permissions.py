@@ -15,7 +15,8 @@ like this:
    ``allowed-tools`` names it: that request counts once this very version of the skill was approved.
 
 To read a skill's SKILL.md is to load it. A tool that is denied for one active skill is denied, whoever else brings it.
-``allowed-tools`` never beats a rule, and nothing here changes a limit of the sandbox.
+``allowed-tools`` never beats a rule, and nothing here changes a limit of the sandbox but its network: rules for
+``hosts`` are in :mod:`.hosts`, rules for ``commands`` of a shell in :mod:`.commands`.
 
 The user is asked through google-adk's own tool confirmation. An approval is of one *version* of a skill, the sha256
 over all its bytes. It is kept in the session's state, or on the owner's list (``catalog/trust.py``), always with that
@@ -35,6 +36,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import translate
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -44,6 +46,8 @@ from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode, nearest
+from adk_skills_agent.sandbox import parse_host
+from adk_skills_agent.scripts.grants import written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
 
 if TYPE_CHECKING:
@@ -53,19 +57,22 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.runtime import SkillRuntime
     from adk_skills_agent.adk.skills.known import KnownSkill
-    from adk_skills_agent.scripts.plan import NearestFiles
+    from adk_skills_agent.scripts.grants import GrantsByName, NearestFiles
 
-Action = Literal["activate", "read", "run", "tool"]
-"""Loading instructions, reading a file, running a script, calling a tool that a skill brings."""
+Action = Literal["activate", "read", "run", "tool", "execute"]
+"""Loading instructions, reading a file, running a script, calling a tool that a skill brings, a command line."""
 
 OWN_TOOLS: Mapping[Action, tuple[str, ...]] = {
     "activate": ("load_skill", "use_skill"),
     "read": ("load_skill_resource", "read_reference"),
     "run": ("run_skill_script", "execute_skill_script", "run_script"),
+    "execute": ("execute",),
 }
 """The toolset's tools, by what they do; a rule names them in full and without a prefix."""
 SKILL = "skill"
 """The subject of an approval that covers a version of a skill as a whole."""
+HOST = "host:"
+"""Before the name of a host, the subject of an approval that lets a skill's scripts connect to it."""
 _PROJECT_SCOPES = frozenset({Scope.PROJECT, Scope.ANCESTOR})
 _WILDCARD = re.compile(r"[*?\[]")
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -156,6 +163,11 @@ class Permissions:
             without ``/`` is for a file name in any skill, and the folder ``scripts/`` may be left out.
         tools: Patterns of tools that skills bring, of one skill when written ``skill/tool``; and the toolset's own
             tools (``load_skill``, ``load_skill_resource``, ``run_skill_script``), which only their full name means.
+        hosts: Hosts of the network: ``api.example.org``, ``*.example.org`` or ``*``, of one skill when written
+            ``skill/host``. ``allow`` grants it, ``ask`` asks when a script tried it, ``deny`` wins over every grant.
+        commands: Patterns of simple commands of a shell: ``{"git push *": "ask", "rm -rf *": "deny"}``.
+        grants: What is granted to a skill or script, as the toolset's ``grants`` has it; in a file a mapping of
+            ``hosts``, ``env`` and ``programs``.
         remember: How long the approval of the user in the conversation holds at most. ``owner`` writes it into the
             owner's list for all sessions: only for an agent whose user is its owner.
         approvals: The file with the owner's approvals; None for the one in the user's settings.
@@ -172,6 +184,9 @@ class Permissions:
         skills: Mapping[str, Verdict | str] | None = None,
         scripts: Mapping[str, Verdict | str] | None = None,
         tools: Mapping[str, Verdict | str] | None = None,
+        hosts: Mapping[str, Verdict | str] | None = None,
+        commands: Mapping[str, Verdict | str] | None = None,
+        grants: GrantsByName | Mapping[str, object] | None = None,
         remember: Keep | str = Keep.SESSION,
         approvals: Path | None = None,
     ) -> None:
@@ -180,11 +195,18 @@ class Permissions:
         self.remember = _word(Keep, remember, "remember")
         self.approvals = approvals
         self.rules = (*_rules("skills", skills), *_rules("scripts", scripts), *_rules("tools", tools))
+        self.hosts = tuple(_rules("hosts", hosts))
+        for rule in self.hosts:
+            _check_host_rule(rule)
+        self.commands = tuple(_command_rules(commands))
+        if self.commands:
+            _require_grammar()
+        self.grants = written_grants(grants)
         self._matchers = [(rule, _pattern(rule).match) for rule in self.rules]
         self._prefix = ""
 
     def __repr__(self) -> str:
-        rules = ", ".join(map(str, self.rules))
+        rules = ", ".join(map(str, (*self.rules, *self.hosts, *self.commands)))
         return f"Permissions(default={self.default.value}, project_skills={self.project_skills.value}, rules=[{rules}])"
 
     @classmethod
@@ -275,7 +297,7 @@ class Permissions:
         names = list(skills)
         known = {folded(name): name for name in names}
         sentences = []
-        for rule in self.rules:
+        for rule in (*self.rules, *self.hosts):
             skill, slash, path = rule.pattern.partition("/")
             spelled_out = (slash or rule.kind == "skills") and not _WILDCARD.search(skill)
             if spelled_out and folded(skill) not in known:
@@ -345,6 +367,47 @@ def _rules(kind: str, patterns: Mapping[str, Verdict | str] | None) -> list[Rule
     return rules
 
 
+def _require_grammar() -> None:
+    """Check that rules for commands can be kept, before an agent starts with them."""
+    for module in ("tree_sitter", "tree_sitter_bash"):
+        if find_spec(module) is None:
+            raise ConfigError(
+                "commands: rules for commands need the grammar of bash, which is not installed. "
+                "Run: pip install 'adk-skills-agent[shell]'"
+            )
+
+
+def _check_host_rule(rule: Rule) -> None:
+    """Hosts have the wildcards of the network policy, so that a rule can be kept by the proxy."""
+    host = host_of_rule(rule)
+    if host == "*" and rule.verdict is Verdict.ALLOW:
+        raise ConfigError(
+            f"{rule}: every host is too much to allow. Name the hosts, or give the policy network 'host'."
+        )
+    if host != "*":
+        parse_host(host)
+        if rule.verdict is not Verdict.ALLOW and ":" in host:
+            raise ConfigError(f"{rule}: only 'allow' can be for one port. Write the host alone.")
+
+
+def host_of_rule(rule: Rule) -> str:
+    """The host of a rule, without its skill."""
+    return rule.pattern.rpartition("/")[2]
+
+
+def _command_rules(patterns: Mapping[str, Verdict | str] | None) -> list[Rule]:
+    if patterns is None:
+        return []
+    if not isinstance(patterns, Mapping):
+        raise ConfigError(f"commands must map patterns to verdicts, not be of type {type(patterns).__name__}.")
+    rules = []
+    for pattern, verdict in patterns.items():
+        if not isinstance(pattern, str) or not pattern.split():
+            raise ConfigError(f"commands: {pattern!r} is no pattern of a command. Write one such as 'git push *'.")
+        rules.append(Rule("commands", " ".join(pattern.split()), _word(Verdict, verdict, f"commands: {pattern}")))
+    return rules
+
+
 def _word(words: type[_Word], value: object, where: str) -> _Word:
     if isinstance(value, str) and value in set(words):
         return words(value)
@@ -357,7 +420,7 @@ def _word(words: type[_Word], value: object, where: str) -> _Word:
 
 _PERMISSIONS = SettingsKind("tool.adk-skills.permissions", "permissions file", "permissions", "are")
 _WORDS = ("default", "project_skills", "remember")
-_TABLES = ("skills", "scripts", "tools")
+_TABLES = ("skills", "scripts", "tools", "hosts", "commands", "grants")
 
 
 def load_permissions(path: str | Path) -> Permissions:
@@ -374,7 +437,8 @@ def load_permissions(path: str | Path) -> Permissions:
     settings.check_keys((*_WORDS, *_TABLES))
     for key, value in settings.values.items():
         if key in _TABLES and not isinstance(value, Mapping):
-            raise ConfigError(f"{settings.place(key)}: {key!r} maps names to verdicts.")
+            what = "grants" if key == "grants" else "verdicts"
+            raise ConfigError(f"{settings.place(key)}: {key!r} maps names to {what}.")
         names = [(key, name) for name in value] if key in _TABLES else [(key,)]
         for place in names:  # one at a time, so that the sentence has the line
             given: dict[str, Any] = {key: {place[1]: value[place[1]]} if len(place) > 1 else value}
@@ -396,6 +460,7 @@ _ACTIONS: Mapping[Action, str] = {
     "read": "Read {target!r} of the skill {skill!r}",
     "run": "Run {target!r} of the skill {skill!r}",
     "tool": "Call the tool {target!r} that the skill {skill!r} brings",
+    "execute": "Run the command {target!r}",
 }
 
 
@@ -472,12 +537,12 @@ async def may_stay_in_force(runtime: SkillRuntime, context: ReadonlyContext, ski
     decision = runtime.permissions.decide(skill, "activate")
     if decision.verdict is not Verdict.ASK:
         return decision.verdict is Verdict.ALLOW
-    approvals = _Approvals(context, skill, runtime.permissions)
+    approvals = Approvals(context, skill, runtime.permissions)
     await asyncio.to_thread(approvals.look_up)
     return not approvals.missing(decision) or context.state.get(approvals.loaded_key) == approvals.version
 
 
-class _Approvals:
+class Approvals:
     """What is approved of one skill, for one agent in one session."""
 
     def __init__(self, context: ReadonlyContext, skill: KnownSkill, permissions: Permissions) -> None:
@@ -517,6 +582,16 @@ class _Approvals:
         wanted = [subject for subject in decision.subjects if subject not in decision.requested]
         return tuple(subject for subject in wanted if self.version not in self._versions(subject))
 
+    def of_kind(self, prefix: str, known: Iterable[str] = ()) -> list[str]:
+        """What is approved in this very version, of subjects that begin alike.
+
+        Args:
+            prefix: How they begin.
+            known: Those that the session's state may have; the owner's list is looked through.
+        """
+        subjects = dict.fromkeys((*known, *(subject for subject in self._by_owner if subject.startswith(prefix))))
+        return [subject for subject in subjects if self.version in self._versions(subject)]
+
     def was_another_version(self, subjects: Collection[str]) -> bool:
         """Whether one of them is approved in other bytes."""
         return any(self._versions(subject) - {None, self.version} for subject in subjects)
@@ -541,7 +616,7 @@ class _Question:
         self._decision = decision
         self._permissions = permissions
         self._events = events
-        self._approvals = _Approvals(tool_context, skill, permissions)
+        self._approvals = Approvals(tool_context, skill, permissions)
         self._missing: tuple[str, ...] = ()
 
     @property
@@ -666,6 +741,9 @@ class _Question:
             sentences.append("If you approve, its files may be read and its scripts may run in the sandbox.")
             if self._skill.allowed_tools:
                 sentences.append(f"It also asks to use without asking: {_listed(self._skill.allowed_tools)}.")
+        hosts = [subject.removeprefix(HOST) for subject in self._missing if subject.startswith(HOST)]
+        if hosts:
+            sentences.append(f"If you approve, this skill's scripts may connect to {_listed(hosts)}.")
         lasting = {
             Keep.ONCE: "It holds for this call.",
             Keep.SESSION: "It holds for this session, until a byte of the skill changes.",
@@ -750,11 +828,11 @@ async def permit_reading(
         if load.verdict is not Verdict.ALLOW and not (
             in_force and await may_stay_in_force(runtime, tool_context, skill)
         ):
-            decision = _both(decision, load)
+            decision = both(decision, load)
     return (await weigh(tool_context, skill, decision, runtime)).refusal
 
 
-def _both(one: Decision, other: Decision) -> Decision:
+def both(one: Decision, other: Decision) -> Decision:
     """What two decisions about one call come to: the stricter one, and all that must be approved."""
     strict = max(one, other, key=lambda decision: decision.verdict.strictness)
     subjects = tuple(dict.fromkeys((*one.subjects, *other.subjects)))

@@ -18,6 +18,7 @@ from adk_skills_agent.adk.activation.instructions import SkillTexts
 from adk_skills_agent.adk.events.audit_log import AuditLog
 from adk_skills_agent.adk.events.events import Events, Listener, Telemetry
 from adk_skills_agent.adk.options import SkillLimits
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import CatalogError, ConfigError, RegistryError, SkillNotFound, SkillsError
 from adk_skills_agent.sandbox import SKILL_DIR
 from adk_skills_agent.scripts import Grants, RunSettings
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.activation.listing import SkillListing
     from adk_skills_agent.adk.guard import RetryGuard
     from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.adk.skills.known import KnownSkill
     from adk_skills_agent.adk.skills.source import SkillSource
     from adk_skills_agent.sandbox import Sandbox, SecretForms
@@ -61,7 +63,7 @@ class SkillRuntime:
         additional: Tools that skills may ask for.
         limits: Numbers.
         settings: Limits and interpreters of our own sandbox.
-        grants: Variables granted to scripts.
+        grants: Variables, hosts and programs granted to scripts.
         sandbox: Our own way to run scripts, or None when the toolset has none.
         prefers_sandbox: Whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does
             not come before it.
@@ -71,6 +73,8 @@ class SkillRuntime:
         script_timeout: In seconds, when the owner gave one.
         google_arguments: Whether arguments are spelled as google-adk does it.
         workspace: Whether all skills of a session share a workspace (``session``) or each has its own (``skill``).
+        shell: The settings of its shell, or None for none.
+        trust_allowed_tools: Whether what an active skill's ``allowed-tools`` names is not asked about.
         save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
         require_activation: Whether reading and running need an active skill.
         file_list: Whether an activation says which files there are.
@@ -80,6 +84,7 @@ class SkillRuntime:
         names: How a tool is called here, where not by its own name (``{"load_skill": "use_skill"}``).
         owner: Who the workspaces of the sessions belong to, for :meth:`SessionWorkspaces.use`.
         users: The toolsets that use this sandbox, environment and events, clones too; the last one closes them.
+        told_without_proxy: Whether the owner was told that nobody can be asked about hosts here.
     """
 
     source: SkillSource
@@ -100,15 +105,17 @@ class SkillRuntime:
     script_timeout: float | None = None
     google_arguments: bool = False
     workspace: str = "session"
+    shell: ShellSettings | None = None
+    trust_allowed_tools: bool = False
     save_output_artifacts: bool = False
     require_activation: bool = False
     file_list: bool = True
-    shell: bool = False
     prefix: str = ""
     lists: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
     owner: object = None
     users: WeakSet[Any] = field(default_factory=WeakSet)
+    told_without_proxy: bool = False
     _texts: SkillTexts = field(init=False)
     _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
 
@@ -127,7 +134,7 @@ class SkillRuntime:
             ``/skills/<name>`` where the toolset has a shell, which shows all active skills; else ``/skill``, where a
             script finds its own.
         """
-        return f"/skills/{name}" if self.shell else str(SKILL_DIR)
+        return str(SKILLS_DIR / skill_folder(name)) if self.shell is not None else str(SKILL_DIR)
 
     def tool_name(self, base: str) -> str:
         """The name a tool has for the model: renamed and prefixed."""

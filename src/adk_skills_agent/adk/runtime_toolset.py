@@ -16,7 +16,10 @@ from adk_skills_agent.adk.activation.instructions import put_in_force
 from adk_skills_agent.adk.activation.mentions import activate_mentioned
 from adk_skills_agent.adk.events.events import SkillDropped, origin_of
 from adk_skills_agent.adk.running.runner import ScriptReadiness
+from adk_skills_agent.adk.shell.commands import shell_instruction
+from adk_skills_agent.adk.shell.jobs import JOBS
 from adk_skills_agent.adk.tools.base import answer_undeclared
+from adk_skills_agent.adk.tools.shell import shell_tools
 from adk_skills_agent.errors import ResourceNotFound, ScriptNotFound, SkillsError
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
 
@@ -65,6 +68,7 @@ class RuntimeToolset(BaseToolset):
             else None
         )
         self._grants_checked = False
+        self._shell_tools = shell_tools(runtime)
 
     def __deepcopy__(self, memo: dict[int, object]) -> RuntimeToolset:
         """A copy of an agent shares its skills: they hold no state of the agent."""
@@ -89,7 +93,7 @@ class RuntimeToolset(BaseToolset):
         runtime = self.runtime
         runtime.users.add(self)
         await runtime.source.refresh_if_due()
-        if runtime.empty:
+        if runtime.empty and not self._shell_tools:
             return []
         if not self._grants_checked:
             self._grants_checked = True
@@ -115,6 +119,7 @@ class RuntimeToolset(BaseToolset):
         if runtime.empty:
             # All skills are gone, in the middle of a session maybe: what was active is released, and said once.
             self._answer_for_undeclared((), tool_context, llm_request)
+            self._introduce_shell(await self._working_tools(tool_context), tool_context, llm_request)
             await put_in_force(runtime, tool_context, llm_request)
             return
         working = await self._working_tools(tool_context)
@@ -127,6 +132,7 @@ class RuntimeToolset(BaseToolset):
             told.append(asked.text)
         if told:
             llm_request.append_instructions(told)
+        self._introduce_shell(selected, tool_context, llm_request)
         if asked.activated:
             llm_request.append_tools(await self._brought_now(asked.activated, tool_context))
         unload = self.unload_tool()
@@ -159,7 +165,7 @@ class RuntimeToolset(BaseToolset):
         self, working: Sequence[ToolsetTool], tool_context: ToolContext, llm_request: LlmRequest
     ) -> None:
         """Answer a call of a tool that cannot work here, without declaring it: see :class:`ToolsetTool`."""
-        for tool in self.core_tools(tool_context):
+        for tool in (*self.core_tools(tool_context), *self._shell_tools):
             if tool not in working and self._is_tool_selected(tool, tool_context):
                 named = copy.copy(tool)
                 named.name = self.runtime.tool_name(tool.base_name)
@@ -168,11 +174,34 @@ class RuntimeToolset(BaseToolset):
     async def _working_tools(self, context: ReadonlyContext | None) -> list[ToolsetTool]:
         """The toolset's own tools without the one for scripts where nothing may run."""
         runtime = self.runtime
-        tools = list(self.core_tools(context))
+        tools = [] if runtime.empty else list(self.core_tools(context))
+        tools += self._shell_tools
         ours = self._scripts_ready is not None and runtime.code_executor is None and runtime.environment is None
         if ours and self._scripts_ready is not None and not await self._scripts_ready():
-            tools = [tool for tool in tools if tool.base_name != "run_skill_script"]
+            unable = {"run_skill_script", *(tool.base_name for tool in self._shell_tools)}
+            tools = [tool for tool in tools if tool.base_name not in unable]
         return tools
+
+    def _introduce_shell(
+        self, working: Sequence[ToolsetTool], tool_context: ToolContext, llm_request: LlmRequest
+    ) -> None:
+        """Say how the shell is used, where the request declares it."""
+        runtime = self.runtime
+        names = {
+            tool.base_name
+            for tool in working
+            if tool in self._shell_tools and self._is_tool_selected(tool, tool_context) and tool.offered(tool_context)
+        }
+        if "execute" not in names:
+            return
+        environment = runtime.environment if runtime.code_executor is None else None
+        text = shell_instruction(
+            runtime.tool_name,
+            keeps_tmp=getattr(runtime.sandbox, "keeps_tmp", False),
+            jobs="job_output" in names,
+            in_environment="" if environment is None else str(environment.working_dir),
+        )
+        llm_request.append_instructions([text])
 
     async def _brought_by(self, names: Sequence[str], taken: Sequence[str], context: ReadonlyContext) -> list[BaseTool]:
         """The tools that active skills bring, as far as the owner's rules let them."""
@@ -245,6 +274,8 @@ class RuntimeToolset(BaseToolset):
     async def close(self) -> None:
         """Delete the sessions' workspaces, flush the events and release what is not the caller's."""
         runtime = self.runtime
+        if self._shell_tools:
+            await asyncio.to_thread(JOBS.close, runtime.owner)
         await asyncio.to_thread(SHARED_WORKSPACES.close, runtime.owner)
         await asyncio.to_thread(runtime.source.close)
         runtime.users.discard(self)

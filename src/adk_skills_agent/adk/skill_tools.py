@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,17 +11,18 @@ from adk_skills_agent.adk.activation.active_skills import ActiveSkills
 from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.listing import SEARCH_TOOL, SkillListing
 from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, workspace_of
+from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, packages_of, workspace_of
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
+from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.adk.tools.find_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.load_skill import UnloadSkillTool, UseSkillTool
 from adk_skills_agent.adk.tools.load_skill_resource import ReadReferenceTool
 from adk_skills_agent.adk.tools.run_skill_script import RunScriptTool
 from adk_skills_agent.sandbox import Sandbox, sandbox_of
-from adk_skills_agent.scripts import Grants, RunSettings
+from adk_skills_agent.scripts import Grants, GrantsByName, RunSettings
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.tools.base import ToolsetTool
     from adk_skills_agent.catalog import CatalogReader
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue
 
 NAMES = {"load_skill": "use_skill", "load_skill_resource": "read_reference", "run_skill_script": "run_script"}
@@ -43,14 +46,17 @@ def short_named_runtime(
     sandbox: Sandbox | None = None,
     prefers_sandbox: bool = False,
     settings: RunSettings | None = None,
+    dependencies: Dependencies | str | None = None,
     env: Mapping[str, EnvValue] | None = None,
-    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+    grants: GrantsByName | None = None,
     permissions: Permissions | Mapping[str, object] | str | Path | None = None,
     on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
     audit_log: Path | str | None = None,
     limits: SkillLimits | None = None,
     require_activation: bool = False,
     workspace: str = "session",
+    shell: bool | ShellSettings = False,
+    trust_allowed_tools: bool = False,
     additional_tools: Sequence[Any] | None = None,
     lifecycle_config: Any = None,
     budget_tokens: int | None = None,
@@ -61,7 +67,7 @@ def short_named_runtime(
     """What the tools share that ``with_skills`` gives an agent; the arguments are those of :class:`SkillTools`."""
     limits = limits_of(limits)
     rules = permissions_of(permissions)
-    granted = Grants(env, grants)
+    granted = Grants(env, grants, rules.grants)
     events = events_for(on_event, audit_log, granted.forms)
     source = SkillSource(skills, user_catalog=user_skills, hides=rules.hides, cache_turns=limits.cache_turns)
     listing = SkillListing(source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}{SEARCH_TOOL}")
@@ -74,12 +80,16 @@ def short_named_runtime(
         events=events,
         additional=AdditionalTools(additional_tools),
         limits=limits,
-        settings=settings or RunSettings(),
+        settings=dataclasses.replace(
+            settings or RunSettings(), packages=packages_of(dependencies, asks=sandbox is not None)
+        ),
         grants=granted,
         sandbox=sandbox,
         prefers_sandbox=prefers_sandbox,
         require_activation=require_activation,
         workspace=workspace_of(workspace),
+        shell=shell_of(shell),
+        trust_allowed_tools=trust_allowed_tools,
         prefix=prefix,
         names=NAMES,
         owner=owner,
@@ -96,9 +106,10 @@ class SkillTools(RuntimeToolset):
         prefers_sandbox: Whether it comes before the agent's own executor; a sandbox that is given does.
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
-        more: ``user_skills`` (those that a user may ask for by name), and ``env``, ``grants``, ``permissions``,
-            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``additional_tools``,
-            ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
+        more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``env``, ``grants``,
+            ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``shell``,
+            ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as
+            ``SkillToolset`` has them.
     """
 
     def __init__(

@@ -20,21 +20,24 @@ from adk_skills_agent.adk.options import (
     discovery_of,
     lifecycle_of,
     limits_of,
+    packages_of,
     workspace_of,
 )
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
+from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.skills.google_objects import as_object, stand_in_for_theirs
 from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.adk.tools.find_skills import ListSkillsTool, SearchSkillsTool
 from adk_skills_agent.adk.tools.load_skill import LoadSkillTool, UnloadSkillTool
 from adk_skills_agent.adk.tools.load_skill_resource import LoadSkillResourceTool
 from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
+from adk_skills_agent.adk.tools.shell import shell_tools
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import Sandbox, policy_of, sandbox_of
-from adk_skills_agent.scripts import Grants, Interpreters, RunSettings
+from adk_skills_agent.scripts import Grants, GrantsByName, Interpreters, RunSettings
 
 if TYPE_CHECKING:
     import google.adk.skills
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.tools.base import ToolsetTool
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, SandboxPolicy
 
 
@@ -75,7 +79,8 @@ class SkillToolset(RuntimeToolset):
         policy: Limits of those scripts: a policy, or the name of a preset; scripts then run in our sandbox, too.
         interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
         env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.
-        grants: Variables granted to one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
+        grants: What one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``) may use: a mapping of
+            variables, or a :class:`~adk_skills_agent.Grant` with hosts, variables and programs.
         permissions: What may be done without asking; an object, its arguments, or a file.
         on_event: Who is told what happens.
         audit_log: A file that gets a line for each event.
@@ -90,6 +95,14 @@ class SkillToolset(RuntimeToolset):
         file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
         workspace: ``"session"``: all skills of a session work in one folder and find each other's files there;
             ``"skill"``: each has a folder of its own in each session.
+        shell: True, or settings, for ``execute``, ``read_file``, ``write_file`` and ``edit_file`` in the session's
+            workspace, or in the environment.
+        trust_allowed_tools: Whether commands that an active skill's ``allowed-tools`` name (``Bash(git:*)``) are not
+            asked about. They never lift what the permissions deny.
+        dependencies: What may be done for packages that skills need: ``"off"``, ``"locked"`` (only what
+            ``adk-skills prepare`` made), ``"ask"`` (the user sees the exact list and is asked once) or ``"install"``;
+            or a :class:`Dependencies`, which also names a preset, indexes and locks. None is ``"ask"`` where scripts
+            run in our sandbox on this machine.
 
     Raises:
         ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
@@ -115,7 +128,7 @@ class SkillToolset(RuntimeToolset):
         policy: SandboxPolicy | str | None = None,
         interpreters: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, EnvValue] | None = None,
-        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+        grants: GrantsByName | None = None,
         permissions: Permissions | Mapping[str, object] | str | Path | None = None,
         on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
         audit_log: Path | str | AuditLog | None = None,
@@ -127,6 +140,9 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        shell: bool | ShellSettings = False,
+        trust_allowed_tools: bool = False,
+        dependencies: Dependencies | str | None = None,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         if environment is not None and workspace_of(workspace) != "session":
@@ -135,7 +151,7 @@ class SkillToolset(RuntimeToolset):
         limits = limits_of(limits)
         lifecycle = lifecycle_of(lifecycle_config)
         rules = permissions_of(permissions)
-        granted = Grants(env, grants)
+        granted = Grants(env, grants, rules.grants)
         catalog = skills if isinstance(skills, CatalogReader) else None
         source = SkillSource(
             catalog.view() if catalog is not None else None,
@@ -147,7 +163,7 @@ class SkillToolset(RuntimeToolset):
         )
         prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
         # Our sandbox is the default only where google-adk's own way of giving skills was not used.
-        wants_sandbox = catalog is not None or policy is not None or sandbox is not None
+        wants_sandbox = catalog is not None or policy is not None or sandbox is not None or bool(shell)
         own_sandbox = isinstance(sandbox, str) or (
             sandbox is None and wants_sandbox and code_executor is None and environment is None
         )
@@ -169,6 +185,7 @@ class SkillToolset(RuntimeToolset):
                 if policy is not None or script_timeout is None
                 else dataclasses.replace(policy_of(None), wall_seconds=script_timeout),
                 Interpreters(interpreters),
+                packages_of(dependencies, asks=own_sandbox or sandbox is not None),
             ),
             grants=granted,
             sandbox=sandbox_of(sandbox) if own_sandbox or sandbox is not None else None,
@@ -180,6 +197,8 @@ class SkillToolset(RuntimeToolset):
             google_arguments=_is_google_style(argument_style),
             save_output_artifacts=save_output_artifacts,
             workspace=workspace_of(workspace),
+            shell=shell_of(shell),
+            trust_allowed_tools=trust_allowed_tools,
             require_activation=require_activation,
             file_list=file_list,
             lists=self.discovery_mode is not SkillDiscoveryMode.SEARCH,
@@ -235,7 +254,7 @@ class SkillToolset(RuntimeToolset):
         policy: SandboxPolicy | str | None = None,
         interpreters: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, EnvValue] | None = None,
-        grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
+        grants: GrantsByName | None = None,
         permissions: Permissions | Mapping[str, object] | str | Path | None = None,
         on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
         audit_log: Path | str | AuditLog | None = None,
@@ -247,6 +266,9 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        shell: bool | ShellSettings = False,
+        trust_allowed_tools: bool = False,
+        dependencies: Dependencies | str | None = None,
     ) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
@@ -291,6 +313,9 @@ class SkillToolset(RuntimeToolset):
             file_list=file_list,
             argument_style=argument_style,
             workspace=workspace,
+            shell=shell,
+            trust_allowed_tools=trust_allowed_tools,
+            dependencies=dependencies,
         )
 
     @property
@@ -319,6 +344,7 @@ class SkillToolset(RuntimeToolset):
         clone.runtime = dataclasses.replace(old, source=source, listing=old.listing.for_skills(source), owner=clone)
         clone._core = _core_tools(clone.runtime)
         clone._unload = UnloadSkillTool(clone.runtime)
+        clone._shell_tools = shell_tools(clone.runtime)
         clone._told_version = -1
         return clone
 

@@ -49,7 +49,8 @@ Examples:
 def command(model: str, question: str | None, output: Path, as_json: bool) -> None:
     """Show the whole job with an example agent.
 
-    An agent discovers a skill, loads it, reads a reference, runs a script and produces a file. Then, with the
+    An agent discovers a skill, loads it, reads a reference, runs a script and produces a file; it writes a program of
+    its own and runs that beside the skill's. Then, with the
     rehearsed model, it runs a skill whose scripts attack this machine, and the host says what came of each attempt;
     that act is left out where scripts cannot be isolated. Exit code 1 when an attempt was not contained.
     """
@@ -181,7 +182,10 @@ def _conclude(run: DemoRun, written: list[str]) -> None:
 
 # The agent of ``adk-skills demo``: example skills, a real google-adk Runner, a rehearsed or a real model.
 
-QUESTION = "Summarise the sample sales by region and write a report; then tell me what the parts of the report mean."
+QUESTION = (
+    "Summarise the sample sales by region and write a report; then tell me what the parts of the report mean, and "
+    "which regions reached their targets: North 28,000, South 30,000, East 20,000, West 30,000."
+)
 REHEARSED = "rehearsed"
 
 
@@ -295,6 +299,7 @@ async def run_demo(
         # The examples are our own, so the demo also works where nothing stronger is available.
         policy=policy or SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),
         env=env,
+        shell=True,  # the agent's, in the sandbox
         grants=grants,
     )
     listing = next(tool for tool in agent.tools if isinstance(tool, SkillTools)).listing

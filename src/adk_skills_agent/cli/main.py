@@ -31,6 +31,8 @@ COMMANDS = {
     "validate": "skills:validate_command",
     "new": "skills:new_command",
     "search": "skills:search_command",
+    "needs": "needs:command",
+    "prepare": "prepare:command",
     "run": "run:command",
     "eval": "eval:command",
     "report": "report:command",

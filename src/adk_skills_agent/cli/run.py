@@ -14,10 +14,12 @@ import click
 from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import LiveOutput, check_output_folder, print_json, safe, write_files
 from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
-from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.errors import ConfigError, PackageError, SandboxError
 from adk_skills_agent.sandbox import PRESETS, SANDBOX_NAMES, InputFile, IsolationLevel, SandboxPolicy, choose_sandbox
 
 if TYPE_CHECKING:
+    from adk_skills_agent.catalog import Skill
+    from adk_skills_agent.packages import Environment
     from adk_skills_agent.sandbox import EnvValue, Sandbox
     from adk_skills_agent.scripts import Interpreters, ScriptOutcome, ScriptPlan
 
@@ -157,16 +159,20 @@ def command(
 
     check_output_folder(output)
     limits = _policy(policy, policy_file, timeout, memory, min_isolation, python)
+    chosen = choose_sandbox(sandbox, file=policy_file)
+    found = open_skill(skill, dirs, trust_project=trust_project)
+    settings = RunSettings(limits, _interpreters(interpreters))
+    if chosen.sandbox.runs_here:
+        settings = settings.within(_environment(found, limits.python))
     plan = plan_script(
-        open_skill(skill, dirs, trust_project=trust_project),
+        found,
         script,
         ScriptArguments(list(arguments)),
-        settings=RunSettings(limits, _interpreters(interpreters)),
+        settings=settings,
         env=_granted(env, secrets),
         input_files=tuple(_input(path) for path in inputs),
     )
     try:
-        chosen = choose_sandbox(sandbox, file=policy_file)
         live = None if as_json else LiveOutput(status=not quiet, raw=raw)
         outcome = run_interruptible(_execute(chosen.sandbox, plan, live))
     except ValueError as error:  # the contract's word for a request that cannot be expressed
@@ -289,6 +295,17 @@ def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvV
     return granted
 
 
+def _environment(skill: Skill, python: str | None) -> Environment | None:
+    """What ``adk-skills prepare`` made for the skill; a note where it is missing, and the script runs without."""
+    from adk_skills_agent.packages import Dependencies, SkillEnvironments
+
+    try:
+        return SkillEnvironments(Dependencies("locked")).environment_for(skill, python=python)
+    except PackageError as error:
+        print(f"note: {safe(error.message)} {safe(' '.join(error.__notes__))}", file=sys.stderr)
+        return None
+
+
 def _input(path: Path) -> InputFile:
     if path.is_dir():
         raise ConfigError(f"--input {safe(str(path))} is a folder. Name its files, each with its own --input.")
@@ -317,6 +334,7 @@ def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
     _say([f"not kept: {safe(name)}: {safe(reason)}" for name, reason in result.skipped_files], "files not kept")
     if outcome.error is not None:
         print(f"adk-skills: {outcome.error}", file=sys.stderr)
+    _say([f"note: {safe(thing.for_owner())}" for thing in outcome.missing], "things missing")
     if not quiet:
         print(
             f"{outcome.status.value}: return code {outcome.return_code}, {result.wall_ms:.0f} ms, "

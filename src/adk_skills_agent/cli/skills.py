@@ -77,11 +77,13 @@ def info_command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, 
     Its metadata, files, scripts and diagnostics. SKILL is a name, or the path of the skill's folder.
     """
     from adk_skills_agent.catalog.budget import estimate_tokens
+    from adk_skills_agent.packages import read_needs
     from adk_skills_agent.scripts import list_scripts
 
     found = open_skill(skill, dirs, trust_project=trust_project)
     metadata = found.metadata
-    diagnostics = [*found.diagnostics, *found.file_diagnostics()]
+    needs = read_needs(found)
+    diagnostics = [*found.diagnostics, *found.file_diagnostics(), *needs.problems]
     facts: dict[str, object] = {
         "name": metadata.name,
         "description": metadata.description,
@@ -93,6 +95,7 @@ def info_command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, 
         "extra": dict(metadata.extra),
         "tokens": estimate_tokens(found.instructions),
         "scripts": list(list_scripts(found)),
+        "needs": [need.to_dict() for need in needs.needs],
         "files": [{"path": file.path, "size": file.size} for file in found.files()],
         "diagnostics": [diagnostic.to_dict() for diagnostic in diagnostics],
     }
@@ -103,6 +106,7 @@ def info_command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, 
         if facts[key]:
             print(f"{key + ':':<15}{safe(str(facts[key]))}")
     print(f"{'tokens:':<15}about {facts['tokens']} when activated")
+    print(f"{'needs:':<15}{safe(needs.summary())}")
     print(f"{'files:':<15}{len(found.files())}")
     for file in found.files():
         print(f"  {safe(file.path)}  {file.size:,} bytes")
@@ -213,6 +217,7 @@ def validate_command(paths: tuple[Path, ...], as_json: bool, lint: bool) -> None
                     print(f"  - {safe(error)}", file=sys.stderr)
             else:
                 print(f"Valid skill: {safe(str(result.path))}")
+                _print_missing(result.path)
             for advice in result.lints if lint else ():
                 print(f"  {safe(str(advice))}", file=sys.stderr)
         for found in unread:
@@ -236,6 +241,16 @@ def _skills_at(path: Path, unread: list[Diagnostic]) -> list[Path]:
     below = skills_below(path)
     unread += below.unread
     return list(below.skills) or ([] if below.unread else [path])
+
+
+def _print_missing(path: Path) -> None:
+    """One line on stderr when a valid skill needs what this machine does not have; to be valid it need not."""
+    from adk_skills_agent.packages import read_needs
+
+    needs = read_needs(open_skill(str(path), ()))
+    if needs.missing:
+        place = safe(str(path))
+        click.echo(f"  It needs: {safe(needs.summary())}. Details: adk-skills needs {place}", err=True)
 
 
 def _as_json(result: ValidationResult) -> dict[str, object]:

@@ -238,6 +238,8 @@ def figures_of(events: Iterable[Mapping[str, Any]], kinds: Counter[str] | None =
             kinds[event["event"]] += 1
         if event["event"] == "SkillDiscovered" or not isinstance(name, str):
             continue
+        if not name and event["event"] in {"CommandStarted", "CommandFinished"}:
+            continue  # a command that is no skill's
         missed_name = False
         if event["event"] == "GuardTripped":
             if not name:
@@ -283,6 +285,8 @@ def _add(figures: SkillFigures, event: Mapping[str, Any]) -> None:
                 figures.reads += 1
         case "ScriptFinished":
             _add_run(figures, event, error)
+        case "HostRefused":
+            figures.failures["host_refused"] += 1
         case "ApprovalRequested":
             figures.approvals["requested"] += 1
         case "ApprovalDecided":
@@ -327,6 +331,9 @@ EVENTS = frozenset(
         "ResourceRead",
         "ScriptStarted",
         "ScriptFinished",
+        "CommandStarted",
+        "CommandFinished",
+        "HostRefused",
         "ApprovalRequested",
         "ApprovalDecided",
         "GuardTripped",

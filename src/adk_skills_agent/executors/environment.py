@@ -301,12 +301,15 @@ def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
     if given.is_absolute() and given.is_relative_to(WORK_DIR):
         given = given.relative_to(WORK_DIR)
     parts: list[str] = []
+    leaves = False
     for part in given.parts:
-        if part == ".." and parts:
+        if part != "..":
+            parts.append(part)
+        elif parts:
             parts.pop()
         else:
-            parts.append(part)
-    if not parts or given.is_absolute() or ".." in parts or "\0" in text:
+            leaves = True
+    if not parts or given.is_absolute() or leaves or "\0" in text:
         raise ValueError(f"{text!r} is not a file inside {WORK_DIR}.")
     return PurePosixPath(*parts)
 

@@ -183,6 +183,7 @@ class AutoSandbox(Sandbox):
             self._local = _made("local")
         except SandboxUnavailable as error:
             self._no_local = error
+        self.runs_here = self._local is not None
         self._container: Sandbox | None = None
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:

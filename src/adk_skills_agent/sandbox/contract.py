@@ -30,7 +30,7 @@ SKILL_VARIABLES = ("SKILL_DIR", "CLAUDE_SKILL_DIR", "CLAUDE_PLUGIN_ROOT")
 WORK_DIR = PurePosixPath("/work")
 """The writable workspace and working directory, as the script and the model see it."""
 TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host
-"""The folder for temporary files: new and empty in every run."""
+"""The folder for temporary files: new and empty in every run, unless the request has one that lasts."""
 HOME_DIR = TMP_DIR / "home"
 """The home folder, new and empty in every run. It is never in the workspace, which several skills may share: a program
 reads its configuration from the home folder, and one skill must not configure what another one runs (attack row 74)."""
@@ -73,11 +73,21 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a run may reach: ``none`` (default), ``loopback``, ``allow`` (hosts and ports) or ``host`` (opt-in)."""
+    """What a run may reach: ``none`` (default), ``loopback``, ``allow`` (hosts and ports) or ``host`` (opt-in).
+
+    Attributes:
+        mode: One of the four.
+        hosts: For ``allow``: names and ``*.example.org``, with a port (``db.example.org:5432``) or on ``ports``.
+        ports: Of hosts that name none.
+        refused: For ``allow``: names and wildcards that stay out of reach although a wider entry of ``hosts`` has them;
+            ``*`` for everything that ``hosts`` does not have. With it ``hosts`` may be empty: then nothing can be
+            reached, and the result says by name what was tried.
+    """
 
     mode: str = "none"
     hosts: tuple[str, ...] = ()
     ports: tuple[int, ...] = (443,)
+    refused: tuple[str, ...] = ()
 
     @classmethod
     def none(cls) -> Network:
@@ -228,6 +238,8 @@ class ExecutionRequest:
         workspace: A host folder that lasts over several runs: its files are copied in before the run and what the run
             added or changed is copied back after it (what it removed is removed), also when the run was stopped by a
             limit. The caller lets runs that share one take turns. None starts from an empty workspace.
+        tmp: The same for ``/tmp``, within ``tmp_bytes``; made when there is something to keep. The home folder
+            in it is new in every run all the same. None starts from an empty one.
         cwd: Working directory, in the sandbox's view; under ``/work`` or ``/skill``.
         on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives, for streaming to a
             terminal. Gets at most the first ``output_bytes`` of each stream.
@@ -245,6 +257,7 @@ class ExecutionRequest:
     mounts: tuple[ReadOnlyMount, ...] = ()
     input_files: tuple[InputFile, ...] = ()
     workspace: Path | None = None
+    tmp: Path | None = None
     cwd: PurePosixPath = WORK_DIR
     on_output: Callable[[str, bytes], None] | None = None
     on_sample: Callable[[ResourceSample], None] | None = None
@@ -306,6 +319,7 @@ class NetworkDecision:
         allowed: Whether a connection was tried.
         reason: Why, in words.
         address: The numeric address that was connected to, or that was the reason to refuse.
+        listed: False when the host, or the host on this port, is not in the run's allow-list: granting it would help.
     """
 
     host: str
@@ -313,6 +327,7 @@ class NetworkDecision:
     allowed: bool
     reason: str
     address: str | None = None
+    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +404,10 @@ class Sandbox(ABC):
     name: str
     filters_secrets = False
     """Whether results come without the secrets of the request; those of other sandboxes are filtered by the caller."""
+    keeps_tmp = False
+    """Whether ``ExecutionRequest.tmp`` lasts; elsewhere ``/tmp`` is empty in every run."""
+    runs_here = False
+    """Whether commands find the interpreters and folders of this machine (``policy.python``, ``policy.extra_ro``)."""
 
     @abstractmethod
     async def run(self, request: ExecutionRequest) -> ExecutionResult:

@@ -237,14 +237,16 @@ def _network(key: str, value: object, where: str) -> object:
             raise ConfigError(f"{key}{_at(where)}: 'allow' needs hosts; give a mapping with mode, hosts and ports.")
         return Network(value)
     if isinstance(value, Mapping):
-        unknown = [name for name in value if name not in {"mode", "hosts", "ports"}]
+        unknown = [name for name in value if name not in {"mode", "hosts", "ports", "refused"}]
         if unknown:
-            raise ConfigError(f"{key}{_at(where)} has no setting {unknown[0]!r}; it has mode, hosts and ports.")
+            raise ConfigError(f"{key}{_at(where)} has no {unknown[0]!r}; it has mode, hosts, ports and refused.")
         ports = value.get("ports", Network().ports)
         if isinstance(ports, str) or not isinstance(ports, Iterable):
             raise ConfigError(f"{key}{_at(where)}: ports must be a list of numbers, not {ports!r}.")
         mode = value.get("mode", "none")
-        return Network(mode, _strings("network: hosts", value.get("hosts", ()), where), tuple(ports))  # type: ignore[arg-type]
+        hosts = _strings("network: hosts", value.get("hosts", ()), where)
+        refused = _strings("network: refused", value.get("refused", ()), where)
+        return Network(mode, hosts, tuple(ports), refused)  # type: ignore[arg-type]  # checked by check_policy
     return value
 
 
@@ -266,13 +268,13 @@ def _check_network(network: object) -> None:
         raise ConfigError(f"network must be none, loopback, allow or host, not {network!r}.")
     if network.mode not in _NETWORK_MODES:
         raise ConfigError(f"network must be one of {', '.join(_NETWORK_MODES)}, not {network.mode!r}.")
-    if network.mode == "allow" and not network.hosts:
+    if network.mode == "allow" and not network.hosts and not network.refused:
         raise ConfigError("network 'allow' needs at least one host; an empty list would have to mean no network.")
-    for host in network.hosts:
+    for host in (*network.hosts, *network.refused):
         if not isinstance(host, str) or not host or not host.isprintable() or any(c.isspace() for c in host):
             raise ConfigError(f"network: {host!r} is no host name.")
-    if network.hosts:
-        parse_hosts(network.hosts)
+    if network.hosts or network.refused:
+        parse_hosts(network.hosts, network.refused)
     for port in network.ports:
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise ConfigError(f"network: {port!r} is no port; use a number from 1 to 65535.")

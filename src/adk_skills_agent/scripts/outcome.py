@@ -7,14 +7,16 @@ Every fact comes from the result's fields. Nothing is deduced from the script's 
 from __future__ import annotations
 
 import re
+import shutil
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from adk_skills_agent.errors import ErrorCode
-from adk_skills_agent.sandbox import ExecutionResult, SandboxPolicy, Status
+from adk_skills_agent.sandbox import ExecutionResult, HostNameError, SandboxPolicy, Status, normalise_host
 from adk_skills_agent.scripts.plan import ScriptPlan
 
 MODEL_STREAM_CHARS = 20_000
@@ -56,6 +58,7 @@ class ScriptOutcome:
         stderr: Text, with tracebacks condensed (S0-59) and without the host's path of the interpreter.
         error: One sentence for the model when ``status`` is error; else None.
         stderr_cut_at: Where in ``stderr`` the sandbox left bytes out, in characters; else None.
+        missing: What was not there, by what the script printed; ``error`` or a note tells the model.
     """
 
     plan: ScriptPlan
@@ -67,6 +70,7 @@ class ScriptOutcome:
     stderr: str
     error: str | None
     stderr_cut_at: int | None = None
+    missing: tuple[MissingThing, ...] = ()
 
     def to_model(
         self,
@@ -126,8 +130,10 @@ class ScriptOutcome:
             answer["skipped_files"] = shown
             if len(result.skipped_files) > len(shown):
                 answer["skipped_files_left_out"] = len(result.skipped_files) - len(shown)
-        if self.plan.notes or result.notes or notes:
-            answer["notes"] = [*self.plan.notes, *result.notes, *notes]
+        # A shell script goes on after a command that is not there, and may call what it did a success.
+        unseen = [thing.for_model() for thing in self.missing] if self.error is None else []
+        if self.plan.notes or result.notes or notes or unseen:
+            answer["notes"] = [*self.plan.notes, *result.notes, *notes, *unseen]
         return answer
 
 
@@ -150,7 +156,8 @@ def script_outcome(
         if cut_at is not None:
             head = hide_interpreter(_text(result.stderr[:cut_at]))
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
-        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at)
+        missing = tuple(thing for thing in missing_things(plan, result) if thing.kind == "program")
+        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing)
     stderr, cut_at, exception = _condensed_stderr(result)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
     cause = str(exception) if exception else _last_line(stderr)
@@ -158,11 +165,16 @@ def script_outcome(
     if reason == "exit_code":
         without = no_network_sentence(plan.request.policy, result, _text(result.stderr), stdout)
         error = f"{error.rstrip('.')}. {without}" if without else error
+    missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
+    if missing:
+        error = f"{error.rstrip('.')}. {' '.join(thing.for_model() for thing in missing)}"
     if result.timed_out:
         stderr = _append(stderr, f"Timed out after {_seconds(plan.request.policy.wall_seconds)}")
     elif not stderr.strip():
         stderr = f"Signal {result.signal}" if result.signal is not None else f"Exit code {result.exit_code}"
-    return ScriptOutcome(plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at)
+    return ScriptOutcome(
+        plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at, missing
+    )
 
 
 def cut(
@@ -229,16 +241,15 @@ def _return_code(result: ExecutionResult) -> int:
 def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str) -> str:
     policy = plan.request.policy
     what = {
-        "timeout": f"Script '{plan.path}' was stopped after {_seconds(policy.wall_seconds)}, its time limit. "
+        "timeout": f"{plan.called} was stopped after {_seconds(policy.wall_seconds)}, its time limit. "
         "What it printed until then is in stdout. Give it less work, or tell the user.",
-        "out_of_memory": f"Script '{plan.path}' was stopped: it needed more {_needed(policy)}. Give it less data.",
-        "output_limit": f"Script '{plan.path}' was stopped: it printed "
-        f"{_printed(policy)}. Make it write to a file instead.",
-        "disk_limit": f"Script '{plan.path}' was stopped: it filled its workspace{_room(policy)}.",
-        "cancelled": f"Script '{plan.path}' was cancelled.",
-        "sandbox_error": f"Script '{plan.path}' could not be run to its end; this is not the script's fault.",
+        "out_of_memory": f"{plan.called} was stopped: it needed more {_needed(policy)}. Give it less data.",
+        "output_limit": f"{plan.called} was stopped: it printed {_printed(policy)}. Make it write to a file instead.",
+        "disk_limit": f"{plan.called} was stopped: it filled its workspace{_room(policy)}.",
+        "cancelled": f"{plan.called} was cancelled.",
+        "sandbox_error": f"{plan.called} could not be run to its end; this is not the script's fault.",
         "signal": _signal_sentence(plan, result.signal),
-        "exit_code": f"Script '{plan.path}' exited with status {result.exit_code}.",
+        "exit_code": f"{plan.called} exited with status {result.exit_code}.",
     }[reason]
     return f"{what} {cause}" if cause and reason in {"exit_code", "signal"} else what
 
@@ -246,11 +257,11 @@ def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str
 def _signal_sentence(plan: ScriptPlan, number: int | None) -> str:
     """Two signals are limits of the policy that the kernel enforces."""
     if number == signal.SIGXCPU:
-        return f"Script '{plan.path}' was stopped: it used up its CPU time. Give it less work."
+        return f"{plan.called} was stopped: it used up its CPU time. Give it less work."
     if number == signal.SIGXFSZ:
         larger = _size(plan.request.policy.file_bytes) or "there is room for"
-        return f"Script '{plan.path}' was stopped: it wrote a file larger than {larger}."
-    return f"Script '{plan.path}' was ended by signal {number}."
+        return f"{plan.called} was stopped: it wrote a file larger than {larger}."
+    return f"{plan.called} was ended by signal {number}."
 
 
 def _needed(policy: SandboxPolicy) -> str:
@@ -412,6 +423,59 @@ _SIGNS = re.compile(
 _REFUSED = re.compile(r"Permission denied|Operation not permitted|Errno 1\b|EACCES|EPERM")
 
 
+_NAMED_HOST = re.compile(
+    r"(?i:resolve host(?:name| address)?:? )['\"‘]?(?P<a>[\w.-]+)"
+    r"|host='(?P<b>[\w.-]+)', port=\d+"
+    r"|getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (?P<c>[\w.-]+)"
+    r"|Cannot connect to host (?P<d>[\w.-]+):\d+"
+    r"|dial tcp: lookup (?P<e>[\w.-]+)"
+)
+"""How curl, wget, git, ssh, urllib3, Node.js, aiohttp and Go name the host that they did not reach."""
+_MOST_HOSTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedHost:
+    """A host that a run tried to reach and might not.
+
+    Attributes:
+        host: As a grant would name it: with a port when it is none of the policy's.
+        certain: Whether the proxy saw it; else the script's own words say so.
+    """
+
+    host: str
+    certain: bool = True
+
+
+def refused_hosts(policy: SandboxPolicy, result: ExecutionResult) -> tuple[RefusedHost, ...]:
+    """The hosts that a run was refused because nobody granted them, at most 20.
+
+    Where the proxy was asked it knows them. A run without any network has no proxy: when it failed, its own words may
+    name a host, which is worth a hint and no more.
+
+    Args:
+        policy: Of the run.
+        result: What it did.
+    """
+    found: dict[str, RefusedHost] = {}
+    for decision in result.network:
+        if not decision.allowed and not decision.listed and decision.host:
+            usual = decision.port is None or decision.port in policy.network.ports
+            host = decision.host if usual else f"{decision.host}:{decision.port}"
+            found.setdefault(host, RefusedHost(host))
+    without = policy.network.mode in {"none", "loopback"} and result.isolation.enforced.get("network") != "none"
+    if without and result.status is Status.ERROR:
+        for stream in (result.stderr, result.stdout):
+            for match in _NAMED_HOST.finditer(_text(stream)[-_LAST_CHARS:]):
+                try:
+                    host = normalise_host(str(match[match.lastgroup or 0]))
+                except HostNameError:
+                    continue
+                if "." in host:
+                    found.setdefault(host, RefusedHost(host, certain=False))
+    return tuple(found.values())[:_MOST_HOSTS]
+
+
 def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
     """:data:`NO_NETWORK` when the run had no network and what it printed speaks of that; else "".
 
@@ -428,3 +492,105 @@ def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams
         if _SIGNS.search(text) or ("socket" in text and _REFUSED.search(text)):
             return NO_NETWORK
     return ""
+
+
+# What a script wanted and did not find: which, for the model, and how to supply it, for the owner.
+#
+# The script's own text only says where to look. A program that this machine has is not called missing, whatever a
+# script prints; the fix for the owner never takes a name from it into a command.
+
+_NAME_CHARS = r"[A-Za-z0-9_@][A-Za-z0-9_.@/+-]{0,79}"
+_NO_MODULE = re.compile(rf"^(?:ModuleNotFoundError|ImportError): No module named ['\"]?({_NAME_CHARS})", re.MULTILINE)
+_NO_PROGRAM = re.compile(
+    rf"(?:line \d+: |sh: (?:\d+: )?|^|: )({_NAME_CHARS}): (?:command )?not found\s*$"
+    rf"|\[Errno 2\] No such file or directory: '({_NAME_CHARS})'"
+    rf"|^env: [\'\"‘]?({_NAME_CHARS}?)[\'\"’]?: No such file or directory",
+    re.MULTILINE,
+)
+_NO_NODE_PACKAGE = re.compile(rf"Cannot find (?:module|package) '({_NAME_CHARS})'")
+_NO_KEY = re.compile(r"^KeyError: '([A-Z][A-Z0-9_]{2,79})'")
+_MOST_MISSING = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MissingThing:
+    """Something a script wanted and did not find.
+
+    Attributes:
+        kind: ``module``, ``program``, ``node-package``, ``host`` or ``environment-key``.
+        name: What it is called.
+        skill: Whose script wanted it.
+    """
+
+    kind: str
+    name: str
+    skill: str
+
+    def for_model(self) -> str:
+        """What is missing and what to do, one sentence."""
+        what = {
+            "module": f"The Python module '{self.name}' is not installed here",
+            "program": f"The program '{self.name}' is not on this machine, so what depends on it was not done",
+            "node-package": f"The Node package '{self.name}' is not installed here",
+            "host": f"The host '{self.name}' may not be reached from here",
+            "environment-key": f"The environment variable {self.name} is not granted to this script",
+        }[self.kind]
+        return f"{what}: do it another way, or tell the user that the owner has to add it."
+
+    def for_owner(self) -> str:
+        """What is missing and the command or grant that supplies it, one sentence."""
+        fix = {
+            "module": f"adk-skills prepare {self.skill}",
+            "program": f"install it where the agent runs, then look again: adk-skills needs {self.skill}",
+            "node-package": "npm install --ignore-scripts in the skill's folder",
+            "host": f'SandboxPolicy(network=Network.allow("{self.name}"))',
+            "environment-key": f'grants={{"{self.skill}": {{"{self.name}": Secret(...)}}}}',
+        }[self.kind]
+        return f"Skill '{self.skill}' needs the {self.kind.replace('-', ' ')} {self.name}: {fix}."
+
+
+def missing_things(
+    plan: ScriptPlan, result: ExecutionResult, exception: ScriptException | None = None
+) -> tuple[MissingThing, ...]:
+    """What a finished script did not find, each once.
+
+    Args:
+        plan: The call.
+        result: What happened; refused hosts are its network's decisions.
+        exception: What ended a Python script.
+    """
+    text = _text(result.stderr[-4 * _LAST_CHARS :])
+    found: dict[tuple[str, str], None] = {}
+    for match in _NO_MODULE.finditer(text):
+        if not _is_importable(match[1].partition(".")[0], plan):
+            found["module", match[1].partition(".")[0]] = None
+    for match in _NO_NODE_PACKAGE.finditer(text):
+        if not match[1].startswith(("/", ".")):
+            found["node-package", match[1]] = None
+    for match in _NO_PROGRAM.finditer(text):
+        name = match[1] or match[2] or match[3]
+        if match[2] and "subprocess.py" not in text:
+            continue  # a file of the script's own
+        if "/" not in name and not _is_on_this_machine(name, plan):
+            found["program", name] = None
+    if exception is not None and "environ" in exception.source and (key := _NO_KEY.match(exception.text)):
+        found["environment-key", key[1]] = None
+    for decision in result.network:
+        if not decision.allowed and decision.host:
+            found["host", decision.host] = None
+    return tuple(MissingThing(kind, name, plan.skill_name) for kind, name in list(found)[:_MOST_MISSING])
+
+
+def _is_on_this_machine(program: str, plan: ScriptPlan) -> bool:
+    from adk_skills_agent.sandbox import search_path
+
+    return shutil.which(program, path=search_path(plan.request.policy.python)) is not None
+
+
+def _is_importable(module: str, plan: ScriptPlan) -> bool:
+    """Whether the Python of the run has a module, where that is known without starting it."""
+    if plan.request.policy.python not in {None, sys.executable}:
+        return False
+    from adk_skills_agent.packages.needs import is_importable
+
+    return is_importable(module)

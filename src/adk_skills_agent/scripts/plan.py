@@ -6,15 +6,13 @@ import functools
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import (
-    ConfigError,
     InvalidArguments,
     InvalidResourcePath,
     ResourceNotFound,
@@ -29,16 +27,13 @@ from adk_skills_agent.sandbox import (
     InputFile,
     ReadOnlyMount,
     SandboxPolicy,
-    Secret,
-    SecretForms,
-    check_env,
-    forms_of,
-    secrets_of,
 )
+from adk_skills_agent.scripts.grants import Grants, HostRules
 from adk_skills_agent.scripts.interpreters import SCRIPTS_FOLDER, Interpreters, is_runnable
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
+    from adk_skills_agent.packages import Environment, SkillEnvironments
 
 
 # Names for what outlives one call (S0-67); without an invocation id, so that the next turn finds the same state.
@@ -82,20 +77,127 @@ class ScriptPlan:
         path: The script, relative to the skill's root (``scripts/run.py``).
         request: What the sandbox is asked to do.
         notes: What had to be adapted, one sentence each; they go to the owner and the model.
+        subject: What sentences call it; empty for the script by its path.
     """
 
     skill_name: str
     path: str
     request: ExecutionRequest
     notes: tuple[str, ...] = ()
+    subject: str = ""
+
+    @property
+    def called(self) -> str:
+        """How a sentence about it begins."""
+        return self.subject or f"Script '{self.path}'"
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What the owner of an agent decides once for all script calls."""
+    """What the owner of an agent decides once for all script calls.
+
+    Attributes:
+        policy: Limits of each run.
+        interpreters: What starts which kind of file.
+        packages: Finds the environment of a skill; None where scripts have what the agent's Python has.
+    """
 
     policy: SandboxPolicy = field(default_factory=SandboxPolicy)
     interpreters: Interpreters = field(default_factory=Interpreters)
+    packages: SkillEnvironments | None = None
+
+    def within(self, environment: Environment | None) -> RunSettings:
+        """The same with the Python and the commands of an environment; None changes nothing."""
+        if environment is None:
+            return self
+        return replace(self, policy=within(self.policy, environment))
+
+
+def within(policy: SandboxPolicy, environment: Environment) -> SandboxPolicy:
+    """The policy with an environment's Python; its folder is readable, and its commands lead PATH."""
+    folder = str(environment.folder)
+    return replace(policy, python=str(environment.python), extra_ro=tuple(dict.fromkeys((*policy.extra_ro, folder))))
+
+
+# Modules whose import takes longer than most scripts run: a sandbox that waits for the next run of the same kind has
+# imported them. They are looked for by name, never run here; a name of a skill's own choice is none of them.
+
+_HEAVY = {
+    "PIL": "pillow",
+    "boto3": "boto3",
+    "cryptography": "cryptography",
+    "docx": "python_docx",
+    "httpx": "httpx",
+    "lxml": "lxml",
+    "matplotlib": "matplotlib",
+    "numpy": "numpy",
+    "openpyxl": "openpyxl",
+    "pandas": "pandas",
+    "pdfplumber": "pdfplumber",
+    "plotly": "plotly",
+    "pptx": "python_pptx",
+    "pyarrow": "pyarrow",
+    "pydantic": "pydantic",
+    "reportlab": "reportlab",
+    "requests": "requests",
+    "scipy": "scipy",
+    "seaborn": "seaborn",
+    "sklearn": "scikit_learn",
+    "statsmodels": "statsmodels",
+    "sympy": "sympy",
+    "yaml": "pyyaml",
+}
+"""Import name to the name of the distribution, as its ``.dist-info`` folder is called in lower case."""
+_IMPORT = re.compile(rb"^(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
+_LOOKED_THROUGH_BYTES = 64 << 10
+
+
+def heavy_imports(script: Path, python: str | None) -> tuple[str, ...]:
+    """The modules of :data:`_HEAVY` that a script imports at its top level and that its interpreter has.
+
+    Args:
+        script: The file.
+        python: The interpreter; None for the one that runs the agent.
+    """
+    try:
+        info = script.stat()
+    except OSError:
+        return ()  # the run itself will say why it cannot be read
+    return _heavy_imports(script, info.st_mtime_ns, info.st_size, python)
+
+
+@functools.lru_cache(maxsize=512)
+def _heavy_imports(script: Path, _modified: int, _size: int, python: str | None) -> tuple[str, ...]:
+    try:
+        with script.open("rb") as stream:
+            text = stream.read(_LOOKED_THROUGH_BYTES)
+    except OSError:
+        return ()
+    wanted: dict[str, None] = {}
+    for several, one in _IMPORT.findall(text):
+        for part in several.decode().split(",") if several else [one.decode()]:
+            module = part.split()[0] if part.split() else ""
+            if module.partition(".")[0] in _HEAVY and all(name.isidentifier() for name in module.split(".")):
+                wanted[module] = None
+    if not wanted:
+        return ()
+    folders = _site_packages(python)
+    # Only a distribution of that name: another one could bring a module that is called so.
+    return tuple(module for module in wanted if any(_has(folder, module.partition(".")[0]) for folder in folders))
+
+
+def _has(folder: Path, module: str) -> bool:
+    return (
+        any(found.name.lower().startswith(f"{_HEAVY[module]}-") for found in folder.glob("*.dist-info"))
+        and (folder / module).is_dir()
+    )
+
+
+def _site_packages(python: str | None) -> list[Path]:
+    """Where an interpreter's packages are."""
+    if python in {None, sys.executable}:
+        return [Path(entry) for entry in sys.path if entry.endswith("-packages")]
+    return list(Path(python or "").parent.parent.glob("lib/python3*/site-packages"))
 
 
 _SKILL_ENV: dict[str, EnvValue] = dict.fromkeys(SKILL_VARIABLES, str(SKILL_DIR))
@@ -134,6 +236,7 @@ def plan_script(
     spill_dir: Path | None = None,
     on_output: Callable[[str, bytes], None] | None = None,
     digest: str = "",
+    hosts: HostRules | None = None,
 ) -> ScriptPlan:
     """Check a script call and turn it into a request; nothing is executed.
 
@@ -151,6 +254,7 @@ def plan_script(
         spill_dir: Host folder for the full text of long output; None keeps only the cut text.
         on_output: Called with output as it arrives.
         digest: What the sandbox's copy of the skill must hold; empty for whatever it holds.
+        hosts: What the owner's rules and the user's answers say of hosts; None for no rules.
 
     Raises:
         InvalidArguments: The path or the arguments cannot be used.
@@ -162,10 +266,11 @@ def plan_script(
     script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
     command, notes = settings.interpreters.command(_seen_at(script.path), script.file, python=settings.policy.python)
+    granted = grants.of(skill.name, script.path, skill.has_file) | dict(env or {})
     request = ExecutionRequest(
         argv=(*command, *argv),
-        policy=settings.policy,
-        env=_SKILL_ENV | grants.of(skill.name, script.path, skill.has_file) | dict(env or {}),
+        policy=grants.policy_of(skill.name, script.path, settings.policy, hosts, skill.has_file),
+        env=_SKILL_ENV | grants.with_programs(skill.name, script.path, settings.policy, granted, skill.has_file),
         stdin=stdin,
         mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest),),
         input_files=input_files,
@@ -467,111 +572,3 @@ def _not_found(skill: Skill, relative: str, asked: str) -> ScriptNotFound:
         more = f" and {len(scripts) - 10} more" if len(scripts) > 10 else ""
         sentence = f"Script {asked!r} not found in skill '{skill.name}'. Its scripts: {shown}{more}."
     return ScriptNotFound(sentence, close or scripts[:10])
-
-
-# Which variables which script gets: for all scripts, for one skill's, for one script.
-
-NearestFiles = Callable[[str, str], Sequence[str] | None]
-_NOTHING: Mapping[str, EnvValue] = MappingProxyType({})
-
-
-class Grants:
-    """Environment variables by whom they are for.
-
-    A script gets what is granted to all, to its skill and to itself; the narrower grant wins. What is a
-    :class:`Secret` anywhere here is kept out of the output of every script, because the scripts of a session share a
-    workspace.
-
-    Args:
-        env: For every script.
-        by_name: For a skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``).
-
-    Raises:
-        ConfigError: A key, a variable's name or a value cannot be used. No sentence shows a value.
-    """
-
-    def __init__(
-        self,
-        env: Mapping[str, EnvValue] | None = None,
-        by_name: Mapping[str, Mapping[str, EnvValue]] | None = None,
-    ) -> None:
-        self._all = check_env(env or _NOTHING, "env")
-        if by_name is not None and not isinstance(by_name, Mapping):
-            raise ConfigError(
-                f"grants must map skills or scripts to their variables, not be of type {type(by_name).__name__}."
-            )
-        self._by_name: dict[str, dict[str, EnvValue]] = {}
-        for key, variables in (by_name or {}).items():
-            name = _key(key)
-            if _full(name) in map(_full, self._by_name):
-                raise ConfigError(f"grants: {key!r} and another key mean the same script {name!r}. Join them.")
-            self._by_name[name] = check_env(variables, f"grants for {key!r}")
-
-    def of(self, skill: str, script: str, has: Callable[[str], bool] = lambda _path: False) -> dict[str, EnvValue]:
-        """The variables of one script.
-
-        Args:
-            skill: The skill's name.
-            script: The script, relative to the skill's root (``scripts/run.py``).
-            has: Whether the skill has a file: a key without ``scripts/`` is for the file it spells out where the skill
-                has that, else for the one of its scripts folder, as a call is. May block.
-        """
-        granted = self._all | self._by_name.get(skill, {})
-        short = script.removeprefix(f"{SCRIPTS_FOLDER}/")
-        if short != script and f"{skill}/{short}" in self._by_name and not has(short):
-            granted |= self._by_name[f"{skill}/{short}"]
-        return granted | self._by_name.get(f"{skill}/{script}", {})
-
-    @cached_property
-    def secrets(self) -> tuple[tuple[str, Secret], ...]:
-        """All secrets and their names."""
-        return secrets_of(self._all, *self._by_name.values())
-
-    @cached_property
-    def forms(self) -> SecretForms | None:
-        """What recognises them; None when there are none."""
-        return forms_of(self.secrets)
-
-    def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
-        """One sentence for each key that is for nothing.
-
-        Args:
-            skills: The skills there are.
-            like: Tells which scripts of a skill are most like a path; None when it has that very script, or when its
-                files are not known. May block.
-        """
-        names = list(skills)
-        sentences = []
-        for key in self._by_name:
-            skill, _, path = key.partition("/")
-            if skill not in names:
-                sentences.append(_unknown(key, f"this agent has no skill {skill!r}", nearest(skill, names)))
-            elif path and (close := like(skill, path)) is not None:
-                full = _full(key)
-                missing = full.partition("/")[2]
-                sentences.append(_unknown(full, f"the skill has no such script {missing!r}", close))
-        return sentences
-
-
-def _unknown(key: str, problem: str, close: Sequence[str]) -> str:
-    hint = f" Nearest: {', '.join(close)}." if close else ""
-    return f"A grant is for {key!r}, and {problem}.{hint}"
-
-
-def _key(key: object) -> str:
-    wish = "Write a skill's name, such as 'weather', or a script's, such as 'weather/scripts/forecast.py'."
-    if not isinstance(key, str) or not key:
-        raise ConfigError(f"grants: {key!r} names no skill and no script. {wish}")
-    skill, slash, path = key.partition("/")
-    parts = path.split("/")
-    if not skill or "\\" in key or (slash and any(part in {"", ".", ".."} for part in parts)):
-        raise ConfigError(f"grants: {key!r} names no skill and no script. {wish}")
-    if not slash:
-        return skill
-    return "/".join([skill, *parts])
-
-
-def _full(name: str) -> str:
-    """A script's key with the folder that may be left out."""
-    skill, slash, path = name.partition("/")
-    return name if not slash or path.startswith(f"{SCRIPTS_FOLDER}/") else f"{skill}/{SCRIPTS_FOLDER}/{path}"

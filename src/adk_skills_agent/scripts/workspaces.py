@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
 import shutil
@@ -41,6 +42,7 @@ class _Workspace:
     openers: int = 0
     turn: Semaphore = field(default_factory=lambda: Semaphore(1, most_waiting=MAX_WAITING))
     owners: set[int] = field(default_factory=set)
+    kept_in: Path | None = None
     doomed: bool = False
     making: threading.Lock = field(default_factory=threading.Lock)
 
@@ -58,6 +60,11 @@ class SessionWorkspace:
     path: Path
     spill: Path
     note: str | None = None
+
+    @property
+    def tmp(self) -> Path:
+        """Where the session's ``/tmp`` is kept, beside the workspace. Not made: most sessions need none."""
+        return _tmp_of(self.path)
 
 
 class WorkspaceClaim:
@@ -89,16 +96,17 @@ class WorkspaceClaim:
 class _Claiming(contextlib.AbstractAsyncContextManager[WorkspaceClaim]):
     """The length of one call; a class, because a generator costs each call several times as much."""
 
-    __slots__ = ("_claim", "_key", "_owner", "_workspaces")
+    __slots__ = ("_claim", "_kept_in", "_key", "_owner", "_workspaces")
 
-    def __init__(self, workspaces: SessionWorkspaces, key: str, owner: int) -> None:
+    def __init__(self, workspaces: SessionWorkspaces, key: str, owner: int, kept_in: Path | None) -> None:
         self._workspaces = workspaces
         self._key = key
         self._owner = owner
+        self._kept_in = kept_in
         self._claim: WorkspaceClaim
 
     async def __aenter__(self) -> WorkspaceClaim:
-        self._claim = WorkspaceClaim(self._workspaces, self._workspaces._claimed(self._key, self._owner))
+        self._claim = WorkspaceClaim(self._workspaces, self._workspaces._claimed(self._key, self._owner, self._kept_in))
         return self._claim
 
     async def __aexit__(self, *error: object) -> None:
@@ -120,14 +128,18 @@ class SessionWorkspaces:
         self._idle = idle_seconds
         self._reset()
 
-    def claim(self, key: str, owner: object = None) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
+    def claim(
+        self, key: str, owner: object = None, kept_in: Path | None = None
+    ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
         """The right to the folder of ``key``, for the length of one call; nothing blocks but deleting what was made.
 
         Args:
             key: See :func:`~adk_skills_agent.scripts.plan.workspace_key`.
             owner: Who must be closed before the folder is deleted.
+            kept_in: A folder of the owner's for workspaces that are never deleted: a session that goes on after a
+                restart finds its files there. None for a temporary one.
         """
-        return _Claiming(self, key, id(owner))
+        return _Claiming(self, key, id(owner), kept_in)
 
     @contextlib.asynccontextmanager
     async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
@@ -152,7 +164,7 @@ class SessionWorkspaces:
                     continue
                 del self._open[key]
                 workspace.doomed = True
-                if not workspace.users and workspace.path is not None:
+                if not workspace.users and workspace.path is not None and workspace.kept_in is None:
                     over.append(workspace.path)
         _delete(*over)
 
@@ -164,7 +176,7 @@ class SessionWorkspaces:
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._root: Path | None = None
 
-    def _claimed(self, key: str, owner: int) -> _Workspace:
+    def _claimed(self, key: str, owner: int, kept_in: Path | None) -> _Workspace:
         """Only memory is touched, so that this may be done on an event loop."""
         if self._pid != os.getpid():
             self._reset()  # a forked child: the folders are its parent's
@@ -172,7 +184,7 @@ class SessionWorkspaces:
         with self._mutex:
             workspace = self._open.get(key)
             if workspace is None:
-                workspace = self._open[key] = _Workspace(key, now)
+                workspace = self._open[key] = _Workspace(key, now, kept_in=kept_in)
             workspace.users += 1
             workspace.owners.add(owner)
             workspace.used = now
@@ -203,14 +215,21 @@ class SessionWorkspaces:
         path = workspace.path
         if path is not None and (workspace.openers or os.path.isdir(path)):  # noqa: PTH112
             return path, []
-        made = Path(tempfile.mkdtemp(dir=self._root_folder()))
+        if workspace.kept_in is not None:
+            made = workspace.kept_in / hashlib.sha256(workspace.key.encode()).hexdigest()[:32] / "work"
+            made.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made.parent.chmod(0o700)
+        else:
+            made = Path(tempfile.mkdtemp(dir=self._root_folder()))
         with self._mutex:
             if path is not None:
                 logger.warning("the workspace of %s was deleted by somebody else", workspace.key)
                 self._lost[workspace.key] = None
             doomed = self._evict(time.monotonic())
             workspace.path = made
-            if workspace.doomed and not workspace.users:  # the call was cancelled and the toolset closed meanwhile
+            if (
+                workspace.doomed and not workspace.users and workspace.kept_in is None
+            ):  # the call was cancelled and the toolset closed meanwhile
                 doomed.append(made)
         return made, doomed
 
@@ -230,7 +249,7 @@ class SessionWorkspaces:
                 logger.info("the workspace of %s was idle and is deleted", key)
                 del self._open[key]
                 workspace.doomed = True
-                if workspace.path is not None:
+                if workspace.path is not None and workspace.kept_in is None:
                     doomed.append(workspace.path)
                     self._lost[key] = None
         while len(self._lost) > _REMEMBERED_LOSSES:
@@ -246,7 +265,7 @@ class SessionWorkspaces:
             workspace.users -= 1
             workspace.openers -= opened is not None
             workspace.used = time.monotonic()
-            ended = workspace.doomed and not workspace.users and workspace.path is not None
+            ended = workspace.doomed and not workspace.users and workspace.kept_in is None
         over = [workspace.path] if ended and workspace.path is not None else []
         # One look at a folder in memory or in the page cache is cheaper than a thread that finds nothing to delete.
         return [*over, opened.spill] if opened is not None and os.path.lexists(opened.spill) else over
@@ -256,6 +275,11 @@ SHARED_WORKSPACES = SessionWorkspaces()
 """Those of this process: several agents of one session must see the same files."""
 
 
+def _tmp_of(workspace: Path) -> Path:
+    return workspace.with_name(f"{workspace.name}-tmp")
+
+
 def _delete(*folders: Path) -> None:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(_tmp_of(folder), ignore_errors=True)

@@ -204,14 +204,87 @@ class ScriptFinished(SkillEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandStarted(SkillEvent):
+    """A shell command is about to run; ``skill`` is whose variables it gets, or empty.
+
+    Attributes:
+        command: The command.
+        run: The id that the matching ``CommandFinished`` has.
+        job: The background job's id, or empty.
+        executor: ``sandbox``, or the class of the foreign environment.
+    """
+
+    command: str
+    run: str = ""
+    job: str = ""
+    executor: str = "sandbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandFinished(SkillEvent):
+    """A shell command ended, or could not be started.
+
+    Attributes:
+        command: The command.
+        run: The id of the ``CommandStarted``.
+        job: The background job's id, or empty.
+        status: ``ok`` or ``error``.
+        reason: Why it failed: ``timeout``, ``out_of_memory``, ``not_started``...; empty otherwise, a code above 0
+            included.
+        error_code: The code the model got, or empty.
+        exit_code: The exit code, minus the signal's number when one ended it; None when there is none.
+        seconds: Wall time.
+        stdout_bytes: Of its output, all.
+        stderr_bytes: Of its messages, all.
+        files: How many files it left.
+        level: The isolation level it ran at, or empty.
+        executor: As :class:`CommandStarted`.
+    """
+
+    command: str
+    run: str = ""
+    job: str = ""
+    status: str = "ok"
+    reason: str = ""
+    error_code: str = ""
+    exit_code: int | None = None
+    seconds: float = 0.0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    files: int = 0
+    level: str = ""
+    executor: str = "sandbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRefused(SkillEvent):
+    """A script tried to connect to a host that it may not.
+
+    Attributes:
+        script: Relative to the skill.
+        run: The id that the matching ``ScriptFinished`` has.
+        host: As a grant would name it, such as ``api.example.org`` or ``db.example.org:5432``.
+        verdict: ``not_granted``, ``ask`` (the user is asked before the next run), ``rejected`` (the user said no) or
+            ``denied`` (by a rule).
+        seen: ``proxy``, or ``output`` where only the script's own words name the host.
+    """
+
+    script: str
+    run: str = ""
+    host: str = ""
+    verdict: str = "not_granted"
+    seen: str = "proxy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested(SkillEvent):
     """The user was asked.
 
     Attributes:
-        action: ``activate``, ``read``, ``run`` or ``tool``.
-        target: The script or tool, or empty.
-        version: The version the question is about.
-        subjects: What an approval would cover: ``skill``, ``script:<path>``, ``tool:<name>``.
+        action: ``activate``, ``read``, ``run``, ``tool`` or ``packages``.
+        target: The script or tool, the packages with their versions, or empty.
+        version: The version the question is about; the digest of the lock of packages.
+        subjects: What an approval would cover: ``skill``, ``script:<path>``, ``tool:<name>``, ``host:<name>``.
         rule: The rule that made it a question, in the words of the policy; empty for a default.
         reason: Why it is asked.
     """
@@ -471,6 +544,8 @@ class Telemetry:
             "Wall time of scripts.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
+        self._commands = meter.create_counter("skill.shell.commands", "{command}", "Commands that agents ran.")
+        self._hosts = meter.create_counter("skill.hosts.refused", "{host}", "Hosts that scripts might not reach.")
         self._approvals = meter.create_counter("skill.approvals", "{decision}", "Questions to the user, and decisions.")
         self._guard = meter.create_counter("skill.guard.trips", "{miss}", "Calls that missed, by kind.")
 
@@ -501,8 +576,15 @@ class Telemetry:
                 _on_current_span(event, {"gen_ai.skill.resource.name": event.path, "skill.resource.bytes": event.bytes})
             case ScriptStarted():
                 _on_current_span(event, {"gen_ai.skill.resource.name": event.script, "skill.version": event.version})
+            case HostRefused():  # no host in a metric: a script may make up any number of names
+                self._hosts.add(1, names | {"skill.host.verdict": event.verdict, "skill.host.seen": event.seen})
+                _on_current_span(event, {"skill.host.name": event.host, "skill.host.verdict": event.verdict})
             case ScriptFinished():
                 self._finished(event, names)
+            case CommandFinished():
+                failure = _error(event.error_code or event.reason) if event.status == "error" else {}
+                self._commands.add(1, names | failure)
+                _on_current_span(event, {"skill.shell.seconds": event.seconds, "skill.shell.job": event.job})
             case ApprovalRequested():
                 self._approvals.add(1, names | {"skill.approval.decision": "requested"})
                 _on_current_span(event, {"skill.approval.decision": "requested", "skill.approval.rule": event.rule})

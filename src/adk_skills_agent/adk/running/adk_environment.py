@@ -77,6 +77,9 @@ class EnvironmentRunner:
             words = [call.path, *(placed(word, str(SKILL_DIR), str(root)) for word in argv)]
             variables = " ".join(f'{name}="$PWD"' for name in SKILL_VARIABLES)
             command = f"cd {shlex.quote(str(root))} && export {variables} && {_first_there(commands, words)}"
+            if runtime.shell is not None:
+                words[0] = f"{root}/{call.path}"
+                command = _in_the_workspace(str(environment.working_dir), str(root), _first_there(commands, words))
             result = await environment.execute(command, timeout=seconds)
             if not isinstance(getattr(result, "stdout", None), str):
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
@@ -160,6 +163,23 @@ def _first_there(commands: Sequence[Sequence[str]], script: Sequence[str]) -> st
     for program, line in reversed(others):
         chosen = f"if command -v {shlex.quote(program)} >/dev/null 2>&1; then {line}; else {chosen}; fi"
     return chosen
+
+
+# The script starts where the shell's commands do, and finds the skill's files by their relative paths all the same:
+# as links for the time of the run, where the workspace has nothing of that name (as our own sandbox has them, C40).
+_IN_THE_WORKSPACE = """\
+cd {work} || exit
+adk_skill={root}
+for n in {variables}; do export "$n=$adk_skill"; done
+trap 'for f in "$adk_skill"/*; do n=${{f##*/}}; [ "$(readlink "$n")" != "$f" ] || rm -f "$n"; done' EXIT
+for f in "$adk_skill"/*; do n=${{f##*/}}; [ -e "$n" ] || [ -L "$n" ] || ln -s "$f" "$n"; done
+{script}"""
+
+
+def _in_the_workspace(work: str, root: str, script: str) -> str:
+    """A command that runs a script of the skill at ``root`` in the environment's working directory."""
+    names = " ".join(SKILL_VARIABLES)
+    return _IN_THE_WORKSPACE.format(work=shlex.quote(work), root=shlex.quote(root), variables=names, script=script)
 
 
 def _arguments(call: ScriptCall, root: PurePosixPath) -> tuple[str, ...]:

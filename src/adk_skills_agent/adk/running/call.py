@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.skills.known import KnownSkill
     from adk_skills_agent.errors import SkillsError
-    from adk_skills_agent.scripts import ScriptArguments, ScriptOutcome, ScriptPlan
+    from adk_skills_agent.scripts import HostRules, ScriptArguments, ScriptOutcome, ScriptPlan
+    from adk_skills_agent.scripts.outcome import RefusedHost
     from adk_skills_agent.scripts.workspaces import SessionWorkspace, WorkspaceClaim
 
 
@@ -46,7 +47,9 @@ class ScriptCall:
         command: A shell command, google-adk's way to call a script in an environment; None for none.
         claim: To the session's workspace, for a run in our sandbox.
         version: The version of the skill that the user approved for this call; empty when nobody had to.
+        hosts: What rules and answers say of hosts; for our sandbox.
         prepared: What was prepared with the search for the script, or why it cannot run; None when nothing was.
+        packages: Digests of locks whose packages the user approved for this call.
     """
 
     skill: KnownSkill
@@ -57,7 +60,9 @@ class ScriptCall:
     command: object = None
     claim: WorkspaceClaim | None = None
     version: str = ""
+    hosts: HostRules | None = None
     prepared: Prepared | SkillsError | None = None
+    packages: tuple[str, ...] = ()
 
     def check_version(self) -> None:
         """For a backend that reads the skill's files itself: call it when they are read. Blocks.
@@ -80,6 +85,7 @@ class ScriptRun:
         stderr_bytes: Of its messages, all.
         files: How many files it left.
         level: The isolation level, or empty where it is not known.
+        refused: Hosts it tried to reach and might not.
     """
 
     answer: dict[str, object]
@@ -88,6 +94,7 @@ class ScriptRun:
     stderr_bytes: int = 0
     files: int = 0
     level: str = ""
+    refused: tuple[RefusedHost, ...] = ()
 
     @property
     def status(self) -> str:

@@ -19,7 +19,8 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
-from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillsError
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
+from adk_skills_agent.errors import InvalidArguments, PackageError, SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
@@ -32,8 +33,8 @@ from adk_skills_agent.scripts import (
     share_of,
     workspace_key,
 )
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.plan import ScriptLocation
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
+from adk_skills_agent.scripts.plan import ScriptLocation, heavy_imports
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
     from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.catalog import Skill
+    from adk_skills_agent.packages import Environment
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
 
 
@@ -107,7 +110,11 @@ class OwnSandbox:
             plan, workspace = prepared.plan, prepared.workspace
             session = tool_context.session
             share = share_of(session.app_name, session.user_id, session.id)
-            plan = replace(plan, request=replace(plan.request, share=share, input_files=call.inputs))
+            request = replace(plan.request, share=share, input_files=call.inputs)
+            if runtime.shell is not None:  # the same /tmp, and the skill where its text says
+                own = replace(request.mounts[0], target=SKILLS_DIR / skill_folder(skill), linked=False)
+                request = replace(request, tmp=workspace.tmp, mounts=(*request.mounts, own))
+            plan = replace(plan, request=request)
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):
                 whose = on_behalf_of(tool_context.get_invocation_context())
@@ -131,6 +138,7 @@ class OwnSandbox:
             stderr_bytes=result.stderr_total,
             files=len(result.files),
             level=result.isolation.level.value,
+            refused=refused_hosts(outcome.plan.request.policy, result),
         )
 
     def prepare(self, runtime: SkillRuntime, call: ScriptCall, claim: WorkspaceClaim) -> Prepared | SkillsError:
@@ -142,31 +150,85 @@ class OwnSandbox:
         try:
             workspace = claim.open()
             skill = call.skill.local()
+            environment, notes = self._environment(skill, call)
             plan = plan_script(
                 skill,
                 # What is in memory has just been put on the disk, where it is looked up for the first time.
                 call.path if call.skill.in_memory else ScriptLocation(call.path, skill.skill_dir / call.path),
                 call.arguments,
-                settings=self.settings,
+                settings=self.settings.within(environment),
                 env=self.env,
                 grants=runtime.grants,
                 workspace=workspace.path,
                 spill_dir=workspace.spill,
                 on_output=self.on_output,
                 digest=call.skill.copy_digest(call.version) if call.version else "",
+                hosts=call.hosts,
             )
+            policy = plan.request.policy
+            if policy.warm_slots and not policy.preload and self.sandbox.runs_here and call.path.endswith(".py"):
+                modules = heavy_imports(skill.skill_dir / call.path, policy.python)
+                if modules:
+                    plan = replace(plan, request=replace(plan.request, policy=replace(policy, preload=modules)))
         except SkillsError as error:
             return error
-        return Prepared(workspace, plan)
+        return Prepared(workspace, replace(plan, notes=(*plan.notes, *notes)) if notes else plan)
+
+    def _environment(self, skill: Skill, call: ScriptCall) -> tuple[Environment | None, tuple[str, ...]]:
+        """The environment of the skill, and what the model has to know of what is not there, before it looks well.
+
+        A script runs without, too: what was inferred of it may be wrong, and if it is not, the script itself says so.
+
+        Raises:
+            PackagesNotApproved: The user has to be asked.
+        """
+        packages = self.settings.packages
+        if packages is None or not packages.on or not self.sandbox.runs_here:
+            return None, ()
+        from adk_skills_agent.packages import PackagesNotApproved
+
+        notes = packages.notes_before(skill, call.path, python=self.settings.policy.python)
+        try:
+            found = packages.environment_for(
+                skill, script=call.path, python=self.settings.policy.python, approved=call.packages
+            )
+        except PackagesNotApproved:
+            raise
+        except PackageError as error:
+            logger.warning("%s %s", error.message, " ".join(getattr(error, "__notes__", ())))
+            return None, (*notes, error.message)
+        return found, notes
+
+    def _warn_without_proxy(self, runtime: SkillRuntime) -> None:
+        if not runtime.told_without_proxy:
+            runtime.told_without_proxy = True
+            logger.warning(
+                "The permissions ask about hosts, and this sandbox has no proxy that would say which host a script "
+                "tried: scripts run without network, and nobody is asked. Use the local sandbox at level 'namespaces', "
+                "or grant the hosts."
+            )
 
     async def _execute(self, plan: ScriptPlan, runtime: SkillRuntime) -> ScriptOutcome:
         try:
-            result = await self.sandbox.run(plan.request)
+            try:
+                result = await self.sandbox.run(plan.request)
+            except SandboxUnavailable:
+                # Nothing was started. Without a proxy nobody learns the names of hosts, and nothing is open either.
+                policy = self.settings.policy
+                if plan.request.policy.network.hosts or plan.request.policy.network == policy.network:
+                    raise
+                self._warn_without_proxy(runtime)
+                plan = replace(
+                    plan, request=replace(plan.request, policy=replace(plan.request.policy, network=policy.network))
+                )
+                result = await self.sandbox.run(plan.request)
             if not getattr(self.sandbox, "filters_secrets", False):
                 result = redacted(result, runtime.grants.forms)
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
         outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
+        for thing in outcome.missing:
+            logger.warning("%s", thing.for_owner())
         if outcome.error is not None:
             logger.info(
                 "stderr of %s:\n%s", plan.request.label, result.stderr[-_LOGGED_BYTES:].decode("utf-8", "replace")
@@ -189,8 +251,9 @@ def workspace_claim(
 ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
     """The claim of one call of a skill to the workspace of its session, or to its own there."""
     session = tool_context.session
-    own = skill if runtime.workspace == "skill" else None
-    return SHARED_WORKSPACES.claim(workspace_key(session.app_name, session.user_id, session.id, own), runtime.owner)
+    own = skill if runtime.workspace == "skill" and skill else None
+    key = workspace_key(session.app_name, session.user_id, session.id, own)
+    return SHARED_WORKSPACES.claim(key, runtime.owner, runtime.shell.keep_in if runtime.shell is not None else None)
 
 
 def script_backend_of(
@@ -240,7 +303,7 @@ def _by_executor(runtime: SkillRuntime, executor: BaseCodeExecutor) -> ScriptBac
             return await run_in_executor(shared, tool_context, call, executor)
 
         return ScriptBackend(type(executor).__name__, run)
-    settings = RunSettings(executor.effective_policy(runtime.script_timeout), runtime.settings.interpreters)
+    settings = replace(runtime.settings, policy=executor.effective_policy(runtime.script_timeout))
     own = OwnSandbox(
         executor.sandbox if executor.sandbox is not None else local_sandbox(),
         settings,

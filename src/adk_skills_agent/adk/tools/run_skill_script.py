@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.adk.activation.active_skills import turn_of
 from adk_skills_agent.adk.events.events import ScriptFinished, ScriptStarted, origin_of
 from adk_skills_agent.adk.guard import call_key
-from adk_skills_agent.adk.permissions import Decision, Verdict, weigh
+from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
+from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, load_inputs
+from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, script_backend_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
 from adk_skills_agent.errors import (
     ErrorCode,
+    PackageError,
     RegistryError,
     ResourceNotFound,
     SandboxError,
@@ -38,8 +41,10 @@ from adk_skills_agent.scripts.plan import check_types, google_arguments, script_
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
+    from adk_skills_agent.adk.running.runner import OwnSandbox
     from adk_skills_agent.adk.runtime import SkillRuntime
     from adk_skills_agent.adk.skills.known import KnownSkill
+    from adk_skills_agent.packages import PackagesNotApproved
 
 
 logger = logging.getLogger(__name__)
@@ -172,24 +177,52 @@ class RunSkillScriptTool(ToolsetTool):
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
         async with backend.claim(runtime, tool_context, skill.name) as claim:
-            call = ScriptCall(skill, asked, asked, arguments, command=args.get("command"), claim=claim)
+            hosts = HostsOfCall()
+            if runtime.permissions.hosts and backend.own is not None:
+                hosts = await hosts_of_call(runtime, tool_context, skill)
+            call = ScriptCall(
+                skill, asked, asked, arguments, command=args.get("command"), claim=claim, hosts=hosts.rules
+            )
             found = await asyncio.to_thread(self._look, call, backend, wants_version=self.runtime.events.heard)
             if runtime.require_activation:
                 runtime.active.check(tool_context, skill.name, runtime.tool_name("load_skill"))
-            denied = found.decision.verdict is Verdict.DENY
+            decision = both(found.decision, hosts.decision(found.path)) if hosts.pending else found.decision
+            denied = decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
             inputs = () if denied else await load_inputs(tool_context, args.get("files"))
-            weighed = await weigh(tool_context, skill, found.decision, runtime)
+            weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
+                if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
+                    hosts.turn_down(tool_context, skill.name)
                 return weighed.refusal
             self._tell_of_executor(backend)
             call = replace(call, path=found.path, inputs=inputs, version=weighed.version, prepared=found.prepared)
+            packages = runtime.settings.packages
+            if backend.own is not None and packages is not None and packages.asks:
+                answered = await self._with_packages(call, backend.own, tool_context)
+                if isinstance(answered, dict):
+                    return answered
+                call = answered
+            if hosts.pending:  # what was prepared before the answer knows nothing of it
+                call = replace(call, hosts=hosts.approved(), prepared=None)
             started.append(os.urandom(16).hex())
             run = await self._run(call, backend, tool_context, started[0], found.version)
         if run.status == "error":
             return self._failed(tool_context, run, key, skill.name)
         runtime.guard.success(tool_context, "run", key)
         return run.answer
+
+    async def _with_packages(
+        self, call: ScriptCall, own: OwnSandbox, tool_context: ToolContext
+    ) -> ScriptCall | dict[str, Any]:
+        """The call with what the user said about its packages, or the tool's answer when there is no yes (yet)."""
+        prepared = call.prepared
+        if prepared is None and call.claim is not None:
+            prepared = await asyncio.to_thread(own.prepare, self.runtime, call, call.claim)
+        if not isinstance(prepared, PackageError) or not isinstance(prepared, _not_approved()):
+            return replace(call, prepared=prepared)
+        refusal = await approve_packages(self.runtime, tool_context, prepared)
+        return refusal or replace(call, prepared=None, packages=(prepared.lock.digest,))
 
     def _look(self, call: ScriptCall, backend: ScriptBackend, *, wants_version: bool) -> _Found:
         """Everything about a call that is on the disk. Blocking.
@@ -256,6 +289,8 @@ class RunSkillScriptTool(ToolsetTool):
                     executor=backend.name,
                 )
             )
+        if run.refused:
+            tell_refused(runtime, tool_context, call.skill.name, call.path, run_id, origin, run.refused, run.answer)
         return run
 
     def _failed(self, tool_context: ToolContext, run: ScriptRun, key: str, skill: str) -> dict[str, Any]:
@@ -305,6 +340,12 @@ class RunSkillScriptTool(ToolsetTool):
         if found is None and isinstance(response, dict) and response.get("status") == "error":
             return "SKILL_SCRIPT_EXECUTION_ERROR"
         return found
+
+
+def _not_approved() -> type[PackagesNotApproved]:
+    from adk_skills_agent.packages import PackagesNotApproved  # few skills get here, and it imports much
+
+    return PackagesNotApproved
 
 
 def _find(skill: KnownSkill, asked: str) -> str:

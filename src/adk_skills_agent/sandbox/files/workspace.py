@@ -7,8 +7,9 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError, about
 from adk_skills_agent.sandbox.contract import HOME_DIR, InputFile, ReadOnlyMount, SandboxPolicy
@@ -16,6 +17,7 @@ from adk_skills_agent.sandbox.files.collect import (
     Collected,
     Stamp,
     Walk,
+    collect,
     copy_bytes,
     on_disk,
     open_folder,
@@ -28,6 +30,9 @@ from adk_skills_agent.sandbox.files.collect import (
     write_all,
 )
 from adk_skills_agent.sandbox.files.removal import folder_name, remove_tree, sweep_abandoned
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.secrets import SecretForms
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # A given file gets this much older a modification time than it has, so that a write within the clock's tick shows.
@@ -49,6 +54,7 @@ class Workspace:
         links: Links to a mount's entries, by name, and their inodes.
         persistent: Relative paths of files and folders that came from the session's workspace.
         notes: What could not be put in, one sentence each.
+        lasting_tmp: What was put into ``tmp``, where it lasts over several runs: it is the ``work`` of this one.
     """
 
     root: str
@@ -59,6 +65,7 @@ class Workspace:
     links: dict[str, int] = field(default_factory=dict)
     persistent: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    lasting_tmp: Workspace | None = None
 
     @property
     def home(self) -> str:
@@ -119,22 +126,70 @@ def fill_workspace(
     persistent: Path | None,
     input_files: Iterable[InputFile],
     mounts: Iterable[ReadOnlyMount],
+    tmp: Path | None = None,
     inside: bool = False,
 ) -> None:
     """Make the home folder; put in the session's files, then the input files, then links to entries of linked mounts.
+
+    ``tmp`` is the session's folder for temporary files, which need not be there.
 
     Raises:
         SandboxError: The session's workspace is no folder, or larger than the policy allows; a mount is no folder.
         ValueError: An input file's path is absolute, leaves the workspace, or is used twice.
         OSError: The disk is full.
     """
-    os.mkdir(workspace.home, 0o700)  # noqa: PTH102
+    try:
+        os.mkdir(workspace.home, 0o700)  # noqa: PTH102
+    except FileExistsError:  # a module that was imported ahead has put its cache there
+        if not stat.S_ISDIR(os.lstat(workspace.home).st_mode):
+            raise
     if persistent is not None:
         _copy_in(workspace, policy, persistent)
+    if tmp is not None:
+        workspace.lasting_tmp = Workspace("", workspace.tmp, "")
+        if tmp.is_dir():
+            _copy_in(workspace.lasting_tmp, _tmp_policy(policy), tmp)
     seen: set[str] = set()
     for file in input_files:
         _put(workspace, file, seen)
     link_mounts(workspace, mounts, inside=inside)
+
+
+def give_lasting_tmp(workspace: Workspace, uid: int) -> None:
+    """Make what was put into ``tmp`` another user's, from the inside out."""
+    lasting = workspace.lasting_tmp
+    if lasting is None:
+        return
+    for name in lasting.given:
+        path = on_disk(lasting.work, name)
+        os.chown(path, uid, uid, follow_symlinks=False)
+        lasting.given[name] = stamp(os.lstat(path))
+    for name in sorted(lasting.given_folders, reverse=True):
+        os.chown(on_disk(lasting.work, name), uid, uid, follow_symlinks=False)
+
+
+def keep_lasting_tmp(
+    workspace: Workspace, target: Path, policy: SandboxPolicy, secrets: SecretForms | None
+) -> list[str]:
+    """Bring back what a run left in ``tmp``, but for its home folder; sentences as of :func:`persist`."""
+    lasting = workspace.lasting_tmp
+    if lasting is None:
+        return []
+    policy = _tmp_policy(policy)
+    collected = collect(lasting, policy, secrets)
+    home = HOME_DIR.name
+    collected.changed = {path: info for path, info in collected.changed.items() if not _below(path, {home})}
+    collected.folders = [path for path in collected.folders if not _below(path, {home})]
+    collected.replaced.pop(home, None)
+    if not (lasting.persistent or collected.changed or collected.folders):
+        return []
+    target.mkdir(mode=0o700, exist_ok=True)
+    return [f"In /tmp: {note}" for note in persist(lasting, collected, target, policy)]
+
+
+def _tmp_policy(policy: SandboxPolicy) -> SandboxPolicy:
+    """The policy as it is for ``/tmp``; no file there becomes output."""
+    return replace(policy, workspace_bytes=policy.tmp_bytes, max_files=0, max_total_file_bytes=0)
 
 
 def link_mounts(workspace: Workspace, mounts: Iterable[ReadOnlyMount], *, inside: bool) -> None:

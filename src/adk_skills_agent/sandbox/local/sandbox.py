@@ -57,6 +57,8 @@ class LocalSandbox(Sandbox):
 
     name = "local"
     filters_secrets = True
+    keeps_tmp = True
+    runs_here = True
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from adk_skills_agent.errors import ConfigError
 
@@ -50,45 +50,91 @@ def normalise_host(text: str) -> str:
 class AllowedHosts:
     """The names of an allow-list. An empty one allows nothing.
 
+    A key is an exact name, ``.example.org`` for ``*.example.org`` (its sub-domains at any depth, not the domain
+    itself), or empty for ``*``, which only a refusal can be.
+
     Attributes:
-        names: Exact names.
-        suffixes: ``.example.org`` for each ``*.example.org``: its sub-domains at any depth, not the domain itself.
+        entries: What is allowed, to its ports; None among them stands for the ports of the policy.
+        refused: What is not, although a wider entry allows it.
     """
 
-    names: frozenset[str] = frozenset()
-    suffixes: tuple[str, ...] = ()
+    entries: Mapping[str, frozenset[int | None]] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
 
     def allows(self, name: str) -> bool:
         """Whether a name, as :func:`normalise_host` gave it, is in the list."""
-        return name in self.names or name.endswith(self.suffixes)
+        return bool(self._matching(name))
+
+    def ports_of(self, name: str, usual: Collection[int]) -> frozenset[int]:
+        """The ports on which a host may be reached; none when the list does not have it.
+
+        Args:
+            name: As :func:`normalise_host` gave it.
+            usual: Those of the policy, for entries without one of their own.
+        """
+        given = frozenset().union(*self._matching(name))
+        return frozenset(port for port in given if port is not None) | (frozenset(usual) if None in given else set())
+
+    def _matching(self, name: str) -> list[frozenset[int | None]]:
+        """The ports of the entries that hold for a name: those narrower than every refusal it falls under."""
+        narrowest = max((_width(key, name) for key in self.refused), default=-1)
+        return [ports for key, ports in self.entries.items() if _width(key, name) > narrowest]
 
 
-def parse_hosts(patterns: Iterable[str]) -> AllowedHosts:
-    """The allow-list of a policy: exact names and ``*.example.org``.
+def _width(key: str, name: str) -> int:
+    """How narrowly a key means a name: -1 not at all, 0 as everything, most when it spells it out."""
+    if key == name:
+        return _MAX_NAME + 1
+    return len(key) if (not key or key.startswith(".")) and name.endswith(key) else -1
+
+
+def parse_hosts(patterns: Iterable[str], refused: Iterable[str] = ()) -> AllowedHosts:
+    """The allow-list of a policy: exact names and ``*.example.org``, each with a port of its own or without.
+
+    Args:
+        patterns: What is allowed: ``api.example.org``, ``*.example.org``, ``db.example.org:5432``.
+        refused: What is not although a wider pattern allows it; ``*`` for all that is not spelled out more narrowly.
 
     Raises:
-        ConfigError: A pattern that is neither; the sentence says what to write instead.
+        ConfigError: A pattern that is none of these; the sentence says what to write instead.
     """
-    names: set[str] = set()
-    suffixes: dict[str, None] = {}
+    entries: dict[str, set[int | None]] = {}
     for pattern in patterns:
-        wildcard = pattern.startswith("*.")
-        if "*" in (pattern[2:] if wildcard else pattern):
-            raise ConfigError(
-                f"network: the host {pattern!r} has a * where none can be; '*.example.org' allows the sub-domains of "
-                "example.org, and network 'host' allows everything."
-            )
-        try:
-            name = normalise_host(pattern[2:] if wildcard else pattern)
-        except HostNameError as error:
-            raise ConfigError(f"network: the host {pattern!r} {error}.") from None
-        if not wildcard:
-            names.add(name)
-        elif "." not in name:
-            raise ConfigError(f"network: the host {pattern!r} is a whole top-level domain; name the domains you trust.")
-        else:
-            suffixes[f".{name}"] = None
-    return AllowedHosts(frozenset(names), tuple(suffixes))
+        key, port = parse_host(pattern)
+        entries.setdefault(key, set()).add(port)
+    keys = frozenset("" if pattern == "*" else parse_host(pattern)[0] for pattern in refused)
+    return AllowedHosts({key: frozenset(ports) for key, ports in entries.items()}, keys)
+
+
+def parse_host(pattern: str) -> tuple[str, int | None]:
+    """One entry of an allow-list: its key (see :class:`AllowedHosts`) and its port, None for the policy's.
+
+    Raises:
+        ConfigError: It is no host name and no ``*.example.org``; the sentence says what to write instead.
+    """
+    text, _, digits = pattern.partition(":")
+    port = None
+    if digits.isascii() and digits.isdigit():
+        port = int(digits) if len(digits) < 6 else 0
+        if not 0 < port < 65536:
+            raise ConfigError(f"network: the host {pattern!r} has no possible port; use a number from 1 to 65535.")
+    else:
+        text = pattern
+    wildcard = text.startswith("*.")
+    if "*" in (text[2:] if wildcard else text):
+        raise ConfigError(
+            f"network: the host {pattern!r} has a * where none can be; '*.example.org' allows the sub-domains of "
+            "example.org, and network 'host' allows everything."
+        )
+    try:
+        name = normalise_host(text[2:] if wildcard else text)
+    except HostNameError as error:
+        raise ConfigError(f"network: the host {pattern!r} {error}.") from None
+    if not wildcard:
+        return name, port
+    if "." not in name:
+        raise ConfigError(f"network: the host {pattern!r} is a whole top-level domain; name the domains you trust.")
+    return f".{name}", port
 
 
 # Which addresses the proxy may connect to: public ones, never this machine or a network around it (row 58).

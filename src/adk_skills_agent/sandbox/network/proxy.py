@@ -173,7 +173,7 @@ class Proxy:
             await self._converse(client, sockets)
         except Refused as refused:
             host, port = refused.host, refused.port
-            self._decide(NetworkDecision(host, port, False, str(refused), refused.address))
+            self._decide(NetworkDecision(host, port, False, str(refused), refused.address, refused.listed))
             where = f"{host}:{port}: " if host and port is not None else ""
             with suppress(OSError):
                 await self._answer(client, refused.status, f"{where}{refused}")
@@ -185,10 +185,11 @@ class Proxy:
         request = parse_request(head)
         host, port = request.host, request.port
         if not self._hosts.allows(host):
-            raise Refused("the host is not in the allow-list", status=403, host=host, port=port)
-        if port not in self._ports:
-            allowed = ", ".join(map(str, sorted(self._ports))) or "none"
-            raise Refused(f"the port is not in the allow-list ({allowed})", status=403, host=host, port=port)
+            raise Refused("the host is not in the allow-list", status=403, host=host, port=port, listed=False)
+        ports = self._hosts.ports_of(host, self._ports)
+        if port not in ports:
+            reason = f"the port is not in the allow-list ({', '.join(map(str, sorted(ports))) or 'none'})"
+            raise Refused(reason, status=403, host=host, port=port, listed=False)
         upstream = await self._connect(request, await self._addresses(host, port), sockets)
         if isinstance(upstream, int):
             await self._answer(client, upstream, f"{host}:{port} did not accept a connection")

@@ -44,16 +44,25 @@ class Refused(Exception):
         host: The host that was asked for, as far as that is known, made printable.
         port: The port that was asked for.
         address: The address that was the reason.
+        listed: False when only the allow-list was the reason.
     """
 
     def __init__(
-        self, reason: str, *, status: int = 400, host: str = "", port: int | None = None, address: str | None = None
+        self,
+        reason: str,
+        *,
+        status: int = 400,
+        host: str = "",
+        port: int | None = None,
+        address: str | None = None,
+        listed: bool = True,
     ) -> None:
         super().__init__(reason)
         self.status = status
         self.host = host
         self.port = port
         self.address = address
+        self.listed = listed
 
 
 @dataclass(frozen=True, slots=True)

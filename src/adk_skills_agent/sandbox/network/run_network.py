@@ -129,7 +129,7 @@ class RunNetwork:
         self._started = False
         self._stopped = False
         self._proxy = Proxy(
-            parse_hosts(network.hosts),
+            parse_hosts(network.hosts, network.refused),
             network.ports,
             resolve=resolve,
             allow_addresses=parse_networks(allow_addresses),

@@ -12,10 +12,10 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from adk_skills_agent.errors import ConfigError, SandboxError, about
-from adk_skills_agent.sandbox.contract import SKILL_DIR, SKILL_VARIABLES, SandboxPolicy
+from adk_skills_agent.sandbox.contract import SKILL_VARIABLES, SandboxPolicy
 from adk_skills_agent.sandbox.policy import check_env_name, check_search_path, looks_secret
 from adk_skills_agent.sandbox.secrets import MIN_SECRET_CHARS, EnvValue, Secret, revealed, secrets_of
 from adk_skills_agent.sandbox.threads import RUNNING
@@ -218,7 +218,7 @@ def build_environment(
     home: str,
     tmp: str,
     run_id: str,
-    skill: str = str(SKILL_DIR),
+    place: Callable[[str], str] | None = None,
     host: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The variables of one run.
@@ -229,7 +229,7 @@ def build_environment(
         home: Host path of the run's home folder.
         tmp: Host path of its folder for temporary files.
         run_id: See :data:`RUN_ID_VARIABLE`; nothing can override it.
-        skill: Where the skill's folder is in the run, for ``SKILL_DIR`` and its kin.
+        place: Where a folder of the sandbox is in the run, for ``SKILL_DIR`` and its kin; None where it is.
         host: The host's environment; None takes ``os.environ``. Read only for names in ``inherit_env``.
 
     Raises:
@@ -259,8 +259,8 @@ def build_environment(
             environment[name] = host[name]
     environment.update((name, revealed(value)) for name, value in policy.env.items())
     environment.update((name, granted_value(name, value)) for name, value in granted.items())
-    if skill != str(SKILL_DIR):
-        environment.update((name, skill) for name in SKILL_VARIABLES if environment.get(name) == str(SKILL_DIR))
+    if place is not None:
+        environment.update((name, place(environment[name])) for name in SKILL_VARIABLES if name in environment)
     environment[RUN_ID_VARIABLE] = run_id
     return environment
 

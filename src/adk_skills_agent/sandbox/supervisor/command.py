@@ -20,7 +20,6 @@ from adk_skills_agent.errors import SandboxError, SandboxUnavailable, SkillsErro
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     HOME_DIR,
-    SKILL_DIR,
     TMP_DIR,
     WORK_DIR,
     ExecutionRequest,
@@ -224,7 +223,7 @@ def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: Layout, r
         home=layout.home,
         tmp=layout.temporary,
         run_id=run_id,
-        skill=view.argument(str(SKILL_DIR)),
+        place=view.argument,
     )
     if "PATH" not in policy.env and "PATH" not in request.env and "PATH" not in policy.inherit_env:
         environment["PATH"] = _PATH  # the host's interpreter is not there

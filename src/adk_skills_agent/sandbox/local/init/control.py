@@ -270,13 +270,14 @@ def is_usual(python: str, flags: Sequence[str]) -> bool:
     return own and set(flags) <= {*_SWITCHES, "-X", "utf8"}
 
 
-def script_position(command: list[str], environment: Mapping[str, str]) -> int | None:
+def script_position(command: list[str], environment: Mapping[str, str], python: str | None = None) -> int | None:
     """Where the script is in a command line a running interpreter can carry out; None when it must be started.
 
-    Only for the agent's own interpreter, with the switches scripts are run with and an environment that changes nothing
-    about it.
+    Only for the agent's own interpreter, or a virtual environment of it (``python``), with the switches scripts are run
+    with and environment variables that change nothing about it.
     """
-    if os.path.dirname(command[0]) != os.path.dirname(sys.executable) or not _same_file(command[0]):  # noqa: PTH120
+    folders = {os.path.dirname(path) for path in (sys.executable, python) if path}  # noqa: PTH120
+    if os.path.dirname(command[0]) not in folders or not is_same_interpreter(command[0]):  # noqa: PTH120
         return None
     for name, value in environment.items():
         if name.startswith(_READ_AT_START) and BASE.get(name) != value:
@@ -296,5 +297,6 @@ def script_position(command: list[str], environment: Mapping[str, str]) -> int |
 
 
 @functools.lru_cache(maxsize=16)
-def _same_file(path: str) -> bool:
+def is_same_interpreter(path: str) -> bool:
+    """Whether it is the program that runs the agent, in whatever virtual environment."""
     return os.path.realpath(path) == os.path.realpath(sys.executable)

@@ -20,7 +20,6 @@ from typing import Protocol
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import (
-    SKILL_DIR,
     TMP_DIR,
     WORK_DIR,
     ExecutionRequest,
@@ -29,7 +28,13 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.files.collect import collect, left_in_home, portable
-from adk_skills_agent.sandbox.files.workspace import Workspace, create_workspace, fill_workspace, persist
+from adk_skills_agent.sandbox.files.workspace import (
+    Workspace,
+    create_workspace,
+    fill_workspace,
+    keep_lasting_tmp,
+    persist,
+)
 from adk_skills_agent.sandbox.output import Capture, PathMapping, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process import seccomp
 from adk_skills_agent.sandbox.process.command import (
@@ -453,6 +458,7 @@ class LocalRun:
             persistent=request.workspace,
             input_files=request.input_files,
             mounts=request.mounts,
+            tmp=request.tmp,
         )
         self._own(workspace)
         pairs = [(mount.target, os.path.abspath(mount.source)) for mount in request.mounts]  # noqa: PTH100
@@ -463,7 +469,7 @@ class LocalRun:
             home=portable(workspace.home),
             tmp=portable(workspace.tmp),
             run_id=self.run_id,
-            skill=self.view.argument(str(SKILL_DIR)),
+            place=self.view.argument,
         )
         cwd = encode(self.view.directory(request.cwd))
         if not os.path.isdir(cwd):  # noqa: PTH112
@@ -556,6 +562,9 @@ class LocalRun:
         result.notes.extend(left_in_home(self._workspace.home))
         if self._request.workspace is not None:
             result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
+        if self._request.tmp is not None:
+            secrets = secrets_of_run(self._request, self._policy)
+            result.notes.extend(keep_lasting_tmp(self._workspace, self._request.tmp, self._policy, secrets))
 
     def _close(self) -> None:
         if self.child.waited is None:

@@ -20,7 +20,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.files.collect import stamp
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
-from adk_skills_agent.sandbox.files.workspace import Workspace
+from adk_skills_agent.sandbox.files.workspace import Workspace, give_lasting_tmp
 from adk_skills_agent.sandbox.local.init.control import code_of, not_started, script_position
 from adk_skills_agent.sandbox.local.kernel import landlock
 from adk_skills_agent.sandbox.local.levels.base import (
@@ -171,6 +171,7 @@ class ConfinedRun(LocalRun):
             path = f"{workspace.work}/{name}"
             os.chown(path, uid, uid, follow_symlinks=False)
             workspace.given[name] = stamp(os.lstat(path))
+        give_lasting_tmp(workspace, uid)
         given = (f"{workspace.work}/{name}" for name in sorted(workspace.given_folders, reverse=True))
         for folder in (*given, workspace.work, workspace.home, workspace.tmp):
             os.chown(folder, uid, uid, follow_symlinks=False)

@@ -33,9 +33,9 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.files.collect import stamp
-from adk_skills_agent.sandbox.files.workspace import Workspace, fill_workspace
+from adk_skills_agent.sandbox.files.workspace import Workspace, fill_workspace, give_lasting_tmp
 from adk_skills_agent.sandbox.local.cgroup import NoControlGroups, group_pool
-from adk_skills_agent.sandbox.local.init.control import Job, not_started, script_position, shown_at
+from adk_skills_agent.sandbox.local.init.control import Job, is_same_interpreter, not_started, script_position, shown_at
 from adk_skills_agent.sandbox.local.kernel.user_namespaces import user_namespaces
 from adk_skills_agent.sandbox.local.levels.base import (
     TRIAL_SECONDS,
@@ -169,8 +169,8 @@ class NamespacesRun(LocalRun):
         self.shown = command.shown
         environment["PATH"] = ":".join(shown_at(folder) for folder in environment["PATH"].split(":"))
         script = None
-        if policy.python in {None, sys.executable}:
-            script = script_position([command.on_host, *command.argv[1:]], environment)
+        if policy.python in {None, sys.executable} or is_same_interpreter(policy.python or ""):
+            script = script_position([command.on_host, *command.argv[1:]], environment, policy.python)
         interpreter = () if script is None else command.argv[:script]
         spec = sandbox_spec(request, policy, interpreter, uid=self._uid, grouped=self._grouped)
         self._on_the_way = folders_on_the_way(spec.shown)
@@ -218,6 +218,7 @@ class NamespacesRun(LocalRun):
             persistent=request.workspace,
             input_files=request.input_files,
             mounts=() if workspace.links else request.mounts,
+            tmp=request.tmp,
             inside=True,
         )
         self._own(workspace)
@@ -240,6 +241,7 @@ class NamespacesRun(LocalRun):
         uid = None if self._sandbox is None else self._sandbox.uid
         if uid is None:
             return
+        give_lasting_tmp(workspace, uid)
         os.chown(workspace.home, uid, uid, follow_symlinks=False)
         for name in workspace.given_folders.difference(self._on_the_way):
             os.chown(encode(f"{workspace.work}/{name}"), uid, uid, follow_symlinks=False)

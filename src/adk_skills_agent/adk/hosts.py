@@ -1,0 +1,184 @@
+"""Which hosts a skill's scripts may reach: the owner's rules, asking the user, and what is said of a refusal.
+
+A grant, a rule that allows and the toolset's policy open a host. A rule that denies closes it, whatever else opens it,
+and nobody is asked about it. Every other host is refused, and the answer of the script names it. Where a rule says
+``ask`` the name is kept in the session: **before the next run** of a script of that skill the user is asked. The
+question cannot come earlier, because which hosts a program reaches is known when it tries, and a program cannot wait in
+the middle of its work for days until somebody answers. The answer is of this version of the skill and holds as long as
+other approvals do. Who says no is not asked again in that session.
+
+Only names that the proxy was asked for become a question. What a script prints about hosts is a hint for the model and
+the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import translate
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.events.events import HostRefused, Origin
+from adk_skills_agent.adk.permissions import HOST, Approvals, Decision, Verdict, folded, host_of_rule
+from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules, within
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.skills.known import KnownSkill
+    from adk_skills_agent.scripts.outcome import RefusedHost
+
+_MOST_ASKED = 5
+"""Hosts in one question: nobody reads more."""
+_MOST_KEPT = 20
+
+
+def host_rules(permissions: Permissions, skill: str) -> HostRules:
+    """What the owner's rules say of the hosts of one skill."""
+    if not permissions.hosts:
+        return NO_HOST_RULES
+    mine: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    for rule in permissions.hosts:
+        name, slash, _ = rule.pattern.rpartition("/")
+        if not slash or _skill_pattern(folded(name)).match(folded(skill)):
+            mine[rule.verdict].append(host_of_rule(rule))
+    return HostRules(tuple(mine[Verdict.ALLOW]), tuple(mine[Verdict.DENY]), tuple(mine[Verdict.ASK]))
+
+
+@functools.lru_cache(maxsize=256)
+def _skill_pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
+
+
+@dataclass(frozen=True, slots=True)
+class HostsOfCall:
+    """The hosts of one call.
+
+    Attributes:
+        rules: What rules and earlier answers say.
+        pending: Hosts that an earlier run tried and the user has not been asked about.
+    """
+
+    rules: HostRules = NO_HOST_RULES
+    pending: tuple[str, ...] = ()
+
+    def decision(self, script: str) -> Decision:
+        """The question about the pending ones.
+
+        Args:
+            script: The script that is to run now, relative to the skill.
+        """
+        hosts = ", ".join(self.pending)
+        reason = f"an earlier run tried to connect to {hosts}, which nobody granted to the skill"
+        subjects = tuple(f"{HOST}{host}" for host in self.pending)
+        return Decision(Verdict.ASK, "run", script, reason, subjects=subjects)
+
+    def approved(self) -> HostRules:
+        """The rules once the user has said yes to what is pending."""
+        return replace(self.rules, allowed=(*self.rules.allowed, *self.pending))
+
+    def turn_down(self, tool_context: ToolContext, skill: str) -> None:
+        """Keep that the user said no, for the rest of the session."""
+        key = _key("rejected", tool_context, skill)
+        tool_context.state[key] = list(dict.fromkeys((*_names(tool_context.state.get(key)), *self.pending)))
+
+
+async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill: KnownSkill) -> HostsOfCall:
+    """What a call may reach, and what the user has to be asked about first.
+
+    Raises:
+        SkillsError: The skill cannot be read, so its version is not known.
+    """
+    rules = host_rules(runtime.permissions, skill.name)
+    if not rules.asked:
+        return HostsOfCall(rules)
+    state = tool_context.state
+    wanted = _names(state.get(_key("wanted", tool_context, skill.name)))
+    approvals = Approvals(tool_context, skill, runtime.permissions)
+    await asyncio.to_thread(approvals.look_up)
+    subjects = approvals.of_kind(HOST, [f"{HOST}{host}" for host in wanted])
+    approved = [subject.removeprefix(HOST) for subject in subjects]
+    rejected = _names(state.get(_key("rejected", tool_context, skill.name)))
+    pending = [
+        host
+        for host in wanted
+        if host not in approved and host not in rejected and verdict_of(rules, host) is Verdict.ASK
+    ]
+    return HostsOfCall(replace(rules, allowed=(*rules.allowed, *approved)), tuple(pending[:_MOST_ASKED]))
+
+
+def verdict_of(rules: HostRules, host: str) -> Verdict | None:
+    """What the rules say of a host that was refused; None when they do not speak of it."""
+    if any(within(host, pattern) for pattern in rules.denied):
+        return Verdict.DENY
+    return Verdict.ASK if any(within(host, pattern) for pattern in rules.asked) else None
+
+
+def tell_refused(
+    runtime: SkillRuntime,
+    tool_context: ToolContext,
+    skill: str,
+    script: str,
+    run: str,
+    origin: Origin,
+    refused: Sequence[RefusedHost],
+    answer: dict[str, Any],
+) -> None:
+    """Tell the model and the owner which hosts a run was refused, and keep those the user is to be asked about.
+
+    Args:
+        runtime: Its permissions and events.
+        tool_context: The call; its state keeps the names.
+        skill: Whose script it was.
+        script: The script, relative to the skill.
+        run: The id of the run.
+        origin: Where it happened, for the events.
+        refused: The hosts.
+        answer: For the model; gets ``refused_hosts`` and sentences in ``notes``.
+    """
+    rules = host_rules(runtime.permissions, skill)
+    rejected = _names(tool_context.state.get(_key("rejected", tool_context, skill)))
+    groups: dict[str, list[str]] = {}
+    for one in refused:
+        verdict = verdict_of(rules, one.host)
+        word = "not_granted"
+        if verdict is Verdict.DENY:
+            word = "denied"
+        elif verdict is Verdict.ASK and one.certain:
+            word = "rejected" if one.host in rejected else "ask"
+        groups.setdefault(word, []).append(one.host)
+        seen = "proxy" if one.certain else "output"
+        runtime.events.emit(
+            HostRefused(origin=origin, skill=skill, script=script, run=run, host=one.host, verdict=word, seen=seen)
+        )
+    if "ask" in groups:
+        key = _key("wanted", tool_context, skill)
+        kept = dict.fromkeys((*_names(tool_context.state.get(key)), *groups["ask"]))
+        tool_context.state[key] = list(kept)[-_MOST_KEPT:]
+    answer["refused_hosts"] = [one.host for one in refused]
+    notes = answer.get("notes")
+    sentences = [_SENTENCES[word].format(hosts=", ".join(hosts), skill=skill) for word, hosts in groups.items()]
+    answer["notes"] = [*(notes if isinstance(notes, list) else []), *sentences]
+
+
+_SENTENCES = {
+    "not_granted": "The owner has not granted the hosts {hosts} to the skill '{skill}'. Do not retry; do it without "
+    "them, or tell the user which hosts the owner would have to grant.",
+    "ask": "The skill '{skill}' may not connect to {hosts} yet. Run the script again: the user is asked first.",
+    "rejected": "The user does not want the skill '{skill}' to connect to {hosts}. Do not retry; do it without them.",
+    "denied": "The skill '{skill}' must never connect to {hosts} here. Do not retry; do it without them.",
+}
+
+
+def _key(what: str, tool_context: ToolContext, skill: str) -> str:
+    return f"_adk_skill_hosts_{what}:{tool_context.agent_name}:{skill}"
+
+
+def _names(value: object) -> list[str]:
+    """A list of names from the state, which the application may have edited."""
+    return [name for name in value if isinstance(name, str)] if isinstance(value, (list, tuple)) else []

@@ -1,0 +1,135 @@
+"""Asking the user for the packages of a skill: the exact list, once for these bytes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
+from adk_skills_agent.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.packages import Lock, PackagesNotApproved
+
+logger = logging.getLogger(__name__)
+
+_MARK = "adk_skill_packages"
+_SHOWN = 40
+
+
+async def approve_packages(
+    runtime: SkillRuntime, tool_context: ToolContext, wanted: PackagesNotApproved
+) -> dict[str, Any] | None:
+    """Ask for packages, or take the answer.
+
+    The question is put with google-adk's tool confirmation: the invocation pauses, and the same call is made again
+    with the answer. A refusal holds for the session, until what is needed changes.
+
+    Args:
+        runtime: Its events are told.
+        tool_context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
+        wanted: What needs a yes.
+
+    Returns:
+        None when the user said yes to exactly this lock, else the tool's answer.
+    """
+    lock, skill = wanted.lock, wanted.skill
+    refused_key = f"_adk_skill_packages_refused:{skill}"
+    answer = tool_context.tool_confirmation
+    asked = _asked(tool_context)
+    if answer is not None and asked == lock.digest:
+        decision = "approved" if answer.confirmed else "rejected"
+        _tell(runtime, tool_context, wanted, decision)
+        if answer.confirmed:
+            return None
+        tool_context.state[refused_key] = lock.digest
+        return _refusal(skill)
+    if tool_context.state.get(refused_key) == lock.digest:
+        return _refusal(skill)
+    if answer is not None:  # of another question: google-adk puts no second one for the same call
+        return _answer(
+            ErrorCode.APPROVAL_REQUIRED,
+            f"The packages of skill '{skill[:60]}' need an approval of their own. Call the tool again to ask for it.",
+        )
+    if not tool_context.function_call_id:
+        return _answer(ErrorCode.PERMISSION_DENIED, f"The packages of skill '{skill[:60]}' need the user's approval.")
+    runtime.events.emit(
+        ApprovalRequested(
+            origin=origin_of(tool_context),
+            skill=skill,
+            action="packages",
+            target=", ".join(f"{one.name}=={one.version}" for one in lock.packages[:_SHOWN]),
+            version=lock.digest,
+            subjects=("packages",),
+            reason="the skill needs packages that are not here",
+        )
+    )
+    tool_context.request_confirmation(hint=question(skill, lock), payload=_payload(skill, lock))
+    tool_context.actions.skip_summarization = True
+    return _answer(
+        ErrorCode.APPROVAL_REQUIRED,
+        "The user is asked to approve the packages of this skill. Do not repeat the call; it goes on by itself once "
+        "they answer.",
+    )
+
+
+def question(skill: str, lock: Lock) -> str:
+    """What the user reads: every package with its version and the beginning of its hash, and how much is fetched."""
+    listed = ", ".join(map(str, lock.packages[:_SHOWN]))
+    more = f" and {len(lock.packages) - _SHOWN} more" if len(lock.packages) > _SHOWN else ""
+    size = lock.download_bytes
+    fetched = f" Up to {size / (1 << 20):.1f} MiB are fetched." if size else ""
+    return (
+        f"Install {len(lock.packages)} packages for skill '{skill[:60]}'? {listed}{more}.{fetched} "
+        "They are kept read-only for the sandbox; nothing of them runs outside it. The answer holds for these bytes."
+    )
+
+
+def _payload(skill: str, lock: Lock) -> dict[str, Any]:
+    packages = [{"name": one.name, "version": one.version, "sha256": list(one.hashes)} for one in lock.packages]
+    return {_MARK: {"skill": skill, "digest": lock.digest, "packages": packages, "bytes": lock.download_bytes}}
+
+
+def _asked(tool_context: ToolContext) -> str:
+    """The digest that this call's own question was about, from the session's events; empty for none."""
+    for event in reversed(tool_context.session.events):
+        requested = event.actions.requested_tool_confirmations.get(tool_context.function_call_id or "")
+        if requested is None:
+            continue
+        ours = requested.payload.get(_MARK) if isinstance(requested.payload, Mapping) else None
+        if isinstance(ours, Mapping):
+            return str(ours.get("digest"))
+    return ""
+
+
+def _tell(runtime: SkillRuntime, tool_context: ToolContext, wanted: PackagesNotApproved, decision: str) -> None:
+    runtime.events.emit(
+        ApprovalDecided(
+            origin=origin_of(tool_context),
+            skill=wanted.skill,
+            decision=decision,
+            by="user",
+            kept="owner" if decision == "approved" else "session",
+            action="packages",
+            target=", ".join(f"{one.name}=={one.version}" for one in wanted.lock.packages[:_SHOWN]),
+            version=wanted.lock.digest,
+            subjects=("packages",),
+            reason="the skill needs packages that are not here",
+        )
+    )
+
+
+def _refusal(skill: str) -> dict[str, Any]:
+    return _answer(
+        ErrorCode.PERMISSION_DENIED,
+        f"The user refused the packages of skill '{skill[:60]}'. Do not try again; do it without them, or ask what to "
+        "do instead.",
+    )
+
+
+def _answer(code: ErrorCode, sentence: str) -> dict[str, Any]:
+    return {"error": sentence, "error_code": code.value}

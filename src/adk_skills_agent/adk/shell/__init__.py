@@ -1,0 +1,1 @@
+"""A shell for an agent: commands, files and background jobs in the session's workspace."""

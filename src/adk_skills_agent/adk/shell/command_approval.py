@@ -1,0 +1,144 @@
+"""Asking the user about a shell command, where the owner's rules for commands say so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
+from adk_skills_agent.adk.guard import call_key
+from adk_skills_agent.adk.permissions import Decision, Keep, Verdict
+from adk_skills_agent.adk.shell.command_rules import decide_command
+from adk_skills_agent.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.shell.skills import MountedSkill
+
+_MARK = "adk_skills_command"
+_SHOWN = 400
+_MOST_KEPT = 500
+
+
+async def permit_command(
+    runtime: SkillRuntime, context: ToolContext, line: str, skills: Sequence[MountedSkill]
+) -> dict[str, Any] | None:
+    """Whether a command line may run: the owner's rules, and the user where they say so.
+
+    With ``trust_allowed_tools`` what an active skill's ``allowed-tools`` name (``Bash(git:*)``) is not asked about.
+
+    Args:
+        runtime: The toolset's permissions, guard and events.
+        context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
+        line: The command line.
+        skills: The active skills.
+
+    Returns:
+        None to go on, else the tool's answer.
+    """
+    if not runtime.permissions.commands:
+        return None
+    trusted = [tool for one in skills for tool in one.skill.allowed_tools] if runtime.trust_allowed_tools else []
+    decision = await asyncio.to_thread(decide_command, runtime.permissions, line, trusted)
+    if decision.verdict is Verdict.ALLOW:
+        return None
+    key = call_key("denied", "execute", decision.target)
+    if decision.verdict is Verdict.DENY:
+        stopped = runtime.guard.refused(context, "denied", key)
+        if stopped is not None:
+            return stopped
+        _decided(runtime, context, decision, "denied", by="rule")
+        refusal = _answer(
+            ErrorCode.PERMISSION_DENIED,
+            f"'{decision.target[:80]}' must not be run here. Do not try again; do it another way, or tell the user.",
+        )
+        return runtime.guard.miss(context, "denied", refusal, key, "")
+    return _asked(runtime, context, line, decision)
+
+
+def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Decision) -> dict[str, Any] | None:
+    approved_key = f"_adk_commands_approved:{context.agent_name}"
+    approved = _texts(context.state.get(approved_key))
+    if set(decision.subjects) <= set(approved):
+        return None
+    answer = context.tool_confirmation
+    if answer is not None and _own_question(context) == line:
+        if not answer.confirmed:
+            _decided(runtime, context, decision, "rejected", by="user")
+            return _answer(
+                ErrorCode.PERMISSION_DENIED,
+                "The user refused this command. Do not try again; do it another way, or ask what to do instead.",
+            )
+        kept = runtime.permissions.remember is not Keep.ONCE
+        if kept:
+            context.state[approved_key] = list(dict.fromkeys((*approved, *decision.subjects)))[-_MOST_KEPT:]
+        _decided(runtime, context, decision, "approved", by="user", kept="session" if kept else "once")
+        return None
+    if answer is not None or not context.function_call_id:  # google-adk puts no second question for one call
+        return _answer(
+            ErrorCode.APPROVAL_REQUIRED, "This command needs an approval of its own. Call the tool again to ask for it."
+        )
+    runtime.events.emit(
+        ApprovalRequested(
+            origin=origin_of(context),
+            skill="",
+            action="execute",
+            target=line[:_SHOWN],
+            subjects=decision.subjects,
+            rule=str(decision.rule or ""),
+            reason=decision.reason,
+        )
+    )
+    shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]}... ({len(line):,} characters)"
+    context.request_confirmation(
+        hint=f"Run this command in the sandbox? {shown}\nAsked because of '{decision.target[:80]}': {decision.reason}.",
+        payload={_MARK: {"command": line, "commands": list(decision.subjects)}},
+    )
+    context.actions.skip_summarization = True
+    return _answer(
+        ErrorCode.APPROVAL_REQUIRED,
+        "The user is asked to approve this command. Do not repeat the call; it goes on by itself once they answer.",
+    )
+
+
+def _own_question(context: ToolContext) -> str | None:
+    """The line that this call's own question was about, from the session's events."""
+    for event in reversed(context.session.events):
+        requested = event.actions.requested_tool_confirmations.get(context.function_call_id or "")
+        if requested is None:
+            continue
+        ours = requested.payload.get(_MARK) if isinstance(requested.payload, Mapping) else None
+        if isinstance(ours, Mapping):
+            return str(ours.get("command"))
+    return None
+
+
+def _decided(
+    runtime: SkillRuntime, context: ToolContext, decision: Decision, word: str, *, by: str, kept: str = ""
+) -> None:
+    runtime.events.emit(
+        ApprovalDecided(
+            origin=origin_of(context),
+            skill="",
+            decision=word,
+            by=by,
+            kept=kept,
+            action="execute",
+            target=decision.target,
+            subjects=decision.subjects,
+            rule=str(decision.rule or ""),
+            reason=decision.reason,
+        )
+    )
+
+
+def _answer(code: ErrorCode, sentence: str) -> dict[str, Any]:
+    return {"error": sentence, "error_code": code.value}
+
+
+def _texts(value: object) -> list[str]:
+    """A list of texts from the state, which the application may have edited."""
+    return [text for text in value if isinstance(text, str)] if isinstance(value, (list, tuple)) else []

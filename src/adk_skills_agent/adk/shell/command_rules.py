@@ -1,0 +1,732 @@
+"""What the owner's rules say of a shell command line: each simple command of it is weighed.
+
+Without rules every line may run: the sandbox is the limit. A rule is a pattern of one simple command as it is typed,
+with ``*`` for any text: ``git push *`` (with or without arguments), ``rm -rf *``, ``ls*``. A line is read with bash's
+grammar (tree-sitter-bash), and every simple command in it counts: in pipelines and lists, in subshells, loops and
+functions, in ``$(...)``, backquotes and here-documents, and behind programs that start others (``env``, ``sudo``,
+``timeout``, ``xargs``, ``find -exec``, ``bash -c``...). For one command the most specific rule wins; of several
+commands the strictest verdict: ``deny``, then ``ask``, then ``allow``.
+
+What cannot be known is asked: a name or an argument that only the run decides (``$X``, ``*``) where it could be what a
+rule asks about or denies, a shell that reads its commands from its input, a ``PATH`` that the line sets, and every
+line that the grammar or bash itself cannot read. What a *program* does inside is not looked at, also not a script of
+Python or a file of shell commands: that is what the sandbox is for.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.permissions import Decision, Permissions, Rule, Verdict
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox import check_env_name
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+MAX_LINE_BYTES = 100_000
+"""Of a line that is read; a longer one is asked about."""
+_ANY = "\ue000"  # in a text: whatever the run makes of it, several words or none
+_SPACE = "\ue001"  # in a text: white space inside one word
+_MOST_DEPTH = 200  # of the tree
+_MOST_SHELLS = 5  # a line in a line in a line
+_SHOWN = 80
+_BASH_SECONDS = 5
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"})
+# What bash does not take for white space but others may, and what no command line needs.
+_ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff]")
+# The grammar takes these for white space, bash for a word that begins with a space.
+_ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
+_JOINED_LINE = re.compile(r"(?<!\s)\\\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word of a command.
+
+    Attributes:
+        text: What the shell makes of it; :data:`_ANY` stands for what is not known before the run.
+    """
+
+    text: str
+
+    @property
+    def known(self) -> bool:
+        return _ANY not in self.text
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a line consists of.
+
+    Attributes:
+        commands: Its simple commands.
+        doubts: Why it cannot be known what it does, one reason each.
+    """
+
+    commands: list[tuple[_Word, ...]] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+
+def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] = ()) -> Decision:
+    """What the owner's rules say of a command line. Blocks for about 3 ms where there are rules; nothing is executed.
+
+    Args:
+        permissions: With the rules for ``commands``.
+        line: As the model wrote it; several lines are a script.
+        trusted: Entries of ``allowed-tools`` of active skills that the owner trusts, such as ``Bash(git:*)``: what they
+            name is not asked about. They never lift a denial, and nothing of what cannot be known.
+
+    Returns:
+        The decision. ``target`` is the simple command that decided, ``reason`` says why; ``subjects`` is that command,
+        as ``command:<text>``, where the user has to be asked.
+    """
+    if not permissions.commands:
+        return Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it")
+    found = _read(line)
+    decisions = [_of_command(permissions.commands, words, trusted) for words in found.commands]
+    decisions += [_asked(line.strip(), doubt) for doubt in found.doubts]
+    decisions.append(Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it"))
+    strictest = max(decisions, key=lambda decision: decision.verdict.strictness)
+    if strictest.verdict is Verdict.ALLOW and not _bash_reads(line):
+        return _asked(line.strip(), "bash cannot read it")
+    if strictest.verdict is Verdict.ASK:  # the user is asked about all of it at once
+        subjects = (subject for one in decisions if one.verdict is Verdict.ASK for subject in one.subjects)
+        return replace(strictest, subjects=tuple(dict.fromkeys(subjects)))
+    return strictest
+
+
+# One command against the rules
+
+
+def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence[str]) -> Decision:
+    texts = _readings(words)
+    shown = _shown(words)
+    sure = [rule for rule in rules if _means(rule, texts)]
+    best = max(sure, key=lambda rule: rule.rank, default=None)
+    perhaps = [
+        rule
+        for rule in rules
+        if rule.verdict is not Verdict.ALLOW and rule not in sure and any(_may_match(rule.pattern, t) for t in texts)
+    ]
+    doubt = max(perhaps, key=lambda rule: (rule.verdict.strictness, rule.rank), default=None)
+    verdict = best.verdict if best is not None else Verdict.ALLOW
+    if doubt is not None and verdict is not Verdict.DENY and (best is None or doubt.rank > best.rank):
+        may_be_denied = doubt.verdict is Verdict.DENY
+        if may_be_denied or not _is_trusted(words, trusted):
+            return _asked(shown, f"it may be what the rule '{doubt}' is for, which only its run decides", doubt)
+    if best is None:
+        return Decision(Verdict.ALLOW, "execute", shown, "no rule is about it")
+    reason = f"the rule '{best}' is for the command '{shown}'"
+    if verdict is not Verdict.ASK:
+        return Decision(verdict, "execute", shown, reason, best)
+    if _is_trusted(words, trusted):
+        return Decision(Verdict.ALLOW, "execute", shown, "the active skill's allowed-tools name it", best)
+    return Decision(Verdict.ASK, "execute", shown, reason, best, (f"command:{shown}",))
+
+
+def _asked(command: str, why: str, rule: Rule | None = None) -> Decision:
+    shown = command if len(command) <= _SHOWN else command[:_SHOWN] + "..."
+    return Decision(Verdict.ASK, "execute", shown, f"'{shown}': {why}", rule, (f"command:{shown}",))
+
+
+def _means(rule: Rule, texts: Sequence[str]) -> bool:
+    """Whether a rule is for a command. An ``allow`` must be for what is typed, others for what it comes to as well."""
+    readings = texts[:1] if rule.verdict is Verdict.ALLOW else texts
+    return any(_surely(rule.pattern).fullmatch(text) is not None for text in readings)
+
+
+def _readings(words: Sequence[_Word]) -> list[str]:
+    """A command as text, in each way a rule may mean it: as typed first, then without folder and global options."""
+    texts = [" ".join(word.text for word in words)]
+    first, rest = words[0].text, list(words[1:])
+    name = first.rpartition("/")[2] or first
+    for skipping in (False, True):
+        arguments = _without_global_options(name, rest) if skipping else rest
+        texts.append(" ".join([name, *(word.text for word in arguments)]))
+    texts += [text.replace(_SPACE, " ") for text in texts]
+    return list(dict.fromkeys(texts))
+
+
+# Options before the sub-command, and whether a value follows as a word of its own.
+_GLOBAL_OPTIONS: Mapping[str, frozenset[str]] = {
+    "git": frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"}),
+    "docker": frozenset({"-H", "--host", "-c", "--context", "--config", "-l", "--log-level"}),
+    "kubectl": frozenset({"-n", "--namespace", "--context", "--kubeconfig", "-s", "--server", "--user", "--cluster"}),
+    "npm": frozenset({"--prefix", "-C", "--userconfig"}),
+    "gh": frozenset({"-R", "--repo"}),
+    "aws": frozenset({"--profile", "--region", "--endpoint-url", "--output"}),
+    "gcloud": frozenset({"--project", "--account", "--configuration"}),
+}
+
+
+def _without_global_options(name: str, arguments: list[_Word]) -> list[_Word]:
+    with_value = _GLOBAL_OPTIONS.get(name)
+    if with_value is None:
+        return arguments
+    position = 0
+    while position < len(arguments) and arguments[position].text.startswith("-"):
+        position += 2 if arguments[position].text in with_value else 1
+    return arguments[position:]
+
+
+@lru_cache(maxsize=512)
+def _surely(pattern: str) -> re.Pattern[str]:
+    """A pattern of a rule as what matches the texts it certainly means. ``?`` is one known character."""
+    body, last = (pattern[:-2], r"(?: .*)?") if pattern.endswith(" *") else (pattern, "")
+    wild = {"*": ".*", "?": f"[^{_ANY}]"}
+    parts = [wild.get(character, re.escape(character)) for character in body]
+    return re.compile("".join(parts) + last, re.DOTALL)
+
+
+def _may_match(pattern: str, text: str) -> bool:
+    """Whether a rule's pattern may mean a text once its unknown parts are known: two patterns with a common text."""
+    if _ANY not in text:
+        return False
+    if pattern.endswith(" *") and _common(pattern[:-2], text):
+        return True
+    return _common(pattern, text)
+
+
+def _common(pattern: str, text: str) -> bool:
+    """Whether some string is meant by both: ``*`` and ``?`` are wild in the one, :data:`_ANY` in the other."""
+    reached = {0}  # positions in the pattern, after each character of the text
+    reached = _past_stars(pattern, reached)
+    for character in text:
+        if character == _ANY:
+            reached = set(range(min(reached), len(pattern) + 1)) if reached else set()
+            continue
+        step = set()
+        for position in reached:
+            if position < len(pattern):
+                wanted = pattern[position]
+                if wanted == "*":
+                    step.add(position)
+                elif wanted in ("?", character):
+                    step.add(position + 1)
+        reached = _past_stars(pattern, step)
+        if not reached:
+            return False
+    return len(pattern) in reached
+
+
+def _past_stars(pattern: str, positions: set[int]) -> set[int]:
+    done = set(positions)
+    for start in positions:
+        position = start
+        while position < len(pattern) and pattern[position] == "*":
+            position += 1
+            done.add(position)
+    return done
+
+
+_BASH_ENTRY = re.compile(r"Bash(?:\((?P<what>.*)\))?", re.DOTALL)
+
+
+def _is_trusted(words: Sequence[_Word], trusted: Sequence[str]) -> bool:
+    """Whether an entry of ``allowed-tools`` names a command: ``Bash``, ``Bash(git:*)``, ``Bash(npm run test)``."""
+    text = " ".join(word.text for word in words)
+    for entry in trusted:
+        found = _BASH_ENTRY.fullmatch(entry.strip())
+        if found is None:
+            continue
+        what = found["what"]
+        if what is None or what.strip() in ("*", ":*"):
+            return True
+        pattern = " ".join(what.split())
+        pattern = f"{pattern[:-2]} *" if pattern.endswith(":*") else pattern
+        if pattern and _surely(pattern).fullmatch(text) is not None:
+            return True
+    return False
+
+
+def _shown(words: Sequence[_Word]) -> str:
+    text = " ".join(word.text for word in words).replace(_SPACE, " ").replace(_ANY, "…")
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+# Reading a line
+
+
+def _read(line: str, depth: int = 0) -> _Found:
+    """The simple commands of a line. Never raises."""
+    found = _Found()
+    if depth > _MOST_SHELLS:
+        found.doubts.append("it has shells in shells in shells")
+        return found
+    odd = _ODD.search(line)
+    if odd is not None or len(line.encode("utf-8", "replace")) > MAX_LINE_BYTES:
+        found.doubts.append("it has characters that no command needs" if odd else "it is too long to be read")
+        return found
+    if _ESCAPED_BLANK.search(line):
+        found.doubts.append("a word of it begins with an escaped space")
+        return found
+    if _JOINED_LINE.search(line):
+        found.doubts.append("a word of it goes on in the next line")
+        return found
+    root = _parser().parse(line.encode()).root_node
+    if root.has_error:
+        found.doubts.append("it cannot be read as a command line")
+        return found
+    _Reader(found, depth).visit(root, 0)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _parser() -> Parser:
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+@lru_cache(maxsize=1024)
+def _bash_reads(line: str) -> bool:
+    """Whether bash itself can read a line; it executes nothing of it. True where there is no bash to ask."""
+    bash = shutil.which("bash", path="/usr/local/bin:/usr/bin:/bin")
+    if bash is None:
+        return True
+    try:
+        done = subprocess.run(
+            [bash, "--noprofile", "--norc", "-n"],
+            input=line.encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={"LC_ALL": "C.UTF-8"},
+            cwd="/",
+            timeout=_BASH_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and not done.stderr
+
+
+class _Reader:
+    """Collects the simple commands of one tree."""
+
+    def __init__(self, found: _Found, depth: int) -> None:
+        self._found = found
+        self._depth = depth
+
+    def visit(self, node: Node, depth: int, more: Sequence[Node] = ()) -> None:
+        """Look at a node and all below it.
+
+        Args:
+            node: The node.
+            depth: How deep it is.
+            more: Words that stand behind the redirections of a command and belong to it.
+        """
+        if depth > _MOST_DEPTH:
+            self._doubt("it is nested too deeply to be read")
+            return
+        if node.type in ("command", "declaration_command", "unset_command"):
+            self._command(node, more)
+        elif node.type == "test_command" and node.children and node.children[0].type == "[":
+            self._found.commands.append((_Word("["), _Word(_ANY)))
+        elif node.type == "variable_assignment":
+            self._assignment(node)
+        elif node.type in ("word", "heredoc_start"):
+            text = _text(node)
+            if "`" in re.sub(r"\\.", "", text) or ("$(" in re.sub(r"\\.", "", text)):
+                self._doubt("it hides a command in a word")
+        behind = self._behind_redirections(node) if node.type == "redirected_statement" else ()
+        for child in node.children:
+            self.visit(child, depth + 1, behind if node.children and child == node.children[0] else ())
+
+    def _behind_redirections(self, node: Node) -> tuple[Node, ...]:
+        """``git >log push``: the grammar takes all words behind ``>`` for files, bash only the first."""
+        behind: list[Node] = []
+        redirections = list(node.children_by_field_name("redirect"))
+        while redirections:
+            one = redirections.pop(0)
+            redirections[:0] = one.children_by_field_name("redirect")
+            behind += one.children_by_field_name("destination")[1:]
+            behind += one.children_by_field_name("argument")
+        body = node.child_by_field_name("body")
+        if behind and (body is None or body.type != "command"):
+            self._doubt("words stand behind a redirection")
+        return tuple(behind)
+
+    def _command(self, node: Node, more: Sequence[Node]) -> None:
+        words: list[_Word] = []
+        for child in node.children:
+            if child.type == "command_name":
+                words += [_word(part) for part in child.children] or [_Word(_ANY)]
+            elif child.type in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
+                if len(child.children_by_field_name("destination")) > 1:
+                    self._doubt("words stand behind a redirection")
+            elif child.type == "variable_assignment" and not words:
+                continue  # before the command; looked at by itself
+            elif child.type in _KEYWORDS:
+                words.append(_Word(child.type))
+            else:
+                words.append(_word(child))
+        words += [_word(child) for child in more]
+        if words:
+            self._simple(words)
+
+    def _assignment(self, node: Node) -> None:
+        name = node.child_by_field_name("name")
+        self._variable(_text(name) if name is not None else "")
+
+    def _variable(self, name: str) -> None:
+        """Doubt a line that decides which program a name means, or which code a program loads."""
+        try:
+            check_env_name(name.partition("[")[0].rstrip("+"))
+        except ConfigError:
+            pass
+        else:
+            if name != "PATH":
+                return
+        self._doubt(f"it sets {name[:40]}, which decides what programs run")
+
+    def _simple(self, words: Sequence[_Word]) -> None:
+        """One simple command, and what it starts."""
+        words = tuple(words)
+        name = words[0].text.rpartition("/")[2]
+        if not words[0].known or not name:
+            self._doubt("only its run decides which command it is")
+            self._found.commands.append(words)
+            return
+        if name in _RESERVED:  # the grammar took for a command what bash takes for its own word
+            self._doubt("it cannot be read as a command line")
+            words = words[1:]
+            if words:
+                self._simple(words)
+            return
+        self._found.commands.append(words)
+        arguments = words[1:]
+        if name in _KEYWORDS:
+            for word in arguments:
+                variable, equals, _ = word.text.partition("=")
+                if equals:
+                    self._variable(variable)
+        elif name in ("hash", "enable", "shopt") and arguments:
+            self._doubt(f"'{name}' changes what later words mean")
+        elif name == "alias":
+            for word in arguments:
+                self._line(word.text.partition("=")[2], known=word.known)
+        elif name == "eval":
+            self._line(" ".join(word.text for word in arguments), known=all(word.known for word in arguments))
+        elif name == "trap":
+            for word in arguments[:1]:
+                if word.text not in ("-", "-l", "-p"):
+                    self._line(word.text, known=word.known)
+        elif name in _SHELLS:
+            self._shell(name, arguments)
+        elif name == "find":
+            self._find(arguments)
+        elif name in _STARTERS:
+            self._starter(name, _STARTERS[name], list(arguments))
+
+    def _shell(self, name: str, arguments: Sequence[_Word]) -> None:
+        for position, word in enumerate(arguments):
+            if not word.known:
+                self._doubt(f"only its run decides what '{name}' is told")
+                return
+            if word.text in ("--version", "--help"):
+                return
+            if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text[1:]:
+                rest = [one for one in arguments[position + 1 :] if not one.text.startswith(("-", "+"))]
+                if rest:
+                    self._line(rest[0].text, known=rest[0].known)
+                else:
+                    self._doubt(f"'{name}' is told nothing")
+                return
+            if word.text in ("-o", "-O", "+o", "+O", "--rcfile", "--init-file"):
+                self._doubt(f"'{name}' has the option {word.text}")
+                return
+            if not word.text.startswith(("-", "+")):
+                return  # a file of commands: a program like any other
+            if word.text in {"-s", "-"}:
+                break
+        self._doubt(f"'{name}' reads its commands from its input")
+
+    def _find(self, arguments: Sequence[_Word]) -> None:
+        position = 0
+        while position < len(arguments):
+            if arguments[position].text in ("-exec", "-execdir", "-ok", "-okdir"):
+                end = position + 1
+                while end < len(arguments) and arguments[end].text not in (";", "+"):
+                    end += 1
+                inner = [replace(word, text=word.text.replace("{}", _ANY)) for word in arguments[position + 1 : end]]
+                if inner:
+                    self._simple(inner)
+                position = end
+            elif arguments[position].text == "-delete":
+                self._found.commands.append((_Word("rm"), _Word(_ANY)))
+            elif not arguments[position].known:
+                self._doubt("only its run decides what 'find' does")
+            position += 1
+
+    def _starter(self, name: str, starter: _Starter, arguments: list[_Word]) -> None:
+        """The command that a program like ``env`` or ``timeout`` starts."""
+        started = False
+        while arguments:
+            word = arguments[0]
+            option = word.text
+            if not word.known:
+                break
+            if option == "--":
+                arguments = arguments[1:]
+                break
+            if not option.startswith("-") or option == "-":
+                if starter.assignments and "=" in option and re.fullmatch(r"\w+", option.partition("=")[0]):
+                    self._variable(option.partition("=")[0])
+                    arguments = arguments[1:]
+                    continue
+                if option == "-" or (option == "!" and name == "time"):
+                    arguments = arguments[1:]
+                    continue
+                break
+            flag = option.partition("=")[0]
+            if starter.asks and flag in starter.asks:
+                return  # it only tells something
+            if flag in starter.lines:
+                text = option.partition("=")[2] if "=" in option else None
+                value = _Word(text) if text is not None else (arguments[1] if len(arguments) > 1 else _Word(_ANY))
+                self._line(value.text, known=value.known)
+                started = True
+                arguments = arguments[1 if text is not None else 2 :]
+            elif flag in starter.with_value:
+                arguments = arguments[1 if "=" in option else 2 :]
+            elif flag in starter.alone or any(flag.startswith(one) and len(one) == 2 for one in starter.with_value):
+                arguments = arguments[1:]  # -n5 has its value with it
+            else:
+                self._doubt(f"it is not known what the option {option[:20]} of '{name}' does")
+                return
+        arguments = arguments[starter.before :]
+        if starter.is_line and len(arguments) == 1:
+            self._line(arguments[0].text, known=arguments[0].known)
+        elif arguments:
+            inner = [replace(word, text=word.text.replace("{}", _ANY)) for word in arguments]
+            self._simple([*inner, _Word(_ANY)] if starter.adds else inner)
+        elif starter.opens_shell and not started:
+            self._doubt(f"'{name}' starts a shell that reads its commands from its input")
+
+    def _line(self, text: str, *, known: bool) -> None:
+        """A text that a shell will read as a line."""
+        if not known:
+            self._doubt("only its run decides what a shell in it reads")
+            return
+        inner = _read(text.replace(_SPACE, " "), self._depth + 1)
+        self._found.commands += inner.commands
+        self._found.doubts += inner.doubts
+
+    def _doubt(self, why: str) -> None:
+        if why not in self._found.doubts:
+            self._found.doubts.append(why)
+
+
+_RESERVED = frozenset(
+    [
+        "!",
+        "if",
+        "then",
+        "elif",
+        "else",
+        "fi",
+        "for",
+        "in",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "while",
+        "until",
+        "select",
+        "function",
+        "{",
+        "}",
+        "[[",
+        "]]",
+    ]
+)
+_KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unsetenv")
+
+
+@dataclass(frozen=True, slots=True)
+class _Starter:
+    """How a program that starts another is called.
+
+    Attributes:
+        alone: Options without a value.
+        with_value: Options with one.
+        lines: Options whose value a shell reads.
+        asks: Options with which it starts nothing.
+        before: Words of its own before the command.
+        assignments: Whether ``NAME=value`` may stand before the command.
+        adds: Whether it adds arguments of its own.
+        is_line: Whether a single argument is read by a shell.
+        opens_shell: Whether it starts a shell where it is given no command.
+    """
+
+    alone: frozenset[str] = frozenset()
+    with_value: frozenset[str] = frozenset()
+    lines: frozenset[str] = frozenset()
+    asks: frozenset[str] = frozenset()
+    before: int = 0
+    assignments: bool = False
+    adds: bool = False
+    is_line: bool = False
+    opens_shell: bool = False
+
+
+def _options(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_STARTERS: Mapping[str, _Starter] = {
+    "env": _Starter(
+        alone=_options("-i --ignore-environment -0 --null -v --debug"),
+        with_value=_options("-u --unset -C --chdir"),
+        lines=_options("-S --split-string"),
+        asks=_options("--help --version"),
+        assignments=True,
+    ),
+    "sudo": _Starter(
+        alone=_options("-n -E -H -S -b -k -i -s -A -P --preserve-env --non-interactive --login --shell"),
+        with_value=_options("-u -g -h -p -C -r -t -U -D -R -T --user --group --host --chdir --prompt"),
+        asks=_options("-l -v -K -V --list --validate --version"),
+        assignments=True,
+        opens_shell=True,
+    ),
+    "doas": _Starter(alone=_options("-n -s -L"), with_value=_options("-u -C -a")),
+    "timeout": _Starter(
+        alone=_options("--preserve-status --foreground -v --verbose -p -f"),
+        with_value=_options("-k --kill-after -s --signal"),
+        asks=_options("--help --version"),
+        before=1,
+    ),
+    "nice": _Starter(with_value=_options("-n --adjustment")),
+    "ionice": _Starter(alone=_options("-t"), with_value=_options("-c -n -p --class --classdata")),
+    "nohup": _Starter(),
+    "setsid": _Starter(alone=_options("-c -f -w --ctty --fork --wait")),
+    "stdbuf": _Starter(with_value=_options("-i -o -e --input --output --error")),
+    "time": _Starter(alone=_options("-p -v -a"), with_value=_options("-f -o --format --output"), assignments=True),
+    "command": _Starter(alone=_options("-p"), asks=_options("-v -V")),
+    "builtin": _Starter(),
+    "exec": _Starter(alone=_options("-c -l -cl"), with_value=_options("-a")),
+    "coproc": _Starter(),
+    "xargs": _Starter(
+        alone=_options("-0 --null -r --no-run-if-empty -t --verbose -x --exit -p --interactive -o --open-tty"),
+        with_value=_options(
+            "-I -i -n -L -l -P -s -d -E -e -a --replace --max-args --max-lines --max-procs --max-chars --delimiter "
+            "--eof --arg-file"
+        ),
+        asks=_options("--help --version --show-limits"),
+        adds=True,
+    ),
+    "parallel": _Starter(
+        alone=_options("-0 --null -k --keep-order --bar --will-cite --tag"),
+        with_value=_options("-j --jobs -n -a -I"),
+        adds=True,
+        is_line=True,
+    ),
+    "watch": _Starter(
+        alone=_options("-d -t -b -e -g -c -x --differences --no-title --errexit --chgexit --color --exec"),
+        with_value=_options("-n --interval"),
+        is_line=True,
+    ),
+    "busybox": _Starter(asks=_options("--list --help")),
+    "chroot": _Starter(with_value=_options("--userspec --groups"), before=1, opens_shell=True),
+    "flock": _Starter(
+        alone=_options("-s -x -e -n -u -o -F --shared --exclusive --nonblock"),
+        with_value=_options("-w -E --timeout --conflict-exit-code"),
+        lines=_options("-c --command"),
+        before=1,
+    ),
+    "strace": _Starter(alone=_options("-f -q -v -tt -t -c -C -y"), with_value=_options("-e -o -s -p -u -E")),
+    "unshare": _Starter(alone=_options("-r -n -m -p -f -U -i -u -C --fork --net --pid --user"), opens_shell=True),
+    "script": _Starter(
+        alone=_options("-q -a -e -f --quiet --append --return --flush"),
+        lines=_options("-c --command"),
+        before=1,
+        opens_shell=True,
+    ),
+    "su": _Starter(
+        alone=_options("-l -m -p --login"),
+        with_value=_options("-s -g -G --shell --group"),
+        lines=_options("-c --command"),
+        before=1,
+        opens_shell=True,
+    ),
+}
+
+
+# A word of the tree as text
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _word(node: Node) -> _Word:
+    return _Word("".join(_pieces(node)))
+
+
+def _pieces(node: Node) -> Iterator[str]:
+    """What a word comes to, piece by piece."""
+    kind = node.type
+    if kind in ("word", "number", "test_operator", "regex", "variable_name", "special_variable_name"):
+        yield _unquoted(_text(node))
+    elif kind == "raw_string":
+        yield _text(node)[1:-1].replace(" ", _SPACE).replace("\t", _SPACE).replace("\n", _SPACE)
+    elif kind == "ansi_c_string":
+        inner = _text(node)[2:-1]
+        yield _ANY if "\\" in inner else inner.replace(" ", _SPACE).replace("\t", _SPACE).replace("\n", _SPACE)
+    elif kind in ("string", "translated_string"):
+        yield _quoted(node)
+    elif kind == "concatenation":
+        yield _concatenated(node)
+    elif kind == "variable_assignment":  # of export and its kin
+        name = node.child_by_field_name("name")
+        yield f"{_text(name) if name is not None else ''}={_ANY}"
+    else:
+        yield _ANY
+
+
+def _concatenated(node: Node) -> str:
+    text = "".join("".join(_pieces(child)) for child in node.children)
+    written = _text(node)
+    if written == "{}":
+        return text
+    # Braces and brackets come as words of their own, so that they are looked for in the whole.
+    return _ANY if re.search(r"(?<!\\)(\{[^}]*(,|\.\.)|\[.*\])", written, re.DOTALL) else text
+
+
+def _unquoted(text: str) -> str:
+    """A word without quotes: backslashes go, wildcards may become anything."""
+    pieces = []
+    for found in re.finditer(r"\\(.)|(.)", text, re.DOTALL):
+        escaped, plain = found[1], found[2]
+        if escaped is not None:
+            pieces.append("" if escaped == "\n" else _SPACE if escaped.isspace() else escaped)
+        else:
+            pieces.append(_ANY if (plain in "*?[" and len(text) > 1) or plain in "*?" else plain)
+    return "".join(pieces)
+
+
+def _quoted(node: Any) -> str:
+    """A word in double quotes; what is expanded in it may be anything."""
+    pieces = []
+    position = node.start_byte
+    source = node.text or b""
+    for child in node.children:
+        between = source[position - node.start_byte : child.start_byte - node.start_byte]
+        pieces.append(between.decode("utf-8", "replace"))  # white space that the grammar leaves out
+        position = child.end_byte
+        if child.type in ('"', '$"', "$"):
+            continue
+        if child.type == "string_content":
+            pieces.append(re.sub(r'\\([$`"\\\n])', lambda found: found[1].replace("\n", ""), _text(child)))
+        else:
+            pieces.append(_ANY)
+    return re.sub(r"[ \t\n]", _SPACE, "".join(pieces))

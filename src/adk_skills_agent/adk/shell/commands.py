@@ -1,0 +1,387 @@
+"""Running a shell command where a toolset's scripts run: in our own sandbox, or in a google-adk environment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
+from adk_skills_agent.adk.running.call import save_outputs
+from adk_skills_agent.adk.running.runner import OwnSandbox, workspace_claim
+from adk_skills_agent.adk.shell.files import EnvironmentFiles, ShellFiles, WorkspaceFiles
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, MountedSkill, skill_folder, skill_mounts
+from adk_skills_agent.errors import ConfigError, InvalidArguments, SandboxError, SkillsError
+from adk_skills_agent.executors.code_values import on_behalf_of
+from adk_skills_agent.sandbox import (
+    SKILL_VARIABLES,
+    WORK_DIR,
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    SandboxPolicy,
+    redacted,
+)
+from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, script_outcome, share_of
+from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
+from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, check_text, within
+
+if TYPE_CHECKING:
+    from google.adk.environment import BaseEnvironment
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.packages import Environment
+    from adk_skills_agent.scripts.outcome import RefusedHost
+    from adk_skills_agent.scripts.workspaces import SessionWorkspace
+
+logger = logging.getLogger(__name__)
+
+TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it
+MAX_COMMAND_BYTES = 100_000
+"""Of one command: it travels as one argument, which Linux bounds at 128 KiB."""
+COMMAND = "command"
+"""What stands for a script's path in a plan."""
+
+_OWN_FILES = frozenset({IsolationLevel.NAMESPACES, IsolationLevel.CONTAINER})
+"""Levels at which /work, /tmp and /skills are where they say; elsewhere the command's text is put right."""
+_WITH_PLACES = (
+    'command=$1 mark=$2; shift 2; number=0; for place; do command=${command//"$mark$number@"/"$place"}; '
+    'number=$((number+1)); done; exec bash -c "$command"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShellSettings:
+    """The shell of a toolset.
+
+    Attributes:
+        seconds: Longest a command may take; None takes the time that scripts have.
+        job_seconds: Longest a background job may take; None for no limit but the session's end.
+        jobs: How many jobs of one session may run at once; 0 offers none.
+        job_output_bytes: How much of a job's output is kept for the model to read, in bytes.
+        read_chars: Most characters that ``read_file`` returns at once.
+        keep_in: A folder of this machine for the sessions' files: they stay when the agent ends, and a session that
+            goes on afterwards finds them. Nothing deletes them; None deletes them with the agent.
+    """
+
+    seconds: float | None = None
+    job_seconds: float | None = 3_600.0
+    jobs: int = 4
+    job_output_bytes: int = 1 << 20
+    read_chars: int = MODEL_STREAM_CHARS
+    keep_in: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "job_seconds"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+                raise ConfigError(f"ShellSettings: {name} must be a number of seconds above 0, or None, not {value!r}.")
+        for name, least in (("jobs", 0), ("job_output_bytes", 1_000), ("read_chars", 100)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"ShellSettings: {name} must be a whole number from {least:,} on, not {value!r}.")
+        if self.keep_in is not None:
+            if not isinstance(self.keep_in, (str, Path)):
+                raise ConfigError(f"ShellSettings: keep_in must be a folder, not {type(self.keep_in).__name__}.")
+            object.__setattr__(self, "keep_in", Path(self.keep_in).absolute())
+
+
+def shell_of(value: object) -> ShellSettings | None:
+    """The setting ``shell`` of a toolset: True, False, or settings.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        return ShellSettings()
+    if isinstance(value, ShellSettings):
+        return value
+    raise ConfigError(f"shell must be True, False or ShellSettings(...), not {type(value).__name__}.")
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCall:
+    """A command that is to be run.
+
+    Attributes:
+        command: For bash.
+        seconds: Its time; None for no limit.
+        skill: The skill whose variables it gets; empty for those of everybody only.
+        skills: The active skills, mounted at ``/skills``.
+        versions: Of those the user had to approve, what was approved.
+        environment: The packages of ``skill``; None for those of the agent's Python.
+        notes: What the model has to know of packages that are not there.
+        hosts: What the owner's rules and the user's answers say of hosts.
+    """
+
+    command: str
+    seconds: float | None
+    skill: str = ""
+    skills: Sequence[MountedSkill] = ()
+    versions: dict[str, str] | None = None
+    environment: Environment | None = None
+    notes: tuple[str, ...] = ()
+    hosts: HostRules = NO_HOST_RULES
+
+
+def checked_command(command: str) -> str:
+    """A command that bash can be given.
+
+    Raises:
+        InvalidArguments: It is empty, too long, or has a character no process can receive.
+    """
+    check_text(command, "'command'")
+    if not command.strip():
+        raise InvalidArguments("'command' is empty. Give a command for bash.")
+    size = len(command.encode())
+    if size > MAX_COMMAND_BYTES:
+        raise InvalidArguments(
+            f"The command has {size:,} bytes; at most {MAX_COMMAND_BYTES:,} are possible. Write long text with "
+            "write_file and use the file."
+        )
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxShell:
+    """Commands in our own sandbox.
+
+    Attributes:
+        runtime: The toolset's.
+        own: The sandbox with its settings.
+    """
+
+    runtime: SkillRuntime
+    own: OwnSandbox
+
+    @property
+    def name(self) -> str:
+        """For events."""
+        return "sandbox"
+
+    def seconds(self, wanted: float | None) -> float | None:
+        """The time of a command, in seconds: what the model wants, at most what the owner allows."""
+        shell = self.runtime.shell
+        most = (
+            shell.seconds if shell is not None and shell.seconds is not None else self.own.settings.policy.wall_seconds
+        )
+        return wanted if most is None or (wanted is not None and wanted < most) else most
+
+    def files(self, context: ToolContext, skill: str) -> ShellFiles:
+        """The files of the call's session."""
+        return WorkspaceFiles(self.runtime, context, self.own.settings.policy, skill)
+
+    async def run(
+        self, context: ToolContext, call: ShellCall
+    ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
+        """Run a command in the session's workspace; the answer for the model, what happened, and hosts it wanted.
+
+        Raises:
+            SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
+        """
+        async with workspace_claim(self.runtime, context, call.skill) as claim:
+            workspace = await asyncio.to_thread(claim.open)
+            plan = await self.plan(context, call, workspace)
+            async with claim.turn():
+                outcome = await self.execute(context, plan)
+            saved = await save_outputs(context, outcome, MODEL_STREAM_CHARS)
+        notes = [*([workspace.note] if workspace.note else []), *saved.notes]
+        answer = command_answer(
+            outcome.to_model(artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes)
+        )
+        if saved.files or saved.streams:
+            answer["saved_artifacts"] = [*saved.files.values(), *saved.streams.values()]
+        return answer, outcome.result, refused_hosts(outcome.plan.request.policy, outcome.result)
+
+    async def plan(
+        self,
+        context: ToolContext,
+        call: ShellCall,
+        workspace: SessionWorkspace,
+        *,
+        job: SandboxPolicy | None = None,
+        on_output: Callable[[str, bytes], None] | None = None,
+    ) -> ScriptPlan:
+        """The request for the sandbox; nothing is executed.
+
+        Args:
+            context: The tool call.
+            call: The command.
+            workspace: Where it works.
+            job: The limits of a background job; None for those of a command.
+            on_output: Called with output as it arrives; None takes the toolset's.
+        """
+        runtime, settings = self.runtime, self.own.settings
+        mounts = await asyncio.to_thread(skill_mounts, list(call.skills), call.versions or {})
+        places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
+        session = context.session
+        policy = job or replace(settings.policy, wall_seconds=call.seconds)
+        granted = runtime.grants.of(call.skill, "") | dict(self.own.env)
+        if call.skill:
+            where = str(SKILLS_DIR / skill_folder(call.skill))
+            granted = {**dict.fromkeys(SKILL_VARIABLES, where), **granted}
+        env = runtime.grants.with_programs(call.skill, "", policy, granted)
+        policy = runtime.grants.policy_of(call.skill, "", policy, call.hosts)
+        request = ExecutionRequest(
+            argv=shell_argv(call.command, () if await self._has_own_files() else places),
+            policy=within(policy, call.environment) if call.environment is not None else policy,
+            env=env,
+            mounts=mounts,
+            workspace=workspace.path,
+            tmp=workspace.tmp,
+            spill_dir=workspace.spill,
+            on_output=on_output or self.own.on_output,
+            label=f"command of {call.skill or 'the agent'}",
+            redact=runtime.grants.secrets,
+            share=share_of(session.app_name, session.user_id, session.id),
+        )
+        return ScriptPlan("shell", COMMAND, request, call.notes, subject="The command")
+
+    async def execute(self, context: ToolContext, plan: ScriptPlan) -> ScriptOutcome:
+        """Run what was planned.
+
+        Raises:
+            SandboxError: The sandbox failed.
+            InvalidArguments: The command cannot be expressed.
+        """
+        whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if getattr(self.own.sandbox, "wants_invocation", False):
+            whose = on_behalf_of(context.get_invocation_context())
+        try:
+            with whose:
+                result = await self.own.sandbox.run(plan.request)
+        except ValueError as error:  # the contract's word for a request that cannot be expressed
+            raise InvalidArguments(str(error)) from error
+        forms = self.runtime.grants.forms
+        if not getattr(self.own.sandbox, "filters_secrets", False):
+            result = redacted(result, forms)
+        return script_outcome(plan, result, error_chars=self.runtime.limits.error_chars)
+
+    async def _has_own_files(self) -> bool:
+        """Whether the command will find the paths it names."""
+        policy = self.own.settings.policy
+        if policy.isolation != "auto":
+            return policy.isolation in {level.value for level in _OWN_FILES}
+        return (await self.own.sandbox.probe()).level in _OWN_FILES
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentShell:
+    """Commands in a google-adk environment, where the toolset's scripts run, too.
+
+    Attributes:
+        runtime: The toolset's.
+        environment: The environment.
+    """
+
+    runtime: SkillRuntime
+    environment: BaseEnvironment
+
+    @property
+    def name(self) -> str:
+        """For events."""
+        return type(self.environment).__name__
+
+    def seconds(self, wanted: float | None) -> float | None:
+        """The time of a command, in seconds: what the model wants, at most what the owner allows."""
+        shell = self.runtime.shell
+        most = shell.seconds if shell is not None and shell.seconds is not None else self.runtime.adk_executor_timeout
+        return wanted if wanted is not None and wanted < most else most
+
+    def files(self, context: ToolContext, skill: str) -> ShellFiles:  # an environment is one workspace
+        """The environment's files."""
+        return EnvironmentFiles(self.environment, self.runtime.settings.policy.file_bytes)
+
+    async def run(
+        self, context: ToolContext, call: ShellCall
+    ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
+        """Run a command in the environment's working directory.
+
+        Raises:
+            SandboxError: The environment failed.
+        """
+        began = time.monotonic()
+        try:
+            if not getattr(self.environment, "is_initialized", True):
+                await self.environment.initialize()
+            found = await self.environment.execute(call.command, timeout=call.seconds)
+            stdout, stderr = found.stdout.encode("utf-8", "replace"), found.stderr.encode("utf-8", "replace")
+            code, timed_out = getattr(found, "exit_code", 0), bool(getattr(found, "timed_out", False))
+        except SkillsError:
+            raise
+        except Exception as error:  # each environment has its own exceptions; the model gets one code for all
+            raise SandboxError(f"The environment could not run the command: {str(error)[:120]}") from error
+        policy = SandboxPolicy(wall_seconds=call.seconds, output_bytes=KEPT_BYTES)
+        plan = ScriptPlan(
+            "shell", COMMAND, ExecutionRequest(("bash", "-c", call.command), policy), subject="The command"
+        )
+        took = time.monotonic() - began
+        result = told_result(self.environment, plan, stdout, stderr, code, took, timed_out=timed_out)
+        result = redacted(result, self.runtime.grants.forms)
+        outcome = script_outcome(plan, result, error_chars=self.runtime.limits.error_chars)
+        return command_answer(outcome.to_model()), result, ()
+
+
+Shell = SandboxShell | EnvironmentShell
+
+
+def command_answer(told: dict[str, object]) -> dict[str, object]:
+    """A script's answer as one of ``execute``: without what only a script has, and without what is empty."""
+    told = {key: value for key, value in told.items() if key not in {"skill_name", "file_path"}}
+    answer: dict[str, object] = {"status": "error" if told["status"] == "error" else "ok"}
+    answer["exit_code"] = told.pop("return_code")
+    if told.get("reason") == "exit_code":  # the code and stderr say it all; a search that finds nothing is no failure
+        for key in ("reason", "error", "error_code"):
+            told.pop(key, None)
+        if told.get("stderr") == f"Exit code {answer['exit_code']}":
+            told.pop("stderr")
+    return answer | {key: value for key, value in told.items() if key != "status" and value not in ("", False, None)}
+
+
+def shell_argv(command: str, places: Sequence[PurePosixPath] = ()) -> tuple[str, ...]:
+    """``bash -c``, with the places in the command's text put right by the shell inside where they are elsewhere.
+
+    Args:
+        command: The command.
+        places: Folders that the command may name and the sandbox has elsewhere; levels translate whole arguments only.
+    """
+    used: list[str] = []
+    marked = command
+    for place in sorted(map(str, places), key=len, reverse=True):
+        pattern = re.compile(rf"(?<![\w./-]){re.escape(place)}(?![\w.-])")
+        replaced = pattern.sub(f"@adk-place-{len(used)}@", marked)
+        if replaced != marked:
+            marked = replaced
+            used.append(place)
+    if not used or len(marked.encode()) > MAX_ARGUMENT_BYTES:
+        return ("bash", "-c", command)
+    return ("bash", "-c", _WITH_PLACES, "bash", marked, "@adk-place-", *used)
+
+
+def shell_instruction(tool_name: Callable[[str], str], *, keeps_tmp: bool, jobs: bool, in_environment: str = "") -> str:
+    """What the model is told of the shell, in a few lines."""
+    execute, read, write = (tool_name(name) for name in ("execute", "read_file", "write_file"))
+    if in_environment:
+        where = f"`{execute}` runs bash commands in the environment; the working directory is {in_environment}."
+    else:
+        where = (
+            f"`{execute}` runs bash commands in a sandbox. The working directory is {WORK_DIR}: its files last for the "
+            "session, and skill scripts work there, too. An active skill's files are at "
+            f"{SKILLS_DIR}/<name>, read-only. {TMP_DIR} {'lasts for the session' if keeps_tmp else 'is new each time'}"
+            "; processes end with their command."
+        )
+    long = f" For long work set `background` and read `{tool_name('job_output')}`." if jobs else ""
+    return (
+        f"{where} Use `{read}` and `{write}` for text files. When a skill's instructions name a command, run it with "
+        f"`{execute}`.{long}"
+    )

@@ -1,0 +1,248 @@
+"""The files an agent can reach by name: the session's workspace, its ``/tmp``, and the folders of active skills.
+
+The model writes paths as its commands see them: relative to ``/work``, or absolute below ``/work``, ``/tmp`` or
+``/skills/<name>``. On the host everything is reached without following a link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.adk.permissions import permit_reading
+from adk_skills_agent.adk.running.runner import workspace_claim
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, mounted_skills
+from adk_skills_agent.errors import InvalidArguments, ResourceNotFound, SkillsError
+from adk_skills_agent.executors.environment import inside, read, write
+from adk_skills_agent.sandbox import WORK_DIR
+from adk_skills_agent.scripts.plan import check_text
+
+if TYPE_CHECKING:
+    from google.adk.environment import BaseEnvironment
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.sandbox import SandboxPolicy
+
+TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it
+_MAX_PATH_BYTES = 4_000
+
+
+class NeedsApproval(Exception):  # no error: the invocation pauses
+    """A file may be read when the user says so; ``answer`` is what the tool answers meanwhile."""
+
+    def __init__(self, answer: dict[str, object]) -> None:
+        super().__init__("approval is needed")
+        self.answer = answer
+
+
+class ShellFiles(ABC):
+    """The files of one call's session."""
+
+    @abstractmethod
+    async def read(self, path: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            ResourceNotFound: There is no such file.
+            InvalidArguments: The path is of no place that can be read, or of no regular file; or it is too large.
+            NeedsApproval: The user has to be asked first.
+        """
+
+    @abstractmethod
+    async def write(self, path: str, content: str) -> None:
+        """Create or replace a file of the workspace or of ``/tmp``.
+
+        Raises:
+            InvalidArguments: It is in no place that can be written, or too large.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceFiles(ShellFiles):
+    """Those beside our own sandbox: folders of this machine that runs copy in and bring back.
+
+    Attributes:
+        runtime: The toolset's.
+        context: The call.
+        policy: Its sizes bound what is read and written.
+        skill: Whose workspace it is where each skill has its own; empty for the session's.
+    """
+
+    runtime: SkillRuntime
+    context: ToolContext
+    policy: SandboxPolicy
+    skill: str = ""
+
+    async def read(self, path: str) -> bytes:
+        """See :meth:`ShellFiles.read`."""
+        place, relative = _place(path)
+        if place == SKILLS_DIR:
+            return await self._of_skill(relative)
+        async with workspace_claim(self.runtime, self.context, self.skill) as claim:
+            workspace = await asyncio.to_thread(claim.open)
+            root = workspace.path if place == WORK_DIR else workspace.tmp
+            async with claim.turn():
+                return await asyncio.to_thread(_read, root, place, relative, self.policy.file_bytes)
+
+    async def write(self, path: str, content: str) -> None:
+        """See :meth:`ShellFiles.write`."""
+        place, relative = _place(path)
+        if place == SKILLS_DIR:
+            raise InvalidArguments(
+                f"{_shown(place, relative)} is part of a skill, which cannot be changed. Copy it to {WORK_DIR} first."
+            )
+        async with workspace_claim(self.runtime, self.context, self.skill) as claim:
+            workspace = await asyncio.to_thread(claim.open)
+            async with claim.turn():
+                await asyncio.to_thread(self._write, workspace.path, workspace.tmp, place, relative, content)
+
+    def _write(self, work: Path, tmp: Path, place: PurePosixPath, relative: PurePosixPath, content: str) -> None:
+        root, most = (work, self.policy.workspace_bytes) if place == WORK_DIR else (tmp, self.policy.tmp_bytes)
+        data = content.encode()
+        root.mkdir(mode=0o700, exist_ok=True)
+        if most is not None and (used := _used(root, relative)) + len(data) > most:
+            raise InvalidArguments(
+                f"{_shown(place, relative)} would have {len(data):,} bytes, and {place} has room for "
+                f"{max(most - used, 0):,}. Delete files you do not need, with execute."
+            )
+        try:
+            write(root, relative, data, self.policy.file_bytes)
+        except (ValueError, OSError) as error:
+            raise InvalidArguments(_sentence(error, place, relative)) from None
+
+    async def _of_skill(self, relative: PurePosixPath) -> bytes:
+        folder, *rest = relative.parts
+        for skill in await mounted_skills(self.runtime, self.context):
+            if skill.folder == folder and rest:
+                known = skill.skill
+                path = await asyncio.to_thread(known.find, "/".join(rest), ())
+                pending = await permit_reading(self.runtime, self.context, known, path)
+                if pending is not None:
+                    raise NeedsApproval(pending)
+                return await asyncio.to_thread(known.read_bytes, path, self.policy.file_bytes)
+        active = [str(SKILLS_DIR / skill.folder) for skill in await mounted_skills(self.runtime, self.context)]
+        there = f"Skills there: {', '.join(active)}." if active else "No skill is active; load the skill first."
+        raise ResourceNotFound(f"There is no file {_shown(SKILLS_DIR, relative)}. {there}", ())
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentFiles(ShellFiles):
+    """Those of a google-adk environment; where its paths lead is its own business."""
+
+    environment: BaseEnvironment
+    most: int | None
+
+    async def read(self, path: str) -> bytes:
+        """See :meth:`ShellFiles.read`."""
+        _check(path)
+        try:
+            content = await self.environment.read_file(Path(path))
+        except FileNotFoundError:
+            raise ResourceNotFound(f"There is no file '{path}'.", ()) from None
+        except SkillsError:
+            raise
+        except Exception as error:  # each environment has its own exceptions
+            raise InvalidArguments(f"'{path}' cannot be read: {_cause(error)}.") from error
+        if self.most is not None and len(content) > self.most:
+            raise InvalidArguments(f"'{path}' has {len(content):,} bytes; at most {self.most:,} can be read at once.")
+        return bytes(content)
+
+    async def write(self, path: str, content: str) -> None:
+        """See :meth:`ShellFiles.write`."""
+        _check(path)
+        try:
+            await self.environment.write_file(Path(path), content)
+        except SkillsError:
+            raise
+        except Exception as error:  # each environment has its own exceptions
+            raise InvalidArguments(f"'{path}' cannot be written: {_cause(error)}.") from error
+
+
+def _check(path: str) -> None:
+    check_text(path, "'path'")
+    if len(path.encode()) > _MAX_PATH_BYTES:
+        raise InvalidArguments(f"'path' has {len(path.encode()):,} bytes; no file system has such a path.")
+
+
+def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
+    """Which of the three places a path is in, and where there.
+
+    Raises:
+        InvalidArguments: It is in none of them.
+    """
+    _check(path)
+    given = PurePosixPath(path)
+    place = WORK_DIR
+    for other in (TMP_DIR, SKILLS_DIR):
+        if given.is_relative_to(other):
+            place, given = other, given.relative_to(other)
+    try:
+        relative = inside(given if given.parts else "")
+    except ValueError:
+        raise InvalidArguments(
+            f"'{path[:100]}' is no file you can reach. Give a path relative to {WORK_DIR}, or below {TMP_DIR} or "
+            f"{SKILLS_DIR}/<skill>."
+        ) from None
+    return place, relative
+
+
+def _read(root: Path, place: PurePosixPath, relative: PurePosixPath, most: int | None) -> bytes:
+    try:
+        return read(root, relative, most)
+    except FileNotFoundError:
+        raise ResourceNotFound(
+            f"There is no file {_shown(place, relative)}.", _similar(root, place, relative)
+        ) from None
+    except (ValueError, OSError) as error:
+        raise InvalidArguments(_sentence(error, place, relative)) from None
+
+
+def _similar(root: Path, place: PurePosixPath, relative: PurePosixPath) -> tuple[str, ...]:
+    """Paths of files that may be meant: of the same name, or of a similar one."""
+    from adk_skills_agent.errors import nearest
+
+    known: list[str] = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        here = PurePosixPath(os.path.relpath(folder, root))
+        known += [str(here / name) for name in files]
+        if len(known) > _MOST_LOOKED_AT:
+            break
+    same = [path for path in known if PurePosixPath(path).name == relative.name]
+    close = same or list(nearest(str(relative), known))
+    return tuple(path if place == WORK_DIR else str(place / path) for path in close[:5])
+
+
+_MOST_LOOKED_AT = 2_000
+
+
+def _used(root: Path, but: PurePosixPath) -> int:
+    """Bytes of all files but one."""
+    total, left_out = 0, os.path.join(root, but)  # noqa: PTH118
+    for folder, _, files in os.walk(root):
+        for name in files:
+            path = f"{folder}/{name}"
+            if path != left_out:
+                total += os.lstat(path).st_size
+    return total
+
+
+def _shown(place: PurePosixPath, relative: PurePosixPath) -> str:
+    return f"'{relative}'" if place == WORK_DIR else f"'{place / relative}'"
+
+
+def _sentence(error: OSError | ValueError, place: PurePosixPath, relative: PurePosixPath) -> str:
+    """An error of the file system without a path of the host: :mod:`..executors.environment` spells ``/work``."""
+    if isinstance(error, OSError):
+        return f"{_shown(place, relative)} cannot be used: {error.strerror or 'the system refused it'}."
+    text = str(error)
+    return text if place == WORK_DIR else text.replace(f"{WORK_DIR}/", f"{place}/")
+
+
+def _cause(error: Exception) -> str:
+    return str(error)[:120] or type(error).__name__

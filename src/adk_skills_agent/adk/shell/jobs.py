@@ -1,0 +1,292 @@
+"""Background jobs of a shell: a command that goes on while the conversation does.
+
+A job works on a copy of the session's workspace as it is at its start, so that other commands go on meanwhile; what it
+added or changed is brought into the workspace when it ends. Jobs run on an event loop of their own thread: the loop of
+the agent may end with each turn. They end at their limits, with their toolset, and with the agent's process, whatever
+ends that (attack row 31: the sandbox's processes never outlive the agent).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import logging
+import os
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adk_skills_agent.errors import InvalidArguments
+
+logger = logging.getLogger(__name__)
+
+MAX_JOBS = 16
+"""In this process at a time: each takes one of the places of running commands."""
+MAX_REMEMBERED = 64
+"""Jobs of one session that have ended and whose output can still be read."""
+_CLOSE_SECONDS = 10.0
+
+Stamp = tuple[int, int]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One background job.
+
+    Attributes:
+        name: What the model calls it: ``job-1``.
+        command: What runs.
+        started: By ``time.monotonic()``.
+        answer: Of its end, for the model; None while it runs.
+        ended: By ``time.monotonic()``; None while it runs.
+        left_out: Bytes of its output that were not kept.
+    """
+
+    name: str
+    command: str
+    most_bytes: int
+    started: float = field(default_factory=time.monotonic)
+    answer: dict[str, object] | None = None
+    ended: float | None = None
+    left_out: int = 0
+    stopped: bool = False
+    _text: list[str] = field(default_factory=list)
+    _kept: int = 0
+    _decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    future: Future[None] | None = None
+
+    def take(self, stream: str, chunk: bytes) -> None:
+        """Keep a piece of its output, of either stream, in the order in which they came."""
+        decoder = self._decoders.get(stream)
+        if decoder is None:
+            decoder = self._decoders[stream] = codecs.getincrementaldecoder("utf-8")("replace")
+        with self._changed:
+            room = max(self.most_bytes - self._kept, 0)
+            self._kept += len(chunk[:room])
+            self.left_out += len(chunk[room:])
+            if text := decoder.decode(chunk[:room]).replace("\0", "\ufffd"):
+                self._text.append(text)
+                self._changed.notify_all()
+
+    def end(self, answer: dict[str, object]) -> None:
+        """Say how it ended."""
+        with self._changed:
+            self.answer = answer
+            self.ended = time.monotonic()
+            self._changed.notify_all()
+
+    def output(self, offset: int, most: int) -> tuple[str, int]:
+        """Characters of its output from an offset on, and how many there are in all."""
+        with self._changed:
+            if len(self._text) > 1:
+                self._text[:] = ["".join(self._text)]
+            text = self._text[0] if self._text else ""
+        return text[offset : offset + most], len(text)
+
+    def wait(self, offset: int, seconds: float) -> None:
+        """Wait for output past an offset, or for the end. Blocks."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.ended is not None or sum(map(len, self._text)) > offset, seconds)
+
+
+class Jobs:
+    """The jobs of all sessions in this process."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sessions: dict[str, list[Job]] = {}
+        self._owners: dict[int, set[str]] = {}
+        self._count: dict[str, int] = {}
+
+    def start(
+        self,
+        key: str,
+        owner: object,
+        command: str,
+        most: int,
+        most_bytes: int,
+        run: Callable[[Job], Coroutine[Any, Any, None]],
+    ) -> Job:
+        """Begin a job.
+
+        Args:
+            key: Of its session.
+            owner: Whose end ends it.
+            command: What runs, for the model's list.
+            most: Jobs that may run in this session at once.
+            most_bytes: Of its output that are kept.
+            run: Does it all; :meth:`Job.end` is its last deed.
+
+        Raises:
+            InvalidArguments: Too many run already.
+        """
+        if self._pid != os.getpid():
+            self._reset()  # a forked child: the jobs are its parent's
+        with self._mutex:
+            jobs = self._sessions.setdefault(key, [])
+            running = [job for job in jobs if job.ended is None]
+            if len(running) >= most:
+                names = ", ".join(job.name for job in running)
+                raise InvalidArguments(f"{len(running)} jobs run already ({names}). Stop one, or wait for its end.")
+            if sum(job.ended is None for others in self._sessions.values() for job in others) >= MAX_JOBS:
+                raise InvalidArguments("Too many background jobs run on this machine. Try again later.")
+            self._count[key] = self._count.get(key, 0) + 1
+            job = Job(f"job-{self._count[key]}", command, most_bytes)
+            jobs.append(job)
+            ended = [job for job in jobs if job.ended is not None]
+            for old in ended[: max(len(ended) - MAX_REMEMBERED, 0)]:
+                jobs.remove(old)
+            self._owners.setdefault(id(owner), set()).add(key)
+            loop = self._running_loop()
+        job.future = asyncio.run_coroutine_threadsafe(_guarded(job, run), loop)
+        return job
+
+    def of(self, key: str, name: str) -> Job:
+        """A job of a session.
+
+        Raises:
+            InvalidArguments: There is none of that name; the sentence names those there are.
+        """
+        with self._mutex:
+            jobs = list(self._sessions.get(key, ())) if self._pid == os.getpid() else []
+        for job in jobs:
+            if job.name == name:
+                return job
+        known = ", ".join(job.name for job in jobs[-8:]) or "none; start one with execute and background=true"
+        raise InvalidArguments(f"There is no job '{name[:40]}'. Jobs of this session: {known}.")
+
+    def running(self, key: str) -> list[Job]:
+        """The jobs of a session that have not ended."""
+        with self._mutex:
+            return [job for job in self._sessions.get(key, ()) if job.ended is None]
+
+    def stop(self, job: Job) -> None:
+        """End a job and wait until nothing of it is left. Blocks."""
+        job.stopped = True
+        if job.future is not None:
+            job.future.cancel()
+        with job._changed:
+            job._changed.wait_for(lambda: job.ended is not None, _CLOSE_SECONDS)
+
+    def close(self, owner: object) -> None:
+        """End the jobs of an owner's sessions. Blocks."""
+        with self._mutex:
+            if self._pid != os.getpid():
+                return
+            keys = self._owners.pop(id(owner), set())
+            jobs = [job for key in keys for job in self._sessions.pop(key, ())]
+            for key in keys:
+                self._count.pop(key, None)
+        running = [job for job in jobs if job.ended is None]
+        for job in running:
+            job.stopped = True
+            if job.future is not None:
+                job.future.cancel()
+        for job in running:
+            self.stop(job)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="adk-skills-jobs", daemon=True).start()
+        return self._loop
+
+
+JOBS = Jobs()
+"""Those of this process."""
+os.register_at_fork(after_in_child=JOBS._reset)
+
+
+async def _guarded(job: Job, run: Callable[[Job], Awaitable[None]]) -> None:
+    try:
+        await run(job)
+    except asyncio.CancelledError:
+        job.end(
+            {"status": "error", "reason": "cancelled", "error": f"{job.name} was stopped; its files were not kept."}
+        )
+    except Exception as error:  # whatever it is, the model must be told of an end
+        logger.exception("%s failed", job.name)
+        said = getattr(error, "message", "") or "it could not be run to its end; this is not the command's fault"
+        job.end({"status": "error", "error": f"{job.name}: {said}"})
+    finally:
+        if job.ended is None:
+            job.end({"status": "error", "error": f"{job.name} ended without a result."})
+
+
+# The copy of the workspace that a job works on. Workspaces hold regular files and folders only, of this user.
+
+
+def copy_workspace(source: Path, target: Path) -> dict[str, Stamp]:
+    """Copy a workspace for a job; what is in the copy, by relative path. Blocks."""
+    target.mkdir(mode=0o700)
+    for folder, folders, files in os.walk(source):
+        here = target / os.path.relpath(folder, source)
+        for name in folders:
+            (here / name).mkdir(mode=0o700)
+        for name in files:
+            if stat.S_ISREG((Path(folder) / name).lstat().st_mode):
+                shutil.copy2(Path(folder) / name, here / name, follow_symlinks=False)
+    return _stamps(target)
+
+
+def bring_back(copy: Path, before: dict[str, Stamp], workspace: Path) -> list[str]:
+    """Move what a job added or changed into the session's workspace, and remove there what it removed. Blocks.
+
+    What somebody else changed in the workspace meanwhile is replaced, and said.
+
+    Returns:
+        One sentence for each file that was not what the job had found, or could not be moved.
+    """
+    notes: list[str] = []
+    after = _stamps(copy)
+    for path, found in after.items():
+        if before.get(path) == found:
+            continue
+        target = workspace / path
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if target.exists() and (path not in before or _stamp(target)[0] != before[path][0]):
+                notes.append(f"'{path}' was changed by another command meanwhile; the job's version replaced it.")
+            partial = target.with_name(f".{os.urandom(8).hex()}.part")
+            shutil.move(copy / path, partial)
+            os.replace(partial, target)  # noqa: PTH105
+        except OSError as error:
+            notes.append(f"'{path}' of the job was not kept: {error.strerror or type(error).__name__}.")
+    for path in before.keys() - after.keys():
+        target = workspace / path
+        with contextlib.suppress(OSError):
+            if _stamp(target)[0] == before[path][0]:
+                target.unlink()
+    for folder, folders, _ in os.walk(copy):
+        for name in folders:
+            with contextlib.suppress(OSError):
+                (workspace / os.path.relpath(folder, copy) / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return notes
+
+
+def _stamps(root: Path) -> dict[str, Stamp]:
+    found: dict[str, Stamp] = {}
+    for folder, _, files in os.walk(root):
+        for name in files:
+            path = Path(folder) / name
+            found[os.path.relpath(path, root)] = _stamp(path)
+    return found
+
+
+def _stamp(path: Path) -> Stamp:
+    """Its time of change, and a number that also tells a file that was put in its place."""
+    info = path.lstat()
+    return info.st_mtime_ns, info.st_ino

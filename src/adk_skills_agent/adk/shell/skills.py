@@ -1,0 +1,117 @@
+"""Where a shell's commands find the active skills: ``/skills/<name>``, read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
+from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.sandbox import ReadOnlyMount
+
+if TYPE_CHECKING:
+    from google.adk.agents.readonly_context import ReadonlyContext
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.skills.known import KnownSkill
+
+logger = logging.getLogger(__name__)
+
+SKILLS_DIR = PurePosixPath("/skills")
+"""The folder of the active skills' folders, as commands and the model see it."""
+
+_UNUSUAL = re.compile(r"[^\w.-]")
+
+
+def skill_folder(name: str) -> str:
+    """The name of a skill's folder below :data:`SKILLS_DIR`: its own, but for what means something in a path."""
+    folder = _UNUSUAL.sub("_", name)
+    return folder if folder.strip(".") else f"_{folder}"
+
+
+@dataclass(frozen=True, slots=True)
+class MountedSkill:
+    """An active skill and the name of its folder."""
+
+    skill: KnownSkill
+    folder: str
+
+
+async def mounted_skills(runtime: SkillRuntime, context: ReadonlyContext) -> list[MountedSkill]:
+    """The active skills of an agent, each with a folder of its own; one whose scripts may not run is not among them."""
+    found: list[MountedSkill] = []
+    for name in runtime.active.active(context):
+        try:
+            skill = await runtime.skill(context, name)
+            decision = await _decision(runtime, skill)
+        except SkillsError as error:
+            logger.warning("the active skill %s is not in the shell: %s", name, error.message)
+            continue
+        if decision.verdict is Verdict.DENY:
+            logger.info("the active skill %s is not in the shell: %s", name, decision.reason)
+            continue
+        folder = skill_folder(name)
+        if all(other.folder != folder for other in found):
+            found.append(MountedSkill(skill, folder))
+        else:
+            logger.warning("the active skill %s is not in the shell: another one has the folder %s", name, folder)
+    return found
+
+
+async def permit_shell(
+    runtime: SkillRuntime, context: ToolContext, skills: list[MountedSkill]
+) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """Ask for what a command could do with the active skills: run any of their scripts.
+
+    Returns:
+        The tool's answer when the user has to be asked, or has said no; and the versions that were approved.
+    """
+    versions: dict[str, str] = {}
+    for mounted in skills:
+        skill = mounted.skill
+        decision = await _decision(runtime, skill)
+        if decision.verdict is Verdict.ALLOW:
+            continue
+        weighed = await weigh(context, skill, decision, runtime)
+        if weighed.refusal is not None:
+            return weighed.refusal, versions
+        versions[skill.name] = weighed.version
+    return None, versions
+
+
+async def _decision(runtime: SkillRuntime, skill: KnownSkill) -> Decision:
+    """What the rules say of running everything of a skill: the strictest, and all that has to be approved."""
+    permissions = runtime.permissions
+    decision = permissions.decide(skill, "run")
+    if not any(rule.kind == "scripts" for rule in permissions.rules):
+        return decision  # no script differs from the others
+    for path in await asyncio.to_thread(skill.files):
+        decision = both(decision, permissions.decide(skill, "run", path))
+    return decision
+
+
+def skill_mounts(skills: list[MountedSkill], versions: dict[str, str]) -> tuple[ReadOnlyMount, ...]:
+    """The folders of skills for a run. Blocks: a skill in memory is put on the disk.
+
+    Raises:
+        SkillsError: One cannot be put on the disk, or is not what was approved.
+    """
+    mounts = []
+    for mounted in skills:
+        local = mounted.skill.local()
+        version = versions.get(mounted.skill.name, "")
+        mounts.append(
+            ReadOnlyMount(
+                local.skill_dir,
+                SKILLS_DIR / mounted.folder,
+                linked=False,
+                without=local.without,
+                digest=mounted.skill.copy_digest(version) if version else "",
+            )
+        )
+    return tuple(mounts)

@@ -1,0 +1,621 @@
+"""``execute``, ``read_file``, ``write_file``, ``edit_file``, ``job_output`` and ``stop_job``: a shell in the workspace.
+
+The arguments of the first four are those of google-adk's ``EnvironmentToolset``; a model that calls them by its names
+(``Execute``, ``ReadFile``, ``WriteFile``, ``EditFile``) is answered, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import logging
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, origin_of
+from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
+from adk_skills_agent.adk.permissions import weigh
+from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
+from adk_skills_agent.adk.running.packages import approve_packages
+from adk_skills_agent.adk.running.runner import agent_executor, script_backend_of, workspace_claim
+from adk_skills_agent.adk.shell.command_approval import permit_command
+from adk_skills_agent.adk.shell.commands import (
+    COMMAND,
+    EnvironmentShell,
+    SandboxShell,
+    Shell,
+    ShellCall,
+    checked_command,
+    command_answer,
+)
+from adk_skills_agent.adk.shell.files import NeedsApproval
+from adk_skills_agent.adk.shell.jobs import JOBS, Job, bring_back, copy_workspace
+from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
+from adk_skills_agent.adk.skills.resources import mime_type_of
+from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
+from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
+from adk_skills_agent.scripts import workspace_key
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+from adk_skills_agent.scripts.plan import check_text
+
+if TYPE_CHECKING:
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.tools.tool_context import ToolContext
+
+    from adk_skills_agent.adk.runtime import SkillRuntime
+
+logger = logging.getLogger(__name__)
+
+_MOST_MATCHES = 5
+_MAX_WAIT = 30
+
+
+class ShellTool(ToolsetTool):
+    """A tool that works where the toolset's scripts run.
+
+    Args:
+        runtime: The toolset's, with ``shell``.
+        base_name: The tool's own name.
+        description: What the model is told.
+        other_name: google-adk's name for it, or empty.
+    """
+
+    skill_argument = "skill"
+    free_repeats = 20
+
+    def __init__(self, runtime: SkillRuntime, base_name: str, description: str, other_name: str = "") -> None:
+        super().__init__(runtime, base_name, description)
+        self._other_name = other_name
+        self._environments = EnvironmentRunner()
+
+    def offered(self, tool_context: ToolContext) -> bool:
+        """Where commands can run: in our sandbox, or in an environment."""
+        runtime = self.runtime
+        if runtime.code_executor is None and (runtime.environment is not None or runtime.sandbox is not None):
+            return True
+        return runtime.code_executor is None and agent_executor(tool_context) is not None
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+        """Declare the tool, and answer to google-adk's name for it."""
+        await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
+        if self._other_name:
+            named = copy.copy(self)
+            named.name = self._other_name
+            answer_undeclared(llm_request, named.name, named)
+
+    def shell(self, tool_context: ToolContext) -> Shell:
+        """Where commands run now.
+
+        Raises:
+            InvalidArguments: Scripts run in an executor that has no shell.
+        """
+        backend = script_backend_of(self.runtime, tool_context, self._environments)
+        if backend is not None and backend.own is not None:
+            return SandboxShell(self.runtime, backend.own)
+        if self.runtime.environment is not None and self.runtime.code_executor is None:
+            return EnvironmentShell(self.runtime, self.runtime.environment)
+        raise InvalidArguments(
+            f"{self.name} needs a sandbox or an environment; the agent's executor has no shell. Do not call it again."
+        )
+
+    async def skill_for(self, args: dict[str, Any], tool_context: ToolContext) -> str:
+        """The skill whose variables a command gets: the one that is named, else the only active one.
+
+        Raises:
+            InvalidArguments: The one that is named is not active.
+        """
+        active = self.runtime.active.active(tool_context)
+        named = args.get("skill")
+        if named in (None, ""):
+            return active[0] if len(active) == 1 else ""
+        if named not in active:
+            there = f"Active: {', '.join(active)}." if active else "None is active."
+            raise InvalidArguments(f"'skill' must be an active skill, not {str(named)[:60]!r}. {there}")
+        return str(named)
+
+
+def _string(args: dict[str, Any], name: str, *, empty: bool = False) -> str:
+    value = args.get(name)
+    if empty and value == "":
+        return ""
+    return check_text(required_text(args, name), f"'{name}'")
+
+
+class ExecuteTool(ShellTool):
+    """Runs a command. A failing command is an answer with ``status: error``, never an exception."""
+
+    required = ("command",)
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(
+            runtime,
+            "execute",
+            "Run a bash command in the working directory: programs, tests, pipelines. A finished command leaves files, "
+            "no processes. Use read_file, not cat, to read a file.",
+            "Execute",
+        )
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """The command, its time, whether to wait for it, and whose variables it gets."""
+        properties: dict[str, dict[str, object]] = {
+            "command": {"type": "string", "description": "The command. Chain dependent commands with &&."},
+            "timeout": {"type": "number", "description": "Seconds after which it is stopped, below the usual limit."},
+        }
+        shell = self.runtime.shell
+        if shell is not None and shell.jobs and self.runtime.environment is None:
+            properties["background"] = {
+                "type": "boolean",
+                "description": "True returns a job id at once. The job works on a copy of the files; they come back at "
+                "its end.",
+            }
+        if self.runtime.source.registry is not None or len(self.runtime.source):
+            properties["skill"] = {
+                "type": "string",
+                "description": "The active skill whose credentials and hosts the command needs, if several are active.",
+            }
+        return properties
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """What the command did, or why it was not run."""
+        runtime, began = self.runtime, time.monotonic()
+        command = checked_command(_string(args, "command"))
+        shell = self.shell(tool_context)
+        seconds = shell.seconds(_seconds(args.get("timeout")))
+        background = args.get("background") or False
+        if not isinstance(background, bool):
+            raise InvalidArguments("'background' must be true or false.")
+        skill = await self.skill_for(args, tool_context)
+        skills = await mounted_skills(runtime, tool_context)
+        refusal, versions = await permit_shell(runtime, tool_context, skills)
+        if refusal is not None:
+            return refusal
+        refusal = await permit_command(runtime, tool_context, command, skills)
+        if refusal is not None:
+            return refusal
+        hosts = HostsOfCall()
+        mounted = next((one for one in skills if one.skill.name == skill), None)
+        if runtime.permissions.hosts and mounted is not None and isinstance(shell, SandboxShell):
+            hosts = await hosts_of_call(runtime, tool_context, mounted.skill)
+            if hosts.pending:
+                weighed = await weigh(tool_context, mounted.skill, hosts.decision(COMMAND), runtime)
+                if weighed.refusal is not None:
+                    if weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
+                        hosts.turn_down(tool_context, skill)
+                    return weighed.refusal
+        allowed = hosts.approved() if hosts.pending else hosts.rules
+        call = ShellCall(command, seconds, skill, skills, versions, hosts=allowed)
+        packages = await self._with_packages(call, shell, tool_context)
+        if isinstance(packages, dict):
+            return packages
+        call = packages
+        run_id = os.urandom(16).hex()
+        if background:
+            return await self._start_job(tool_context, shell, call, run_id)
+        runtime.events.emit(
+            CommandStarted(
+                origin=origin_of(tool_context), skill=skill, command=command, run=run_id, executor=shell.name
+            )
+        )
+        ended = CommandFinished(
+            origin=origin_of(tool_context),
+            skill=skill,
+            command=command,
+            run=run_id,
+            status="error",
+            reason="cancelled",
+            executor=shell.name,
+        )
+        try:
+            answer, result, refused = await shell.run(tool_context, call)
+            if refused:
+                origin = origin_of(tool_context)
+                tell_refused(runtime, tool_context, skill, COMMAND, run_id, origin, refused, answer)
+            ended = replace(
+                ended,
+                status=str(answer["status"]),
+                reason=str(answer.get("reason") or ""),
+                exit_code=result.exit_code if result.signal is None else -result.signal,
+                stdout_bytes=result.stdout_total,
+                stderr_bytes=result.stderr_total,
+                files=len(result.files),
+                level=result.isolation.level.value,
+            )
+        except SkillsError as error:
+            ended = replace(ended, reason="not_started", error_code=error.code.value)
+            raise
+        finally:
+            runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
+        return answer
+
+    async def _with_packages(
+        self, call: ShellCall, shell: Shell, tool_context: ToolContext
+    ) -> ShellCall | dict[str, Any]:
+        """The call with the packages of its skill, or the tool's answer when the user has not approved them (yet)."""
+        packages = self.runtime.settings.packages
+        known = next((mounted.skill for mounted in call.skills if mounted.skill.name == call.skill), None)
+        if known is None or packages is None or not packages.on or not isinstance(shell, SandboxShell):
+            return call
+        if not shell.own.sandbox.runs_here:
+            return call
+        from adk_skills_agent.packages import PackagesNotApproved  # few skills get here, and it imports much
+
+        skill = await asyncio.to_thread(known.local)
+        python = shell.own.settings.policy.python
+        approved: tuple[str, ...] = ()
+        while True:
+            try:
+                found = await asyncio.to_thread(packages.environment_for, skill, python=python, approved=approved)
+            except PackagesNotApproved as missing:
+                refusal = await approve_packages(self.runtime, tool_context, missing)
+                if refusal is not None or approved:
+                    return refusal or failure(missing)
+                approved = (missing.lock.digest,)
+            except PackageError as error:
+                logger.warning("%s %s", error.message, " ".join(getattr(error, "__notes__", ())))
+                return replace(call, notes=(error.message,))
+            else:
+                return replace(call, environment=found)
+
+    async def _start_job(
+        self, tool_context: ToolContext, shell: Shell, call: ShellCall, run_id: str
+    ) -> dict[str, object]:
+        runtime, settings = self.runtime, self.runtime.shell
+        # Output is kept as it comes, so whatever has no filter of its own could put a secret there.
+        filtered = isinstance(shell, SandboxShell) and getattr(shell.own.sandbox, "filters_secrets", False)
+        if not isinstance(shell, SandboxShell) or not filtered or settings is None or not settings.jobs:
+            raise InvalidArguments("This environment has no background jobs. Run the command without 'background'.")
+        origin = origin_of(tool_context)
+        policy = replace(
+            shell.own.settings.policy,
+            wall_seconds=settings.job_seconds,
+            output_bytes=min(settings.job_output_bytes, 1 << 20),
+        )
+
+        async def run(job: Job) -> None:
+            began = time.monotonic()
+            ended = CommandFinished(
+                origin=origin,
+                skill=call.skill,
+                command=call.command,
+                run=run_id,
+                job=job.name,
+                status="error",
+                reason="cancelled",
+                executor=shell.name,
+            )
+            try:
+                async with workspace_claim(runtime, tool_context, call.skill) as claim:
+                    workspace = await asyncio.to_thread(claim.open)
+                    copy = workspace.spill.with_name(f"job-{os.urandom(8).hex()}")
+                    try:
+                        async with claim.turn():
+                            before = await asyncio.to_thread(copy_workspace, workspace.path, copy)
+                        own = replace(workspace, path=copy)
+                        plan = await shell.plan(tool_context, call, own, job=policy, on_output=job.take)
+                        # A turn of its own in /tmp would be lost in another's; a job has one that is its own.
+                        plan = replace(plan, request=replace(plan.request, tmp=None))
+                        outcome = await shell.execute(tool_context, plan)
+                        async with claim.turn():
+                            notes = await asyncio.to_thread(bring_back, copy, before, workspace.path)
+                    finally:
+                        with contextlib.suppress(RuntimeError):  # the loop is closed
+                            await asyncio.shield(asyncio.to_thread(_remove, copy))
+                answer = command_answer(outcome.to_model(notes=notes))
+                answer.pop("stdout", None)
+                answer.pop("stderr", None)
+                result = outcome.result
+                ended = replace(
+                    ended,
+                    status=str(answer["status"]),
+                    reason=str(answer.get("reason") or ""),
+                    exit_code=outcome.return_code,
+                    stdout_bytes=result.stdout_total,
+                    stderr_bytes=result.stderr_total,
+                    files=len(result.files),
+                    level=result.isolation.level.value,
+                )
+                job.left_out = max(job.left_out, result.stdout_total + result.stderr_total - job._kept)
+                job.end(answer)
+            except SkillsError as error:
+                ended = replace(ended, reason="not_started", error_code=error.code.value)
+                raise
+            finally:
+                runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
+
+        job = JOBS.start(
+            _session_key(tool_context), runtime.owner, call.command, settings.jobs, settings.job_output_bytes, run
+        )
+        runtime.events.emit(
+            CommandStarted(
+                origin=origin, skill=call.skill, command=call.command, run=run_id, job=job.name, executor=shell.name
+            )
+        )
+        return {"status": "running", "job": job.name, "next": f"Read it with {runtime.tool_name('job_output')}."}
+
+
+def _remove(folder: Any) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _session_key(tool_context: ToolContext) -> str:
+    session = tool_context.session
+    return workspace_key(session.app_name, session.user_id, session.id)
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
+        raise InvalidArguments(f"'timeout' must be a number of seconds above 0, got {str(value)[:40]!r}.")
+    return float(value)
+
+
+class ReadFileTool(ShellTool):
+    """Reads a text file, a page of lines at a time."""
+
+    required = ("path",)
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(
+            runtime,
+            "read_file",
+            "Read a text file, with line numbers. Long files come in pages.",
+            "ReadFile",
+        )
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """The path and the lines."""
+        return {
+            "path": {"type": "string", "description": "Relative to the working directory, or absolute."},
+            "start_line": {"type": "integer", "description": "First line, from 1."},
+            "end_line": {"type": "integer", "description": "Last line. Default: to the end."},
+        }
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """The lines, or why they cannot be read."""
+        path = _string(args, "path")
+        start = whole_number(args, "start_line", 1) or 1
+        end = whole_number(args, "end_line")
+        skill = await self.skill_for(args, tool_context)
+        try:
+            content = await self.shell(tool_context).files(tool_context, skill).read(path)
+        except NeedsApproval as pending:
+            return pending.answer
+        most = self.runtime.shell.read_chars if self.runtime.shell is not None else MODEL_STREAM_CHARS
+        return await asyncio.to_thread(_page, path, content, start, end, most)
+
+
+def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[str, object]:
+    if _is_binary(content):
+        return {
+            "status": "error",
+            "error": f"'{path}' is binary ({mime_type_of(path, content)}, {len(content):,} bytes). Work on it with a "
+            "program, by execute.",
+            "error_code": "BINARY_FILE",
+        }
+    lines = content.decode("utf-8", "replace").replace("\0", "\ufffd").splitlines(keepends=True)
+    total = len(lines)
+    if not total:
+        return {"status": "ok", "content": "", "total_lines": 0}
+    last = min(end or total, total)
+    if start > total:
+        raise InvalidArguments(f"'start_line' {start} is past the end; the file has {total} lines.")
+    if start > last:
+        raise InvalidArguments(f"'start_line' ({start}) is after 'end_line' ({end}).")
+    shown: list[str] = []
+    size, number = 0, start
+    for number in range(start, last + 1):
+        line = f"{number:6d}\t{lines[number - 1]}"
+        if shown and size + len(line) > most:
+            break
+        if len(line) > most:
+            left_out = len(line) - most
+            line = f"{line[:most]}[... {left_out:,} characters of this line left out ...]\n"
+        shown.append(line)
+        size += len(line)
+    read = start + len(shown) - 1
+    answer: dict[str, object] = {"status": "ok", "content": "".join(shown)}
+    if start > 1 or read < total:
+        answer["total_lines"] = total
+    if read < last:
+        answer["next_line"] = read + 1
+    return answer
+
+
+def _is_binary(content: bytes) -> bool:
+    head = content[:8_192]
+    if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return True
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start >= len(head) - 4:
+            return False  # the cut is in a character
+        odd = sum(byte < 9 or 13 < byte < 32 for byte in head)
+        return odd > len(head) // 50
+    return False
+
+
+class WriteFileTool(ShellTool):
+    """Writes a text file."""
+
+    required = ("path", "content")
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(runtime, "write_file", "Create or overwrite a text file.", "WriteFile")
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """The path and the content."""
+        return {
+            "path": {"type": "string", "description": "Relative to the working directory, or absolute."},
+            "content": {"type": "string", "description": "The whole content."},
+        }
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """That it was written, or why it cannot be."""
+        path, content = _string(args, "path"), _string(args, "content", empty=True)
+        skill = await self.skill_for(args, tool_context)
+        await self.shell(tool_context).files(tool_context, skill).write(path, content)
+        return {"status": "ok", "message": f"Wrote {len(content.encode()):,} bytes to {path}."}
+
+
+class EditFileTool(ShellTool):
+    """Replaces one passage of a text file."""
+
+    required = ("path", "old_string", "new_string")
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(
+            runtime,
+            "edit_file",
+            "Replace a passage of a text file. old_string must be in it exactly once.",
+            "EditFile",
+        )
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """The path, what is there and what shall be."""
+        return {
+            "path": {"type": "string", "description": "Relative to the working directory, or absolute."},
+            "old_string": {"type": "string", "description": "The exact text, with enough around it to be unique."},
+            "new_string": {"type": "string", "description": "The new text."},
+        }
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """That it was changed, or why it was not."""
+        path, old = _string(args, "path"), _string(args, "old_string")
+        new = _string(args, "new_string", empty=True)
+        skill = await self.skill_for(args, tool_context)
+        files = self.shell(tool_context).files(tool_context, skill)
+        try:
+            content = await files.read(path)
+        except NeedsApproval as pending:
+            return pending.answer
+        if _is_binary(content):
+            raise InvalidArguments(f"'{path}' is binary; it cannot be edited as text.")
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InvalidArguments(f"'{path}' is no valid UTF-8; an edit would damage it. Use a program.") from None
+        edited, line = _edited(path, text, old, new)
+        await files.write(path, edited)
+        return {"status": "ok", "message": f"Edited {path} at line {line}."}
+
+
+def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
+    """The text with its one passage replaced, and the line it is at; line ends of the file are kept.
+
+    Raises:
+        InvalidArguments: The passage is not there, or more than once.
+    """
+    if old not in text and "\r\n" in text:  # a model writes the line ends it was shown, which are Unix ones
+        old, new = old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    places: list[int] = []
+    at = text.find(old)
+    while at >= 0 and len(places) <= 1_000:
+        places.append(at)
+        at = text.find(old, at + 1)
+    if not places:
+        words = " ".join(old.split())
+        loose = " ".join(text.split())
+        hint = " It is there with other spaces or line ends; copy it exactly." if words and words in loose else ""
+        raise InvalidArguments(f"'old_string' is not in '{path}'.{hint} Read the file first.")
+    if len(places) > 1:
+        lines = [str(text.count("\n", 0, place) + 1) for place in places[:_MOST_MATCHES]]
+        more = f" and {len(places) - _MOST_MATCHES} more" if len(places) > _MOST_MATCHES else ""
+        raise InvalidArguments(
+            f"'old_string' is in '{path}' {len(places)} times, at lines {', '.join(lines)}{more}. Add the text "
+            "around the one you mean."
+        )
+    at = places[0]
+    return text[:at] + new + text[at + len(old) :], text.count("\n", 0, at) + 1
+
+
+class JobOutputTool(ShellTool):
+    """Tells how a background job goes on."""
+
+    required = ("id",)
+    free_repeats = 200  # it is asked again and again until something happens
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(runtime, "job_output", "Read the output of a background job, and whether it has ended.")
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """The job, where to go on, and how long to wait for more."""
+        return {
+            "id": {"type": "string", "description": "The job, such as 'job-1'."},
+            "offset": {"type": "integer", "description": "Character to start at: the last next_offset. Default 0."},
+            "wait": {
+                "type": "integer",
+                "description": f"Seconds to wait for new output, at most {_MAX_WAIT}. Default 0.",
+            },
+        }
+
+    def offered(self, tool_context: ToolContext) -> bool:
+        """Where there can be jobs."""
+        return super().offered(tool_context) and self.runtime.environment is None
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """Its output from the offset on, and its end when it has ended."""
+        job = JOBS.of(_session_key(tool_context), _string(args, "id"))
+        offset, wait = whole_number(args, "offset"), min(whole_number(args, "wait"), _MAX_WAIT)
+        if wait:
+            await asyncio.to_thread(job.wait, offset, wait)
+        return job_answer(job, offset)
+
+
+class StopJobTool(ShellTool):
+    """Ends a background job."""
+
+    required = ("id",)
+
+    def __init__(self, runtime: SkillRuntime) -> None:
+        super().__init__(runtime, "stop_job", "End a background job; its files are not kept.")
+
+    def properties(self) -> dict[str, dict[str, object]]:
+        """The job."""
+        return {"id": {"type": "string", "description": "The job, such as 'job-1'."}}
+
+    def offered(self, tool_context: ToolContext) -> bool:
+        """Where there can be jobs."""
+        return super().offered(tool_context) and self.runtime.environment is None
+
+    async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """How it ended."""
+        job = JOBS.of(_session_key(tool_context), _string(args, "id"))
+        await asyncio.to_thread(JOBS.stop, job)
+        return job_answer(job, max(job.output(0, 0)[1] - 2_000, 0))
+
+
+def job_answer(job: Job, offset: int) -> dict[str, object]:
+    """What the model is told of a job."""
+    output, total = job.output(offset, MODEL_STREAM_CHARS)
+    answer: dict[str, object] = {"job": job.name, "status": "running"}
+    answer["seconds"] = round((job.ended if job.ended is not None else time.monotonic()) - job.started, 1)
+    answer["output"] = output
+    if job.answer is None or offset + len(output) < total:
+        answer["next_offset"] = min(offset, total) + len(output)
+    if job.answer is not None:
+        answer |= job.answer
+        if job.left_out:
+            answer["left_out_bytes"] = job.left_out
+    return answer
+
+
+def shell_tools(runtime: SkillRuntime) -> tuple[ToolsetTool, ...]:
+    """The tools of a toolset's shell; none when it has none."""
+    if runtime.shell is None:
+        return ()
+    tools: list[ToolsetTool] = [
+        ExecuteTool(runtime),
+        ReadFileTool(runtime),
+        WriteFileTool(runtime),
+        EditFileTool(runtime),
+    ]
+    if runtime.shell.jobs:
+        tools += [JobOutputTool(runtime), StopJobTool(runtime)]
+    return tuple(tools)

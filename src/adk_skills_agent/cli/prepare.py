@@ -1,0 +1,248 @@
+"""``adk-skills prepare``: resolve what a skill needs, lock it, and make the environment its scripts get."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
+from adk_skills_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adk_skills_agent.packages import Dependencies, Lock
+
+LARGE_BYTES = 300 << 20
+"""Above this the size is told and confirmed before anything is fetched."""
+
+_EXAMPLES = """\b
+Examples:
+  adk-skills prepare ./skills/csv-report
+  adk-skills prepare csv-report -d ./skills --lock locks/csv-report.lock
+  adk-skills prepare --environment office
+  adk-skills prepare --collect
+
+\b
+The lock has exact versions and the SHA-256 of every wheel; nothing else is ever installed, and nothing is built.
+Skills that resolve alike share one environment, which is read-only and needs no network afterwards.
+"""
+
+
+@click.command("prepare", epilog=_EXAMPLES)
+@click.argument("skill", required=False)
+@dirs_option
+@click.option("--environment", "preset", type=click.Choice(["office"]), help="Also, or only, this set of packages.")
+@click.option(
+    "--lock", "lock_file", type=a_path, help="Where the lock is; without it adk-skills.lock beside the skill."
+)
+@click.option("--upgrade", is_flag=True, help="Resolve again although there is a lock.")
+@click.option("--optional", is_flag=True, help="Also packages that the skill goes on without.")
+@click.option("--python", type=a_path, help="The Python that scripts get; without it the one that runs this.")
+@click.option("--index", "indexes", multiple=True, metavar="URL", help="Package index (repeatable); without it PyPI.")
+@click.option("--find-links", multiple=True, metavar="FOLDER", help="Folder with wheels, besides (repeatable).")
+@click.option("--exclude-newer", metavar="DATE", help="Only what was published before, such as 2026-11-01.")
+@click.option("--offline", is_flag=True, help="Use only what was fetched before.")
+@click.option("--yes", "-y", is_flag=True, help="Fetch large packages without asking.")
+@click.option("--collect", is_flag=True, help="Remove environments that were not used for a while, and stop.")
+@click.option("--unused-days", default=30.0, show_default=True, type=click.FloatRange(0), help="For --collect.")
+@json_option
+@trust_option
+def command(
+    skill: str | None,
+    dirs: tuple[Path, ...],
+    preset: str | None,
+    lock_file: Path | None,
+    upgrade: bool,
+    optional: bool,
+    python: Path | None,
+    indexes: tuple[str, ...],
+    find_links: tuple[str, ...],
+    exclude_newer: str | None,
+    offline: bool,
+    yes: bool,
+    collect: bool,
+    unused_days: float,
+    as_json: bool,
+    trust_project: bool,
+) -> None:
+    """Prepare the packages of a skill.
+
+    Resolves what it needs to exact versions with hashes, writes the lock, and makes the environment that its scripts
+    get. SKILL is a name, or the path of the skill's folder.
+    """
+    from adk_skills_agent.packages import Dependencies
+
+    dependencies = Dependencies("install", preset, indexes, find_links, None, None, _date(exclude_newer), offline)
+    if collect:
+        _collect(dependencies, unused_days, as_json=as_json)
+        return
+    if skill is None and preset is None:
+        raise click.UsageError("Name a skill, or --environment office.")
+    own = python is not None
+    interpreter = str(python.absolute()) if python is not None and own else None
+    found = open_skill(skill, dirs, trust_project=trust_project) if skill is not None else None
+    place = lock_file
+    requirements: tuple[str, ...] = ()
+    what = f"the environment {preset!r}"
+    if found is not None:
+        from adk_skills_agent.packages import LOCK_FILE, read_needs
+
+        needs = read_needs(found, python=interpreter)
+        requirements = needs.requirements(optional=optional)
+        what = f"the packages of skill '{found.name}'"
+        place = lock_file or found.skill_dir / LOCK_FILE
+        for module in needs.missing:
+            if module.kind == "python-module":
+                click.echo(f"note: {safe(module.name)}: {safe(module.supply)}", err=True)
+    lock = _locked(dependencies, requirements, place, interpreter, what, upgrade=upgrade)
+    if not lock.packages:
+        _say_nothing_needed(what, as_json=as_json)
+        return
+    _show(lock, quiet=as_json)
+    _confirm(lock, dependencies, interpreter, yes=yes)
+    _make(lock, dependencies, interpreter, place, what, as_json=as_json)
+
+
+def _date(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        raise ConfigError(f"--exclude-newer {text!r} is no date. Write it like 2026-11-01.") from None
+
+
+def _locked(
+    dependencies: Dependencies,
+    requirements: tuple[str, ...],
+    place: Path | None,
+    python: str | None,
+    what: str,
+    *,
+    upgrade: bool,
+) -> Lock:
+    """The lock there is, when it answers; else a new one."""
+    from adk_skills_agent.packages import SkillEnvironments, preset_requirements, read_lock, resolve
+    from adk_skills_agent.packages.lock import python_of, this_platform
+
+    wanted = tuple(sorted({*(preset_requirements(dependencies.preset) if dependencies.preset else ()), *requirements}))
+    old = read_lock(place) if place is not None and not upgrade else None
+    if (
+        old is not None
+        and old.answers(wanted)
+        and (old.python, old.platform)
+        == (
+            python_of(python).minor,
+            this_platform(),
+        )
+    ):
+        return old
+    environments = SkillEnvironments(dependencies)
+    lock = resolve(
+        wanted,
+        cache=environments.cache / "uv",
+        python=python,
+        index=dependencies.index,
+        exclude_newer=dependencies.exclude_newer,
+        what=what,
+    )
+    if lock.packages:
+        environments.keep(lock, wanted, python)
+    return lock
+
+
+def _say_nothing_needed(what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"packages": [], "environment": None})
+    else:
+        print(f"Nothing to prepare: {safe(what)} are none.")
+
+
+def _show(lock: Lock, *, quiet: bool) -> None:
+    if quiet:
+        return
+    for package in lock.packages:
+        print(f"  {safe(str(package))}  {_size(package.size)}")
+    print(f"{len(lock.packages)} packages, {_size(lock.download_bytes) or 'sizes not known'} to fetch at most")
+
+
+def _size(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 20 else f"{size / 1024:.0f} KiB" if size else ""
+
+
+def _confirm(lock: Lock, dependencies: Dependencies, python: str | None, *, yes: bool) -> None:
+    """Nobody fetches gigabytes by mistake.
+
+    Raises:
+        ConfigError: There is nobody to ask.
+    """
+    from adk_skills_agent.packages import SkillEnvironments, find_environment
+
+    if yes or lock.download_bytes <= LARGE_BYTES:
+        return
+    if find_environment(lock, cache=SkillEnvironments(dependencies).cache, python=python) is not None:
+        return
+    large = ", ".join(f"{one.name} {_size(one.size)}" for one in sorted(lock.packages, key=lambda one: -one.size)[:4])
+    question = f"This fetches up to {_size(lock.download_bytes)} ({large})."
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} Say --yes to fetch it.")
+    click.confirm(f"{question} Go on?", abort=True, err=True)
+
+
+def _make(
+    lock: Lock, dependencies: Dependencies, python: str | None, place: Path | None, what: str, *, as_json: bool
+) -> None:
+    from adk_skills_agent.packages import SkillEnvironments, prepare
+    from adk_skills_agent.packages.skill_environments import write_lock
+
+    environment = prepare(
+        lock,
+        cache=SkillEnvironments(dependencies).cache,
+        python=python,
+        index=dependencies.index,
+        what=what,
+        progress=_progress(),
+    )
+    if place is not None:
+        write_lock(place, lock)
+    if as_json:
+        print_json(
+            lock.to_dict()
+            | {
+                "environment": str(environment.folder),
+                "interpreter": str(environment.python),
+                "lock": str(place) if place is not None else None,
+                "notes": list(environment.notes),
+            }
+        )
+        return
+    for note in environment.notes:
+        click.echo(f"note: {safe(note)}", err=True)
+    print(f"Prepared: {safe(str(environment.folder))}")
+    if place is not None:
+        print(f"Locked:   {safe(str(place))}")
+
+
+def _progress() -> Callable[[str], None] | None:
+    """Where somebody looks: each step, one line."""
+    if not sys.stderr.isatty():
+        return None
+    return lambda line: click.echo(f"  {safe(line)}", err=True) if line.strip() else None
+
+
+def _collect(dependencies: Dependencies, unused_days: float, *, as_json: bool) -> None:
+    from adk_skills_agent.packages import SkillEnvironments, collect
+
+    done = collect(SkillEnvironments(dependencies).cache, unused_days=unused_days)
+    if as_json:
+        print_json({"removed": list(done.environments), "bytes": done.bytes, "kept": done.kept})
+    else:
+        print(
+            f"Removed {len(done.environments)} environments ({_size(done.bytes) or '0 KiB'}); {done.kept} are in use."
+        )

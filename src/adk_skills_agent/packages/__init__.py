@@ -1,0 +1,72 @@
+"""What skills need beyond Python and a shell, and environments that have it.
+
+:func:`read_needs` reads a skill's files and says what they need; :func:`resolve` finds exact versions with hashes;
+:func:`prepare` makes an environment of them; :meth:`SkillEnvironments.environment_for` does all three as the owner's
+:class:`Dependencies` allow. Each name is imported on first use: planning a run must not wait for what it may not need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adk_skills_agent.packages.environments import Collected, Environment, collect, find_environment, prepare
+    from adk_skills_agent.packages.findings import NeedKind
+    from adk_skills_agent.packages.lock import (
+        Lock,
+        LockedPackage,
+        preset_requirements,
+        read_lock,
+        resolve,
+    )
+    from adk_skills_agent.packages.needs import Need, Needs, read_needs
+    from adk_skills_agent.packages.skill_environments import (
+        LOCK_FILE,
+        Dependencies,
+        PackagesNotApproved,
+        SkillEnvironments,
+        dependencies_of,
+    )
+    from adk_skills_agent.packages.uv import Index
+
+_NAMES = {
+    "environments": "Collected Environment collect find_environment prepare",
+    "findings": "NeedKind",
+    "lock": "Lock LockedPackage preset_requirements read_lock resolve",
+    "needs": "Need Needs read_needs",
+    "skill_environments": "LOCK_FILE Dependencies PackagesNotApproved SkillEnvironments dependencies_of",
+    "uv": "Index",
+}
+_PLACE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = [
+    "LOCK_FILE",
+    "Collected",
+    "Dependencies",
+    "Environment",
+    "Index",
+    "Lock",
+    "LockedPackage",
+    "Need",
+    "NeedKind",
+    "Needs",
+    "PackagesNotApproved",
+    "SkillEnvironments",
+    "collect",
+    "dependencies_of",
+    "find_environment",
+    "prepare",
+    "preset_requirements",
+    "read_lock",
+    "read_needs",
+    "resolve",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_PLACE_OF[name]}"), name)
+    globals()[name] = value
+    return value

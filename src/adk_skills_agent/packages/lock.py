@@ -1,0 +1,349 @@
+"""Locks: the exact packages of a skill, with the hash of every file that may be installed, and how they are found.
+
+A lock is a file, ``adk-skills.lock``, beside a skill or in a project. Two skills that resolve alike have locks with
+the same packages, and share one environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.packages.needs import as_requirement
+from adk_skills_agent.packages.skill_environments import PRESETS
+from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
+
+RESOLVE_SECONDS = 120.0
+SETTLED = timedelta(days=3)
+"""Of PyPI only what is older is taken: most malicious uploads are found within days."""
+
+_FORMAT = 1
+_MAX_LOCK_BYTES = 4 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class LockedPackage:
+    """One package in one version.
+
+    Attributes:
+        name: The distribution.
+        version: Exactly this one.
+        hashes: SHA-256 of each wheel that may be installed, sorted.
+        size: Bytes of the largest of these wheels; 0 when the index does not say.
+    """
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+    size: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version} (sha256 {self.hashes[0][:8]}...)"
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The exact packages of an environment.
+
+    Attributes:
+        packages: Sorted by name.
+        requirements: What was asked for.
+        python: The version of Python they are for: ``3.11``.
+        platform: The machine they are for: ``linux-x86_64``.
+        made: When it was resolved, in UTC.
+    """
+
+    packages: tuple[LockedPackage, ...]
+    requirements: tuple[str, ...] = ()
+    python: str = ""
+    platform: str = ""
+    made: str = ""
+    source: str = field(default="", compare=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what is installed: of packages, Python and platform, not of when and why."""
+        content = [self.python, self.platform, [(one.name, one.version, one.hashes) for one in self.packages]]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @property
+    def download_bytes(self) -> int:
+        """What has to be fetched at most, in bytes."""
+        return sum(package.size for package in self.packages)
+
+    def pip_requirements(self) -> str:
+        """The packages as a requirements file with hashes."""
+        lines = []
+        for package in self.packages:
+            hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in package.hashes)
+            lines.append(f"{package.name}=={package.version}{hashes}\n")
+        return "".join(lines)
+
+    def answers(self, requirements: Sequence[str]) -> bool:
+        """Whether it was made for these requirements, so that nothing has to be resolved."""
+        return set(requirements) <= set(self.requirements)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form: the content of the file."""
+        return {
+            "format": _FORMAT,
+            "python": self.python,
+            "platform": self.platform,
+            "made": self.made,
+            "requirements": list(self.requirements),
+            "packages": [
+                {"name": one.name, "version": one.version, "size": one.size, "sha256": list(one.hashes)}
+                for one in self.packages
+            ],
+        }
+
+    def text(self) -> str:
+        """The content of the file."""
+        return json.dumps(self.to_dict(), indent=1) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class PythonVersion:
+    """An interpreter as an environment depends on it.
+
+    Attributes:
+        path: The interpreter, without links.
+        version: ``3.11.7``.
+    """
+
+    path: str
+    version: str
+
+    @property
+    def minor(self) -> str:
+        """``3.11``."""
+        return ".".join(self.version.split(".")[:2])
+
+
+def python_of(path: str | None) -> PythonVersion:
+    """What an interpreter is; None for the one that runs this.
+
+    Raises:
+        PackageError: It cannot be started.
+    """
+    if path is None or path == sys.executable:
+        return PythonVersion(_real(sys.executable), platform.python_version())
+    status = Path(path)
+    try:
+        stamp = status.stat().st_mtime_ns
+    except OSError as error:
+        raise failure(
+            "The packages of the skill cannot be prepared here. Tell the user.",
+            f"The Python {path} cannot be used: {error.strerror}. Name another one.",
+        ) from error
+    return _asked(path, stamp)
+
+
+@lru_cache(maxsize=16)
+def _asked(path: str, stamp: int) -> PythonVersion:
+    del stamp  # another file at the same path is another interpreter
+    code = "import platform, os, sys; print(platform.python_version()); print(os.path.realpath(sys.executable))"
+    try:
+        done = subprocess.run(
+            [path, "-I", "-S", "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        version, real = done.stdout.split("\n")[:2]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise failure(
+            "The packages of the skill cannot be prepared here. Tell the user.",
+            f"The Python {path} cannot be used: {error}. Name another one.",
+        ) from error
+    return PythonVersion(real, version)
+
+
+def _real(path: str) -> str:
+    return str(Path(path).resolve())
+
+
+def this_platform() -> str:
+    """The kind of machine a wheel is for, as far as environments cannot be shared between two."""
+    libc = "-musl" if sys.platform == "linux" and platform.libc_ver()[0] != "glibc" else ""
+    return f"{sys.platform}-{platform.machine().lower()}{libc}"
+
+
+def resolve(
+    requirements: Sequence[str],
+    *,
+    cache: Path,
+    python: str | None = None,
+    index: Index | None = None,
+    exclude_newer: datetime | None = None,
+    what: str = "the packages",
+    seconds: float = RESOLVE_SECONDS,
+    progress: Progress | None = None,
+) -> Lock:
+    """Find exact versions for requirements, with the hashes of their wheels. Asks the index; blocks.
+
+    Args:
+        requirements: As PEP 508 writes them.
+        cache: The folder for uv's cache.
+        python: The interpreter they are for; None for the one that runs this.
+        index: Where packages come from.
+        exclude_newer: Only files published before; None is three days ago on PyPI and no bound on other indexes.
+        what: What they are, for sentences.
+        seconds: Wall time at most.
+        progress: Called with each line uv says.
+
+    Raises:
+        PackageError: There is no solution, or the index does not answer.
+    """
+    index = index or Index()
+    wanted = check_requirements(requirements, what)
+    interpreter = python_of(python)
+    before = exclude_newer or (datetime.now(UTC) - SETTLED if index.is_public else None)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if not wanted:
+        return Lock((), (), interpreter.minor, this_platform(), now)
+    arguments = ["pip", "compile", "--format=pylock.toml", "--generate-hashes", "--only-binary=:all:", "--no-header"]
+    arguments += ["--no-annotate", f"--python={interpreter.path}", "--no-config", *index.options()]
+    if before is not None:
+        arguments.append(f"--exclude-newer={before.astimezone(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}")
+    with tempfile.TemporaryDirectory(prefix="adk-skills-resolve-") as folder:
+        listed = Path(folder, "requirements.in")
+        listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+        text = run_uv([*arguments, str(listed)], cache=cache, seconds=seconds, what=what, progress=progress)
+    packages = sorted(_packages(text, what), key=lambda package: package.name)
+    return Lock(tuple(packages), wanted, interpreter.minor, this_platform(), now)
+
+
+def check_requirements(requirements: Sequence[str], what: str) -> tuple[str, ...]:
+    """The requirements, sorted and each once.
+
+    Raises:
+        PackageError: One names a URL, a path or a repository: only the configured indexes are asked.
+    """
+    for text in requirements:
+        if as_requirement(text) is None:
+            raise failure(
+                f"{what[:1].upper()}{what[1:]} cannot be installed: one of them is not from a package index. "
+                "Do it without them, or tell the user.",
+                f"{text[:120]!r} names a place of its own. Only the configured indexes are asked.",
+            )
+    return tuple(sorted(dict.fromkeys(requirements)))
+
+
+def _packages(text: str, what: str) -> list[LockedPackage]:
+    found = []
+    for package in tomllib.loads(text).get("packages", []):
+        wheels = package.get("wheels") or []
+        hashes = sorted({wheel["hashes"]["sha256"] for wheel in wheels if "sha256" in wheel.get("hashes", {})})
+        if not hashes or "version" not in package:
+            raise failure(
+                f"{what[:1].upper()}{what[1:]} cannot be installed: one of them has no wheel with a hash. "
+                "Do it without them, or tell the user.",
+                f"{package.get('name')} has no wheel with a SHA-256 in the index.",
+            )
+        size = max((int(wheel.get("size") or 0) for wheel in wheels), default=0)
+        found.append(LockedPackage(canonicalize_name(package["name"]), package["version"], tuple(hashes), size))
+    return found
+
+
+def read_lock(path: Path) -> Lock | None:
+    """The lock in a file; None when there is no such file.
+
+    Raises:
+        ConfigError: It cannot be read, or is no lock.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_LOCK_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"The lock {path} cannot be read: {error.strerror}.") from error
+    return parse_lock(data, str(path))
+
+
+def parse_lock(data: bytes, where: str) -> Lock:
+    """The lock that a file holds. It may be a stranger's: each name, version and hash is checked.
+
+    Raises:
+        ConfigError: It is no lock.
+    """
+    wrong = ConfigError(f"{where} is no lock of packages. Make it again: adk-skills prepare.")
+    if len(data) > _MAX_LOCK_BYTES:
+        raise wrong
+    try:
+        table = json.loads(data)
+    except (ValueError, RecursionError):
+        raise wrong from None
+    if not isinstance(table, Mapping) or table.get("format") != _FORMAT or not isinstance(table.get("packages"), list):
+        raise wrong
+    packages = tuple(_locked(one, wrong) for one in table["packages"])
+    requirements = table.get("requirements")
+    if not isinstance(requirements, list) or not all(isinstance(text, str) for text in requirements):
+        raise wrong
+    python, machine, made = (table.get(key, "") for key in ("python", "platform", "made"))
+    if not (isinstance(python, str) and isinstance(machine, str) and isinstance(made, str)):
+        raise wrong
+    return Lock(packages, tuple(requirements), python, machine, made, source=where)
+
+
+def _locked(entry: object, wrong: ConfigError) -> LockedPackage:
+    if not isinstance(entry, Mapping):
+        raise wrong
+    name, version, hashes, size = (entry.get(key) for key in ("name", "version", "sha256", "size"))
+    if (
+        not (isinstance(name, str) and _NAME.fullmatch(name))
+        or not (isinstance(version, str) and _VERSION.fullmatch(version))
+        or not (isinstance(hashes, list) and hashes)
+        or not all(isinstance(one, str) and _SHA256.fullmatch(one) for one in hashes)
+    ):
+        raise wrong
+    return LockedPackage(name, version, tuple(sorted(hashes)), size if isinstance(size, int) and size >= 0 else 0)
+
+
+def check_fits(lock: Lock, python: str | None) -> None:
+    """Refuse a lock that was made for another Python or machine.
+
+    Raises:
+        PackageError: It was.
+    """
+    here = (python_of(python).minor, this_platform())
+    if (lock.python, lock.platform) != here:
+        raise failure(
+            "The packages of the skill are not prepared for this machine. Tell the user.",
+            f"{lock.source or 'The lock'} is for Python {lock.python} on {lock.platform}, and this is Python {here[0]} "
+            f"on {here[1]}. Make it again here: adk-skills prepare.",
+        )
+
+
+def preset_requirements(name: str) -> tuple[str, ...]:
+    """What a preset asks for, exact versions.
+
+    Raises:
+        ConfigError: There is no preset of that name.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"There is no environment {name!r}. Known: {', '.join(PRESETS)}.")
+    text = resources.files("adk_skills_agent.packages").joinpath(f"{name}.txt").read_text(encoding="utf-8")
+    return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))

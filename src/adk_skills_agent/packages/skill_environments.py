@@ -1,0 +1,422 @@
+"""Which environment the scripts of a skill get, under the owner's setting ``dependencies``.
+
+:meth:`SkillEnvironments.environment_for` is the one question; whoever runs something of a skill asks it first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.catalog.untrusted_files import stamp_of
+from adk_skills_agent.errors import ConfigError, PackageError, SkillsError
+
+# The rest of this layer is imported where it is used: a toolset is made in milliseconds, and few skills need packages.
+if TYPE_CHECKING:
+    from adk_skills_agent.catalog import Skill
+    from adk_skills_agent.packages.environments import Environment
+    from adk_skills_agent.packages.findings import Findings
+    from adk_skills_agent.packages.lock import Lock
+    from adk_skills_agent.packages.needs import Needs
+    from adk_skills_agent.packages.uv import Index, Progress
+
+MODES = ("off", "locked", "ask", "install")
+PRESETS = ("office",)
+"""Named sets of packages that ship with this one: what many published skills take for granted."""
+LOCK_FILE = "adk-skills.lock"
+_RETRY_SECONDS = 600.0
+"""An index that did not answer is not asked again for every script."""
+_REMEMBERED = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What may be done for the packages that skills need.
+
+    Attributes:
+        mode: ``off``: nothing, scripts have what the agent's Python has. ``locked``: only environments that
+            ``adk-skills prepare`` made. ``ask``: the user sees the exact packages and is asked once for them.
+            ``install``: they are installed without a question.
+        preset: A named set of packages that every script gets besides: ``office``.
+        indexes: URLs of package indexes, the first one first; empty for ``UV_DEFAULT_INDEX``, ``UV_INDEX_URL`` or
+            ``PIP_INDEX_URL``, else PyPI.
+        find_links: Folders with wheels, besides.
+        lock: A folder of the project with locks, ``<skill>.lock`` each, which come before those beside the skills.
+        cache: Where environments are; None for the user's cache.
+        exclude_newer: Only files published before; None is three days ago on PyPI, and no bound on other indexes.
+        offline: Never ask an index; what was fetched before may still be installed.
+    """
+
+    mode: str = "ask"
+    preset: str | None = None
+    indexes: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    lock: Path | None = None
+    cache: Path | None = None
+    exclude_newer: datetime | None = None
+    offline: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ConfigError(
+                f"dependencies must be {', '.join(map(repr, MODES[:-1]))} or 'install', not {self.mode!r}."
+            )
+        if self.preset is not None and self.preset not in PRESETS:
+            raise ConfigError(f"There is no preset {self.preset!r}. Known: {', '.join(PRESETS)}.")
+        for name in ("indexes", "find_links"):
+            if isinstance(getattr(self, name), str):
+                raise ConfigError(f"Dependencies.{name} takes a list; write ({getattr(self, name)!r},).")
+
+    @property
+    def index(self) -> Index:
+        """Where packages come from."""
+        from adk_skills_agent.packages.uv import Index
+
+        return Index(tuple(self.indexes), tuple(map(str, self.find_links)), self.offline)
+
+
+def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Dependencies:
+    """What a ``dependencies=`` argument means.
+
+    Raises:
+        ConfigError: It is neither a mode nor an object.
+    """
+    if choice is None:
+        return Dependencies(default)
+    if isinstance(choice, str):
+        return Dependencies(choice)
+    if not isinstance(choice, Dependencies):
+        raise ConfigError(f"dependencies must be a mode such as 'ask', or Dependencies(...), not {choice!r}.")
+    return choice
+
+
+class PackagesNotApproved(PackageError):
+    """Somebody has to say yes first; ``lock`` is to what.
+
+    Attributes:
+        lock: The exact packages.
+        skill: The skill that needs them.
+    """
+
+    def __init__(self, skill: str, lock: Lock) -> None:
+        super().__init__(f"The packages of skill '{skill[:60]}' are not installed yet; the user has to approve them.")
+        self.lock = lock
+        self.skill = skill
+
+
+class SkillEnvironments:
+    """Finds and makes the environments of skills, and remembers what it found. May be used by several threads.
+
+    Args:
+        dependencies: The owner's decisions.
+    """
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self.dependencies = dependencies
+        self._found: OrderedDict[tuple[object, ...], Environment | None] = OrderedDict()
+        self._failed: dict[tuple[object, ...], tuple[float, PackageError]] = {}
+        self._needs: OrderedDict[tuple[object, ...], tuple[Findings, Needs]] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is done at all."""
+        return self.dependencies.mode != "off" or self.dependencies.preset is not None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the user is asked before anything is installed."""
+        return self.dependencies.mode == "ask"
+
+    @property
+    def cache(self) -> Path:
+        """The folder of environments, locks and uv's cache."""
+        from adk_skills_agent.packages.environments import packages_folder
+
+        return packages_folder(self.dependencies.cache)
+
+    def environment_for(
+        self,
+        skill: Skill,
+        *,
+        script: str | None = None,
+        python: str | None = None,
+        approved: Collection[str] = (),
+        progress: Progress | None = None,
+    ) -> Environment | None:
+        """The environment that a skill's scripts and commands get. Blocks; what is known takes under a millisecond.
+
+        Args:
+            skill: The skill, on disk.
+            script: The script that is to run; what only others need is not asked for. None for any of them.
+            python: The interpreter scripts get; None for the one that runs the agent.
+            approved: Digests of locks that the user said yes to.
+            progress: Called with each step of an installation.
+
+        Returns:
+            None when the skill needs nothing that is not there: its scripts run as they would without this.
+
+        Raises:
+            PackagesNotApproved: The mode is ``ask`` and nobody was asked yet.
+            PackageError: They are needed and cannot be had; the scripts may still run without.
+        """
+        if not self.on:
+            return None
+        key = (*stamp_of_skill(skill), python, script)
+        with self._mutex:
+            if key in self._found:
+                known = self._found[key]
+                if known is None or os.access(known.python, os.X_OK):
+                    return known
+            failed = self._failed.get(key)
+        if failed is not None and time.monotonic() - failed[0] < _RETRY_SECONDS:
+            raise failed[1]
+        try:
+            environment = self._decide(skill, script, python, approved, progress)
+        except PackagesNotApproved:
+            raise
+        except PackageError as error:
+            if self.dependencies.mode in {"ask", "install"}:
+                with self._mutex:
+                    self._failed[key] = (time.monotonic(), error)
+            raise
+        with self._mutex:
+            self._failed.pop(key, None)
+            self._found[key] = environment
+            while len(self._found) > _REMEMBERED:
+                self._found.popitem(last=False)
+        return environment
+
+    def notes_before(self, skill: Skill, script: str, *, python: str | None = None) -> tuple[str, ...]:
+        """A sentence for the model when programs are not here that the script calls or its skill declares. Blocks.
+
+        A shell script goes on without a program and may end well: its result must not look like one.
+
+        Raises:
+            SkillsError: The SKILL.md cannot be read.
+        """
+        from adk_skills_agent.packages.findings import NeedKind
+
+        missing = [
+            need.name
+            for need in self.needs_of(skill, python=python).of(NeedKind.PROGRAM)
+            if need.missing and (need.declared or any(place.rpartition(":")[0] == script for place in need.places))
+        ]
+        if not missing:
+            return ()
+        named = ", ".join(f"'{name}'" for name in missing[:5])
+        return (f"This machine does not have {named}, which the skill calls: what depends on it is not done.",)
+
+    def needs_of(self, skill: Skill, *, python: str | None = None) -> Needs:
+        """What a skill needs; read once for each version of its files. Blocks.
+
+        Raises:
+            SkillsError: The SKILL.md cannot be read.
+        """
+        return self._read(skill, python)[1]
+
+    def _findings_of(self, skill: Skill, python: str | None) -> Findings:
+        return self._read(skill, python)[0]
+
+    def _read(self, skill: Skill, python: str | None) -> tuple[Findings, Needs]:
+        key = (*stamp_of_skill(skill), python)
+        with self._mutex:
+            known = self._needs.get(key)
+        if known is None:
+            from adk_skills_agent.packages.needs import find_needs, supplied
+
+            findings = find_needs(skill)
+            known = (findings, supplied(skill.name, findings, python=python))
+            with self._mutex:
+                self._needs[key] = known
+                while len(self._needs) > _REMEMBERED:
+                    self._needs.popitem(last=False)
+        return known
+
+    def _wants(self, skill: Skill, needs: Needs, script: str | None, python: str | None) -> bool:
+        """Whether packages that are not here are needed by the script, as far as can be told."""
+        from packaging.utils import canonicalize_name
+
+        from adk_skills_agent.packages.findings import NeedKind
+
+        missing = [need for need in needs.of(NeedKind.PYTHON_PACKAGE) if need.missing]
+        if not missing or script is None:
+            return bool(missing)
+        findings = self._findings_of(skill, python)
+        if script not in findings.uses:  # no Python: a shell script may start any of the others
+            return any(
+                found.kind is NeedKind.PROGRAM and found.name.startswith(("python", "uv"))
+                for found in findings.found
+                if found.place.rpartition(":")[0] == script
+            )
+        reached = findings.reached_from(script)
+        imported = {
+            canonicalize_name(found.name.partition("[")[0])
+            for found in findings.found
+            if found.kind is NeedKind.PYTHON_PACKAGE and found.place.rpartition(":")[0] in reached
+        }
+        # What an author declares may be loaded by name by another package, so it counts where packages are used.
+        return bool(imported) and any(need.declared or canonicalize_name(need.name) in imported for need in missing)
+
+    def _decide(
+        self,
+        skill: Skill,
+        script: str | None,
+        python: str | None,
+        approved: Collection[str],
+        progress: Progress | None,
+    ) -> Environment | None:
+        from adk_skills_agent.packages.environments import find_environment, prepare
+        from adk_skills_agent.packages.lock import preset_requirements, resolve
+        from adk_skills_agent.packages.needs import as_requirement
+        from adk_skills_agent.packages.uv import failure
+
+        settings, what = self.dependencies, f"the packages of skill '{skill.name[:60]}'"
+        needs = self.needs_of(skill, python=python)
+        own = tuple(text for text in needs.requirements() if as_requirement(text) is not None)
+        beside = self._locks(skill)
+        for lock in beside:
+            if lock.packages and lock.answers(own):
+                found = find_environment(lock, cache=self.cache, python=python)
+                if found is not None:
+                    return found
+        base = preset_requirements(settings.preset) if settings.preset else ()
+        if base:
+            shared = self._kept(base, python)
+            found = find_environment(shared, cache=self.cache, python=python) if shared else None
+            if found is not None and shared is not None and _covers(shared, own):
+                return found
+        elif not self._wants(skill, needs, script, python):
+            return None  # the agent's Python has it all, or nothing is needed
+        wanted = tuple(sorted({*base, *own}))
+        kept = next((one for one in beside if one.packages and one.answers(wanted)), None) or self._kept(wanted, python)
+        if kept is not None:
+            found = find_environment(kept, cache=self.cache, python=python)
+            if found is not None:
+                return found
+        if settings.mode in {"locked", "off"}:
+            raise failure(
+                f"{what[:1].upper()}{what[1:]} are not installed here: {_named(wanted)}. "
+                "Do it without them, or tell the user.",
+                f"Prepare them: adk-skills prepare {skill.name}"
+                + (f" --environment {settings.preset}" if settings.preset else ""),
+            )
+        lock = kept or resolve(
+            wanted,
+            cache=self.cache / "uv",
+            python=python,
+            index=settings.index,
+            exclude_newer=settings.exclude_newer,
+            what=what,
+            progress=progress,
+        )
+        if settings.mode == "ask" and lock.digest not in approved:
+            self.keep(lock, wanted, python)  # the answer is about exactly this one
+            raise PackagesNotApproved(skill.name, lock)
+        self.keep(lock, wanted, python)
+        return prepare(lock, cache=self.cache, python=python, index=settings.index, what=what, progress=progress)
+
+    def _locks(self, skill: Skill) -> list[Lock]:
+        """Those of the project and beside the skill that can be read."""
+        from adk_skills_agent.packages.lock import parse_lock, read_lock
+
+        found: list[Lock] = []
+        if self.dependencies.lock is not None:
+            lock = read_lock(Path(self.dependencies.lock) / f"{skill.name}.lock")
+            if lock is not None:
+                found.append(lock)
+        with contextlib.suppress(SkillsError):
+            found.append(parse_lock(skill.read_bytes(LOCK_FILE), LOCK_FILE))
+        return found
+
+    def _kept(self, wanted: Sequence[str], python: str | None) -> Lock | None:
+        from adk_skills_agent.packages.lock import read_lock
+
+        with contextlib.suppress(ConfigError):
+            return read_lock(self._place(wanted, python))
+        return None
+
+    def keep(self, lock: Lock, wanted: Sequence[str], python: str | None) -> None:
+        """Note in the cache what requirements come to, so that nothing is resolved twice."""
+        write_lock(self._place(wanted, python), lock)
+
+    def _place(self, wanted: Sequence[str], python: str | None) -> Path:
+        from adk_skills_agent.packages.lock import python_of, this_platform
+
+        index = self.dependencies.index
+        content = [sorted(wanted), python_of(python).minor, this_platform(), index.urls, index.find_links]
+        return self.cache / "locks" / f"{hashlib.sha256(json.dumps(content).encode()).hexdigest()}.lock"
+
+
+def _named(requirements: Sequence[str]) -> str:
+    shown = [name for text in requirements if (name := _name_of(text))][:8]
+    more = f" and {len(requirements) - len(shown)} more" if len(requirements) > len(shown) else ""
+    return ", ".join(shown) + more
+
+
+def _name_of(text: str) -> str:
+    from adk_skills_agent.packages.needs import as_requirement
+
+    requirement = as_requirement(text)
+    return requirement.name if requirement is not None else ""
+
+
+def _covers(lock: Lock, requirements: Sequence[str]) -> bool:
+    """Whether the packages of a lock are enough for other requirements."""
+    from packaging.utils import canonicalize_name
+
+    from adk_skills_agent.packages.needs import as_requirement
+
+    versions = {package.name: package.version for package in lock.packages}
+    for text in requirements:
+        requirement = as_requirement(text)
+        if requirement is None:
+            return False
+        version = versions.get(canonicalize_name(requirement.name))
+        if version is None or requirement.extras or not requirement.specifier.contains(version, prereleases=True):
+            return False
+    return True
+
+
+def stamp_of_skill(skill: Skill) -> tuple[str, int]:
+    """What changes when a file of a skill does: its folder, and one number for size, times and inode of all files."""
+    folder = str(skill.skill_dir)
+    stamps = []
+    for name in (skill.location.name, *(file.path for file in skill.files())):
+        try:
+            stamps.append((name, stamp_of(os.stat(f"{folder}/{name}"))))  # noqa: PTH116 - before every run
+        except OSError:
+            stamps.append((name, 0))
+    return folder, hash(tuple(stamps))
+
+
+def write_lock(path: Path, lock: Lock) -> None:
+    """Write a lock aside, then rename: a reader never sees half of it.
+
+    Raises:
+        ConfigError: The disk did not take it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(lock.text())
+            Path(aside).chmod(0o644)
+            Path(aside).replace(path)
+        except BaseException:
+            Path(aside).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"The lock {path} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,300 @@
+"""uv, the program that resolves and installs: where it is, how it is run, and what its failures mean.
+
+It is run without any configuration file, with an environment of its own, in an empty folder, with a time limit, and
+never builds anything: a build runs a stranger's code on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adk_skills_agent.errors import PackageError
+
+_HTTP_SECONDS = 20
+"""Without an answer of the index for so long, uv gives up a request; it tries each again once."""
+_KEPT_CHARS = 4_000  # of what uv says, for the owner
+_PASSED_ON = (
+    "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy "
+    "SSL_CERT_FILE SSL_CERT_DIR LANG LC_ALL TMPDIR NETRC"
+)
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where packages come from.
+
+    Attributes:
+        urls: Package indexes, the first one first; a name is taken from the first that has it. Empty for those of
+            ``UV_DEFAULT_INDEX``, ``UV_INDEX_URL`` or ``PIP_INDEX_URL``, else PyPI.
+        find_links: Folders or pages with wheels, besides.
+        offline: Use only what was fetched before.
+    """
+
+    urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    offline: bool = False
+
+    def options(self) -> list[str]:
+        """The options of uv."""
+        urls = list(self.urls)
+        if not urls and (given := _environment_index()) is not None:
+            urls = [given]
+        options = [f"--default-index={urls[0]}", *(f"--index={url}" for url in urls[1:])] if urls else []
+        if not urls and self.find_links:
+            options.append("--no-index")
+        options += [f"--find-links={place}" for place in self.find_links]
+        return [*options, "--index-strategy=first-index", *(["--offline"] if self.offline else [])]
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it is PyPI itself, which says when each file was published."""
+        return not self.urls and not self.find_links and _environment_index() is None
+
+
+def _environment_index() -> str | None:
+    names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+@functools.lru_cache(maxsize=1)
+def _bundled() -> str | None:
+    """The program of the PyPI package ``uv``, which the extra ``packages`` brings."""
+    try:
+        from uv import find_uv_bin
+    except ImportError:
+        return None
+    try:
+        return str(find_uv_bin())
+    except FileNotFoundError:
+        return None
+
+
+def find_uv() -> str:
+    """The path of uv.
+
+    Raises:
+        PackageError: There is none.
+    """
+    found = _bundled() or shutil.which("uv")
+    if found is None:
+        raise failure(
+            "Packages cannot be prepared on this machine. Do it without them, or tell the user.",
+            "There is no uv. Install it: pip install 'adk-skills-agent[packages]'.",
+        )
+    return found
+
+
+def failure(for_model: str, for_owner: str) -> PackageError:
+    """An error with a sentence for each reader."""
+    error = PackageError(for_model)
+    error.add_note(without_credentials(for_owner))
+    return error
+
+
+def without_credentials(text: str) -> str:
+    """A text without the user and password of any URL in it."""
+    return _CREDENTIALS.sub("***@", text)
+
+
+def run_uv(
+    arguments: Sequence[str],
+    *,
+    cache: Path,
+    seconds: float,
+    what: str,
+    progress: Progress | None = None,
+    hold: int | None = None,
+) -> str:
+    """Run uv to its end.
+
+    Args:
+        arguments: The command and its options, without those every call has.
+        cache: The folder of its cache.
+        seconds: Wall time after which it is killed.
+        what: What it is for, in a sentence: ``the packages of skill 'x'``.
+        progress: Called with each line it says, from another thread.
+        hold: A descriptor it keeps open: a lock lasts as long as uv does, also where this process is killed.
+
+    Returns:
+        Its standard output.
+
+    Raises:
+        PackageError: It failed, or took too long; the sentence says why.
+    """
+    environment = {name: os.environ[name] for name in _PASSED_ON.split() if os.environ.get(name)}
+    environment |= {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(Path("~").expanduser()),
+        "UV_CACHE_DIR": str(cache),
+        "UV_NO_CONFIG": "1",
+        "UV_NO_PROGRESS": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_HTTP_TIMEOUT": str(_HTTP_SECONDS),
+        "UV_HTTP_RETRIES": "1",
+        "UV_KEYRING_PROVIDER": "disabled",
+        "NO_COLOR": "1",
+    }
+    with tempfile.TemporaryDirectory(prefix="adk-skills-uv-") as empty:
+        try:
+            process = subprocess.Popen(
+                [find_uv(), *arguments],
+                cwd=empty,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                pass_fds=() if hold is None else (hold,),
+            )
+        except OSError as error:
+            raise failure(
+                f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
+                f"uv cannot be started: {error.strerror}. Install it: pip install 'adk-skills-agent[packages]'.",
+            ) from error
+        said, output = _communicate(process, seconds, progress)
+    if said is None:
+        raise failure(
+            f"{_capital(what)} could not be prepared within {seconds:g} seconds. Do it without them, or tell the user.",
+            f"uv was stopped after {seconds:g} seconds. Check the index, or give it more time.",
+        )
+    if process.returncode != 0:
+        raise _explained(what, said, arguments)
+    return output
+
+
+def _communicate(process: subprocess.Popen[str], seconds: float, progress: Progress | None) -> tuple[str | None, str]:
+    """What it said and what it printed; None for the first when it took too long."""
+    said: list[str] = []
+
+    def listen() -> None:
+        assert process.stderr is not None  # noqa: S101 - it was asked for
+        for line in process.stderr:
+            if sum(map(len, said[-50:])) < 10 * _KEPT_CHARS:
+                said.append(line)
+            if progress is not None:
+                progress(without_credentials(line.rstrip()))
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    output: list[str] = []
+
+    def take() -> None:
+        assert process.stdout is not None  # noqa: S101
+        output.append(process.stdout.read())
+
+    taker = threading.Thread(target=take, daemon=True)
+    taker.start()
+    deadline = time.monotonic() + seconds
+    try:
+        process.wait(timeout=seconds)
+        late = False
+    except subprocess.TimeoutExpired:
+        late = True
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        if process.poll() is None:
+            _end(process)
+        for thread in (listener, taker):
+            thread.join(max(1.0, deadline - time.monotonic()) if thread.is_alive() else None)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    return (None if late else "".join(said)), "".join(output)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# What uv says when it fails, first match first: the sentence for the model and what the owner should do.
+
+_CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"No space left on device|os error 28|Disk quota exceeded", re.IGNORECASE),
+        "cannot be installed: the disk is full",
+        "The disk is full. Free some space (adk-skills prepare --collect removes unused environments).",
+    ),
+    (
+        re.compile(r"[Hh]ash mismatch|hashes? (?:did|do) not match"),
+        "were refused: what the index sent is not what was locked",
+        "A file has another hash than the lock says. Find out why before you lock again.",
+    ),
+    (
+        re.compile(r"yanked"),
+        "cannot be installed: a version they need was withdrawn by its author",
+        "A version was yanked. Ask for another one.",
+    ),
+    (
+        re.compile(
+            r"timed out|error sending request|Connection refused|dns error|Could not connect|operation timed"
+            r"|Failed to fetch: `[^`]*`\s*\n\s*Caused by: (?:Request|error|HTTP status server)"
+            r"|tcp connect error|network is unreachable|\b50[0-9] [A-Z]",
+            re.IGNORECASE,
+        ),
+        "cannot be fetched: the package index does not answer",
+        "The index cannot be reached. Check the network and the index.",
+    ),
+    (
+        re.compile(r"Network connectivity is disabled|--offline|needs? to be downloaded"),
+        "are not on this machine, and nothing may be fetched",
+        "Prepare them where the network is allowed: adk-skills prepare.",
+    ),
+    (
+        re.compile(r"no wheels|has no usable wheels|building (?:from )?source|no-binary|`--no-build`|only-binary"),
+        "cannot be installed: one of them has no ready-made wheel for this machine",
+        "Nothing is built here, because a build runs a package's own code on this machine. Use a version with a wheel.",
+    ),
+    (
+        re.compile(r"not found in the (?:package registry|provided package locations)|there (?:are|is) no versions?"),
+        "cannot be installed: one of them does not exist in the package index",
+        "A package or version does not exist in the index. Check the name.",
+    ),
+    (
+        re.compile(r"No solution found"),
+        "cannot be installed together: their versions exclude one another",
+        "The requirements exclude one another. Change one of them.",
+    ),
+    (
+        re.compile(r"Invalid wheel|Failed to (?:read|extract|unzip)|invalid Zip|escapes|outside|Unsafe", re.IGNORECASE),
+        "were refused: one of them is not a proper wheel",
+        "A wheel is damaged or writes where it must not. Do not use it.",
+    ),
+)
+
+
+def _explained(what: str, said: str, arguments: Sequence[str]) -> PackageError:
+    tail = " ".join(without_credentials(said)[-_KEPT_CHARS:].split())
+    for pattern, for_model, for_owner in _CAUSES:
+        if pattern.search(said):
+            return failure(
+                f"{_capital(what)} {for_model}. Do it without them, or tell the user.", f"{for_owner} uv says: {tail}"
+            )
+    return failure(
+        f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
+        f"uv {' '.join(arguments[:2])} failed: {tail or 'without a word'}",
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,253 @@
+"""Background jobs: they go on beside other commands, come back with their files, and end when they must."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent
+from google.adk.runners import InMemoryRunner
+from google.genai import types
+
+from adk_skills_agent import CommandFinished, ShellSettings, ShellToolset
+from adk_skills_agent.adk.shell.jobs import Job, bring_back, copy_workspace
+
+
+class Desk:
+    """Calls the tools of a toolset in one session, as the Runner does."""
+
+    def __init__(self, toolset: ShellToolset) -> None:
+        self.toolset = toolset
+        self.context: Any = None
+
+    async def open(self) -> Desk:
+        from google.adk.agents.invocation_context import InvocationContext
+        from google.adk.tools.tool_context import ToolContext
+
+        agent = LlmAgent(name="assistant", model="none", tools=[self.toolset])
+        runner = InMemoryRunner(agent=agent, app_name="tests")
+        session = await runner.session_service.create_session(app_name="tests", user_id="user")
+        invocation = InvocationContext(
+            session_service=runner.session_service,
+            artifact_service=runner.artifact_service,
+            invocation_id="i1",
+            agent=agent,
+            session=session,
+            user_content=types.Content(role="user", parts=[types.Part(text="go")]),
+        )
+        self.context = ToolContext(invocation, function_call_id="c1")
+        return self
+
+    async def __call__(self, name: str, **args: Any) -> dict[str, Any]:
+        tools = {tool.name: tool for tool in await self.toolset.get_tools()}
+        return dict(await tools[name].run_async(args=args, tool_context=self.context))
+
+    async def until(self, job: str, wanted: str) -> dict[str, Any]:
+        answer: dict[str, Any] = {}
+        for _ in range(60):
+            await self("job_output", id=job, offset=answer.get("next_offset", 0), wait=5)
+            answer = await self("job_output", id=job)
+            if wanted in answer["output"] or answer["status"] != "running":
+                return answer
+        raise AssertionError(answer)
+
+    async def ended(self, job: str) -> dict[str, Any]:
+        answer: dict[str, Any] = {}
+        for _ in range(60):
+            answer = await self("job_output", id=job, offset=len(answer.get("output", "")) and 1 << 40, wait=5)
+            if answer["status"] != "running":
+                return await self("job_output", id=job)
+        raise AssertionError(answer)
+
+
+@pytest.fixture
+async def desk() -> Any:
+    toolset = ShellToolset(ShellSettings(jobs=2, job_seconds=60, job_output_bytes=10_000))
+    yield await Desk(toolset).open()
+    await toolset.close()
+
+
+async def test_a_job_goes_on_beside_other_commands_and_its_files_come_back(desk: Desk) -> None:
+    await desk("write_file", path="in.txt", content="input")
+    started = await desk(
+        "execute",
+        command="echo began; cat in.txt; sleep 1; mkdir out; echo done > out/result.txt; rm in.txt; echo over",
+        background=True,
+    )
+    assert started["job"] == "job-1"
+    assert started["status"] == "running"
+    first = await desk.until("job-1", "input")
+    assert first["output"].startswith("began\ninput")
+    beside = await desk("execute", command="ls; echo mine > other.txt")
+    assert beside["stdout"] == "in.txt\n"
+    last = await desk.ended("job-1")
+    assert (last["status"], last["exit_code"], last["output"]) == ("ok", 0, "began\ninputover\n")
+    assert "next_offset" not in last
+    after = await desk("execute", command="cat out/result.txt other.txt; ls")
+    assert after["stdout"] == "done\nmine\nother.txt\nout\n"
+
+
+async def test_output_is_read_from_an_offset_on(desk: Desk) -> None:
+    await desk("execute", command="echo one; sleep 0.3; echo two", background=True)
+    first = await desk.until("job-1", "one")
+    assert first["next_offset"] == len(first["output"])
+    await desk.ended("job-1")
+    rest = await desk("job_output", id="job-1", offset=first["next_offset"])
+    assert first["output"] + rest["output"] == "one\ntwo\n"
+
+
+async def test_a_job_that_prints_for_ever_is_bounded_and_can_be_stopped(desk: Desk) -> None:
+    await desk("execute", command="echo start; while :; do echo 0123456789; sleep 0.001; done", background=True)
+    await desk.until("job-1", "start")
+    stopped = await desk("stop_job", id="job-1")
+    assert stopped["status"] == "error"
+    assert stopped["error"] == "job-1 was stopped; its files were not kept."
+    whole = await desk("job_output", id="job-1")
+    assert len(whole["output"]) <= 10_000
+    again = await desk("stop_job", id="job-1")
+    assert again["error"] == stopped["error"]
+
+
+async def test_a_flood_ends_the_job(desk: Desk) -> None:
+    await desk("execute", command="yes", background=True)
+    ended = await desk.ended("job-1")
+    assert ended["reason"] == "output_limit"
+    assert len(ended["output"]) <= 10_000
+    assert ended["left_out_bytes"] > 1 << 20
+
+
+async def test_forks_end_with_their_job(desk: Desk) -> None:
+    mark = f"7{os.getpid()}"
+    await desk("execute", command=f"(setsid sleep {mark} &) ; sleep {mark} & echo forked; wait", background=True)
+    await desk.until("job-1", "forked")
+    assert sleeping(mark)
+    await desk("stop_job", id="job-1")
+    assert gone(mark)
+
+
+async def test_only_so_many_run_at_once(desk: Desk) -> None:
+    for _ in range(2):
+        assert (await desk("execute", command="sleep 30", background=True))["status"] == "running"
+    third = await desk("execute", command="sleep 30", background=True)
+    assert third["error"] == "2 jobs run already (job-1, job-2). Stop one, or wait for its end."
+
+
+async def test_jobs_end_at_their_time_and_with_their_toolset() -> None:
+    seen: list[CommandFinished] = []
+    toolset = ShellToolset(
+        ShellSettings(job_seconds=0.5), on_event=lambda event: isinstance(event, CommandFinished) and seen.append(event)
+    )
+    desk = await Desk(toolset).open()
+    await desk("execute", command="sleep 30", background=True)
+    ended = await desk.ended("job-1")
+    assert ended["error"].startswith("The command was stopped after 0.5s, its time limit.")
+    toolset_of_long = ShellToolset(on_event=lambda event: isinstance(event, CommandFinished) and seen.append(event))
+    other = await Desk(toolset_of_long).open()
+    mark = f"8{os.getpid()}"
+    await other("execute", command=f"echo up; sleep {mark}", background=True)
+    await other.until("job-1", "up")
+    await toolset_of_long.close()
+    assert gone(mark)
+    assert [(event.job, event.reason) for event in seen] == [("job-1", "timeout"), ("job-1", "cancelled")]
+    await toolset.close()
+
+
+def test_a_job_outlives_the_event_loop_of_its_turn() -> None:
+    """Runner.run() gives each turn a loop of its own."""
+    toolset = ShellToolset()
+    desk = Desk(toolset)
+
+    async def begin() -> None:
+        await desk.open()
+        await desk("execute", command="sleep 0.5; echo later", background=True)
+
+    async def finish() -> dict[str, Any]:
+        return await desk.ended("job-1")
+
+    asyncio.run(begin())
+    assert asyncio.run(finish())["output"] == "later\n"
+    asyncio.run(toolset.close())
+
+
+def test_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
+    mark = f"9{os.getpid()}"
+    program = tmp_path / "agent.py"
+    here = str(Path(__file__).parent)
+    program.write_text(
+        textwrap.dedent(f"""
+        import asyncio, sys
+        sys.path.insert(0, {here!r})
+        from test_jobs import Desk
+        from adk_skills_agent import ShellToolset
+        async def main():
+            desk = await Desk(ShellToolset()).open()
+            await desk("execute", command="echo up; sleep {mark}", background=True)
+            await desk.until("job-1", "up")
+            print("ready", flush=True)
+            await asyncio.sleep(60)
+        asyncio.run(main())
+        """)
+    )
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == b"ready\n"
+        assert sleeping(mark)
+        agent.send_signal(signal.SIGKILL)
+    assert gone(mark)
+
+
+def test_what_a_job_brings_back(tmp_path: Path) -> None:
+    work, copy = tmp_path / "work", tmp_path / "copy"
+    (work / "deep").mkdir(parents=True)
+    for name, text in {"same": "s", "changed": "old", "removed": "r", "both": "b", "deep/kept": "k"}.items():
+        (work / name).write_text(text)
+    (work / "link").symlink_to("/etc/passwd")
+    before = copy_workspace(work, copy)
+    assert not (copy / "link").exists()
+    (copy / "changed").write_text("new")
+    (copy / "added").mkdir()
+    (copy / "added/file").write_text("a")
+    (copy / "removed").unlink()
+    (copy / "both").write_text("job")
+    (work / "both").write_text("other")
+    notes = bring_back(copy, before, work)
+    assert notes == ["'both' was changed by another command meanwhile; the job's version replaced it."]
+    found = {path.relative_to(work).as_posix(): path.read_text() for path in work.rglob("*") if path.is_file()}
+    found.pop("link")
+    assert found == {"same": "s", "changed": "new", "both": "job", "deep/kept": "k", "added/file": "a"}
+
+
+def test_characters_that_arrive_in_pieces_are_whole() -> None:
+    job = Job("job-1", "true", 100)
+    text = "grün 🙂\n".encode()
+    for place in range(len(text)):
+        job.take("stdout", text[place : place + 1])
+    assert job.output(0, 100) == ("grün 🙂\n", 7)
+
+
+def sleeping(mark: str) -> bool:
+    return any(
+        f"sleep\0{mark}\0".encode() in cmdline(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()
+    )
+
+
+def cmdline(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def gone(mark: str) -> bool:
+    deadline = time.monotonic() + 20
+    while sleeping(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not sleeping(mark)

@@ -1,0 +1,461 @@
+"""A shell, files and scripts in one workspace, through a real Runner (issue part F, items 1 and 2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.environment import LocalEnvironment
+from tool_calls import agent_with, many_calls
+
+from adk_skills_agent import (
+    CommandFinished,
+    CommandStarted,
+    SandboxPolicy,
+    Secret,
+    ShellSettings,
+    ShellToolset,
+    SkillToolset,
+)
+from adk_skills_agent.executors import SandboxEnvironment
+
+COUNT = """\
+import pathlib, sys
+print(len(pathlib.Path(sys.argv[1]).read_text().split()))
+pathlib.Path("out.txt").write_text("from the script")
+"""
+FILES: dict[str, str | bytes] = {"scripts/count.py": COUNT, "data/words.txt": "alpha beta", "logo.bin": b"\0\1\2"}
+LOAD = ("load_skill", {"skill_name": "counter"})
+
+
+@pytest.fixture
+def counter(make_skill: Callable[..., Path]) -> Path:
+    return make_skill("counter", files=FILES).parent
+
+
+@pytest.fixture
+def calls(rehearse: Any, ask: Any) -> Any:
+    """Make calls one after the other and get their answers: ``await calls(toolset, ("execute", {...}), ...)``."""
+
+    async def run(toolset: Any, *wanted: tuple[str, dict[str, Any]], session_of: Any = None) -> Any:
+        answered = await ask(agent_with(rehearse(many_calls(*wanted)), toolset), "go", session_of=session_of)
+        run.last = answered  # type: ignore[attr-defined]
+        return [answer for _, answer in answered.results]
+
+    return run
+
+
+def sh(command: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "execute", {"command": command, **more}
+
+
+@pytest.mark.parametrize("way", ["sandbox", "landlock", "environment of ours", "environment of google-adk"])
+async def test_what_one_tool_writes_every_other_one_finds(counter: Path, calls: Any, way: str, tmp_path: Path) -> None:
+    more: dict[str, Any] = {}
+    if way == "landlock":
+        more["policy"] = {"isolation": "landlock", "min_isolation": "landlock"}
+    elif way == "environment of ours":
+        more["environment"] = SandboxEnvironment()
+    elif way == "environment of google-adk":
+        more["environment"] = LocalEnvironment(working_dir=tmp_path / "here")
+        (tmp_path / "here").mkdir()
+    if "policy" in more:
+        more["policy"] = SandboxPolicy(**more["policy"])
+    toolset = SkillToolset.from_dirs([counter], shell=True, **more)
+    answers = await calls(
+        toolset,
+        LOAD,
+        ("write_file", {"path": "in/text.txt", "content": "one two three"}),
+        ("run_skill_script", {"skill_name": "counter", "file_path": "scripts/count.py", "args": ["in/text.txt"]}),
+        sh("cat out.txt in/text.txt && echo more >> in/text.txt"),
+        ("read_file", {"path": "in/text.txt"}),
+        ("edit_file", {"path": "in/text.txt", "old_string": "two", "new_string": "2 and a half"}),
+        ("run_skill_script", {"skill_name": "counter", "file_path": "scripts/count.py", "args": ["in/text.txt"]}),
+        sh("python3 -c \"print(open('data/words.txt').read())\""),
+    )
+    assert answers[1] == {"status": "ok", "message": "Wrote 13 bytes to in/text.txt."}
+    assert answers[2]["stdout"] == "3\n", answers[2]
+    assert answers[3]["stdout"] == "from the scriptone two three"
+    assert answers[4] == {"status": "ok", "content": "     1\tone two threemore\n"}
+    assert answers[5] == {"status": "ok", "message": "Edited in/text.txt at line 1."}
+    assert answers[6]["stdout"] == "6\n"
+    assert answers[7]["status"] == "error"  # a skill's files are at its own path, not in the working directory
+    await toolset.close()
+
+
+@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+async def test_skills_tmp_home_and_the_working_directory(counter: Path, calls: Any, level: str) -> None:
+    toolset = SkillToolset.from_dirs([counter], shell=True, policy=SandboxPolicy(isolation=level, min_isolation=level))
+    answers = await calls(
+        toolset,
+        sh("ls /skills 2>&1"),
+        LOAD,
+        sh("python3 /skills/counter/scripts/count.py /skills/counter/data/words.txt; pwd; echo $HOME"),
+        sh("echo kept > /tmp/mine; echo gone > ~/.mine; touch /skills/counter/x 2>/dev/null || echo refused"),
+        sh("cat /tmp/mine; cat ~/.mine 2>/dev/null || echo no home; ls -A"),
+        ("read_file", {"path": "/skills/counter/data/words.txt"}),
+        ("read_file", {"path": "/tmp/mine"}),
+        ("write_file", {"path": "/skills/counter/data/words.txt", "content": "x"}),
+        (
+            "run_skill_script",
+            {"skill_name": "counter", "file_path": "scripts/count.py", "args": ["/skills/counter/data/words.txt"]},
+        ),
+    )
+    assert answers[0].get("exit_code") != 0
+    assert answers[2]["stdout"].splitlines()[:2] == ["2", "/work"]
+    assert answers[2]["stdout"].splitlines()[2].endswith("/tmp/home")
+    assert answers[3]["stdout"] == "refused\n"
+    assert answers[4]["stdout"] == "kept\nno home\nout.txt\n"
+    assert answers[5]["content"] == "     1\talpha beta"
+    assert answers[6]["content"] == "     1\tkept\n"
+    assert answers[7]["error_code"] == "INVALID_ARGUMENTS"
+    assert "part of a skill" in answers[7]["error"]
+    assert answers[8]["stdout"] == "2\n"
+    await toolset.close()
+
+
+async def test_two_sessions_share_nothing(counter: Path, calls: Any) -> None:
+    toolset = SkillToolset.from_dirs([counter], shell=True)
+    await calls(toolset, sh("echo secret > mine; echo secret > /tmp/mine"))
+    (found,) = await calls(toolset, sh("ls -A . /tmp"))
+    assert "mine" not in found["stdout"]
+    await toolset.close()
+
+
+async def test_a_skills_secret_is_for_its_own_commands_only(make_skill: Callable[..., Path], calls: Any) -> None:
+    make_skill("weather")
+    root = make_skill("thief").parent
+    toolset = SkillToolset.from_dirs(
+        [root], shell=True, grants={"weather": {"WEATHER_KEY": Secret("sk-weather-123456")}}, env={"REGION": "eu"}
+    )
+    tell = 'echo "$(printenv WEATHER_KEY | wc -c) $REGION"'
+    answers = await calls(
+        toolset,
+        ("load_skill", {"skill_name": "weather"}),
+        sh(f"{tell}; echo $WEATHER_KEY"),
+        ("load_skill", {"skill_name": "thief"}),
+        sh(tell),
+        sh(tell, skill="weather"),
+        sh(tell, skill="thief"),
+        sh(tell, skill="nobody"),
+    )
+    assert answers[1]["stdout"] == "18 eu\n[secret WEATHER_KEY]\n"
+    assert [answer.get("stdout") for answer in answers[3:6]] == ["0 eu\n", "18 eu\n", "0 eu\n"]
+    assert answers[6]["error"] == "'skill' must be an active skill, not 'nobody'. Active: weather, thief."
+    await toolset.close()
+
+
+async def test_a_denied_skill_is_not_in_the_shell_and_one_that_asks_is_asked_for_first(
+    counter: Path, make_skill: Callable[..., Path], calls: Any
+) -> None:
+    make_skill("careful", files={"scripts/go.sh": "echo went"})
+    make_skill("closed", files={"scripts/go.sh": "echo went"})
+    toolset = SkillToolset.from_dirs(
+        [counter],
+        shell=True,
+        permissions={"scripts": {"careful/*": "ask", "closed/*": "deny"}},
+    )
+    answers = await calls(
+        toolset,
+        LOAD,
+        ("load_skill", {"skill_name": "closed"}),
+        sh("ls /skills"),
+        ("load_skill", {"skill_name": "careful"}),
+        sh("bash /skills/careful/scripts/go.sh"),
+    )
+    assert answers[2]["stdout"] == "counter\n"
+    assert answers[4]["error_code"] == "APPROVAL_REQUIRED", answers[4]
+    await toolset.close()
+
+
+async def test_failures_say_what_and_limits_hold(counter: Path, calls: Any) -> None:
+    seen: list[Any] = []
+    toolset = SkillToolset.from_dirs([counter], shell=ShellSettings(seconds=2), on_event=seen.append)
+    answers = await calls(
+        toolset,
+        sh("grep nothing /etc/passwd; exit 3"),
+        sh("sleep 20"),
+        sh("sleep 20", timeout=0.3),
+        sh("echo 'unclosed"),
+        sh("no-such-program"),
+        sh("yes | head -c 300000"),
+        sh("curl -s https://example.org"),
+    )
+    assert answers[0] == {"status": "error", "exit_code": 3}
+    assert answers[1]["error"].startswith("The command was stopped after 2s, its time limit.")
+    assert answers[2]["error"].startswith("The command was stopped after 0.3s")
+    assert answers[3]["exit_code"] == 2
+    assert "unexpected EOF" in answers[3]["stderr"]
+    assert answers[4]["exit_code"] == 127
+    assert "no-such-program: command not found" in answers[4]["stderr"]
+    assert len(answers[5]["stdout"]) < 21_000
+    assert "bytes left out" in answers[5]["stdout"]
+    told = [event for event in seen if isinstance(event, (CommandStarted, CommandFinished))]
+    assert [type(event).__name__ for event in told[:2]] == ["CommandStarted", "CommandFinished"]
+    assert [event.reason for event in told if isinstance(event, CommandFinished)][:3] == ["", "timeout", "timeout"]
+    assert {event.level for event in told if isinstance(event, CommandFinished)} == {"namespaces"}
+    await toolset.close()
+
+
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("execute", {}, "Argument 'command' is required."),
+    ("execute", {"command": "a\0b"}, "'command' holds a NUL byte, which no process can receive. Remove it."),
+    ("execute", {"command": "   "}, "'command' is empty. Give a command for bash."),
+    ("execute", {"command": "true", "timeout": "soon"}, "'timeout' must be a number of seconds above 0, got 'soon'."),
+    ("execute", {"command": "true", "background": "yes"}, "'background' must be true or false."),
+    ("read_file", {"path": "../../etc/passwd"}, "'../../etc/passwd' is no file you can reach."),
+    ("read_file", {"path": "/etc/passwd"}, "'/etc/passwd' is no file you can reach."),
+    ("read_file", {"path": "/tmp/../etc/passwd"}, "'/tmp/../etc/passwd' is no file you can reach."),
+    ("read_file", {"path": "missing.txt"}, "There is no file 'missing.txt'."),
+    ("read_file", {"path": "folder"}, "'/work/folder' is not a regular file."),
+    ("read_file", {"path": "text.txt", "start_line": 9}, "'start_line' 9 is past the end; the file has 3 lines."),
+    ("read_file", {"path": "text.txt", "start_line": 3, "end_line": 2}, "'start_line' (3) is after 'end_line' (2)."),
+    ("read_file", {"path": "/skills/other/x"}, "There is no file '/skills/other/x'. No skill is active;"),
+    ("write_file", {"path": "x"}, "Argument 'content' is required."),
+    ("write_file", {"path": "folder", "content": ""}, "'/work/folder' cannot be used: it is a folder."),
+    ("edit_file", {"path": "text.txt", "old_string": "", "new_string": "x"}, "Argument 'old_string' is required."),
+    ("edit_file", {"path": "text.txt", "old_string": "zzz", "new_string": "x"}, "'old_string' is not in 'text.txt'."),
+    (
+        "edit_file",
+        {"path": "text.txt", "old_string": "same", "new_string": "x"},
+        "'old_string' is in 'text.txt' 2 times",
+    ),
+    (
+        "edit_file",
+        {"path": "text.txt", "old_string": "b  c", "new_string": "x"},
+        "'old_string' is not in 'text.txt'. It is",
+    ),
+    ("job_output", {"id": "job-7"}, "There is no job 'job-7'. Jobs of this session: none;"),
+    ("stop_job", {}, "Argument 'id' is required."),
+    ("execute", {"command": "x" * 200_000}, "The command has 200,000 bytes; at most 100,000 are possible."),
+    ("write_file", {"path": "big", "content": "x" * 200_000}, "'/work/big' would have 200,000 bytes;"),
+]
+
+
+async def test_bad_input_is_a_sentence(calls: Any) -> None:
+    toolset = ShellToolset(policy=SandboxPolicy(file_bytes=100_000))
+    prepare = sh(
+        "mkdir folder; printf 'same b c\\nx\\nsame' > text.txt; ln -s /etc/passwd link; head -c 99 /dev/zero > bin"
+    )
+    answers = await calls(toolset, prepare, *[(tool, args) for tool, args, _ in BAD], ("read_file", {"path": "bin"}))
+    assert answers[0]["status"] == "ok"
+    for (tool, args, sentence), answer in zip(BAD, answers[1:-1], strict=True):
+        assert answer["error"].startswith(sentence), (tool, str(args)[:80], answer)
+        assert len(answer["error"]) <= 200
+        assert answer["error_code"] in {"INVALID_ARGUMENTS", "RESOURCE_NOT_FOUND"}
+    assert answers[-1]["error_code"] == "BINARY_FILE"
+    await toolset.close()
+
+
+async def test_a_link_out_of_the_workspace_is_not_followed(calls: Any, tmp_path: Path) -> None:
+    (tmp_path / "host.txt").write_text("of the host")
+    toolset = ShellToolset()
+    answers = await calls(
+        toolset,
+        sh(f"ln -s {tmp_path} there; ln -s {tmp_path}/host.txt file; ls -A"),
+        ("read_file", {"path": "there/host.txt"}),
+        ("read_file", {"path": "file"}),
+        ("write_file", {"path": "there/host.txt", "content": "mine"}),
+        ("edit_file", {"path": "file", "old_string": "host", "new_string": "agent"}),
+    )
+    assert all("of the host" not in json.dumps(answer) for answer in answers)
+    assert (tmp_path / "host.txt").read_text() == "of the host"
+    await toolset.close()
+
+
+async def test_long_files_come_in_pages(calls: Any) -> None:
+    toolset = ShellToolset(ShellSettings(read_chars=1_000))
+    lines = "\n".join(f"line {number} with text" for number in range(1, 101))
+    answers = await calls(
+        toolset,
+        ("write_file", {"path": "long.txt", "content": lines}),
+        ("read_file", {"path": "long.txt"}),
+        ("read_file", {"path": "long.txt", "start_line": 40, "end_line": 41}),
+        ("write_file", {"path": "wide.txt", "content": "x" * 5_000 + "\nend"}),
+        ("read_file", {"path": "wide.txt"}),
+    )
+    first = answers[1]
+    assert first["total_lines"] == 100
+    assert f"{first['next_line'] - 1:6d}\t" in first["content"]
+    assert f"{first['next_line']:6d}\t" not in first["content"]
+    assert answers[2]["content"] == "    40\tline 40 with text\n    41\tline 41 with text\n"
+    assert "characters of this line left out" in answers[4]["content"]
+    assert answers[4]["next_line"] == 2
+    await toolset.close()
+
+
+async def test_an_edit_keeps_windows_line_ends(calls: Any) -> None:
+    toolset = ShellToolset()
+    answers = await calls(
+        toolset,
+        sh("printf 'one\\r\\ntwo\\r\\nthree\\r\\n' > dos.txt"),
+        ("edit_file", {"path": "dos.txt", "old_string": "one\ntwo", "new_string": "1\n2"}),
+        sh("od -c dos.txt | head -1"),
+    )
+    assert answers[1]["status"] == "ok"
+    assert answers[2]["stdout"].split()[1:9] == ["1", "\\r", "\\n", "2", "\\r", "\\n", "t", "h"]
+    await toolset.close()
+
+
+async def test_results_become_artifacts(calls: Any) -> None:
+    toolset = ShellToolset()
+    (answer,) = await calls(toolset, sh("mkdir out; echo chart > out/chart.svg"))
+    assert answer["saved_artifacts"] == ["out/chart.svg"]
+    assert await calls.last.artifact("out/chart.svg") == b"chart\n"
+    await toolset.close()
+
+
+async def test_google_adks_names_are_answered(calls: Any) -> None:
+    toolset = ShellToolset()
+    answers = await calls(
+        toolset,
+        ("WriteFile", {"path": "a.txt", "content": "x y"}),
+        ("EditFile", {"path": "a.txt", "old_string": "y", "new_string": "z"}),
+        ("ReadFile", {"path": "a.txt"}),
+        ("Execute", {"command": "wc -w < a.txt"}),
+    )
+    assert answers[2]["content"] == "     1\tx z"
+    assert answers[3] == {"status": "ok", "exit_code": 0, "stdout": "2\n"}
+    await toolset.close()
+
+
+async def test_the_new_tools_cost_few_tokens(counter: Path, calls: Any, rehearse: Any, ask: Any) -> None:
+    sizes = []
+    for shell in (False, True):
+        toolset = SkillToolset.from_dirs([counter], shell=shell)
+        server = rehearse("turns: [{text: hi}]")
+        await ask(agent_with(server, toolset), "go")
+        body = server.requests[0].body
+        sizes.append(len(json.dumps(body["tools"])) + len(json.dumps(body["systemInstruction"])))
+        await toolset.close()
+    assert (sizes[1] - sizes[0]) / 4 <= 1_000, sizes
+
+
+async def test_without_a_shell_there_are_no_new_tools(counter: Path) -> None:
+    toolset = SkillToolset.from_dirs([counter])
+    assert not {tool.name for tool in await toolset.get_tools()} & {"execute", "read_file", "write_file", "edit_file"}
+    await toolset.close()
+
+
+@pytest.mark.parametrize("value", ["yes", 3, {"seconds": 1}])
+def test_a_wrong_setting_is_said(counter: Path, value: Any) -> None:
+    with pytest.raises(Exception, match="shell must be True, False or ShellSettings"):
+        SkillToolset.from_dirs([counter], shell=value)
+
+
+async def test_kept_workspaces_are_found_after_a_restart(
+    counter: Path, rehearse: Any, ask: Any, tmp_path: Path
+) -> None:
+    """The runner's session lives on, as in a database; the agent and its toolset are new."""
+    settings = ShellSettings(keep_in=tmp_path / "kept")
+    first = SkillToolset.from_dirs([counter], shell=settings)
+    server = rehearse(
+        many_calls(sh("echo draft > report.txt; echo t > /tmp/t"))
+        + many_calls(sh("cat report.txt /tmp/t")).removeprefix("turns:")
+    )
+    before = await ask(agent_with(server, first), "go")
+    await first.close()
+    second = SkillToolset.from_dirs([counter], shell=settings)
+    agent = agent_with(server, second)
+    before.runner.agent = agent
+    after = await ask(agent, "go on", session_of=before)
+    assert after.results[0][1]["stdout"] == "draft\nt\n"
+    other = await ask(agent_with(rehearse(many_calls(sh("ls"))), second), "another session")
+    assert "stdout" not in other.results[0][1]
+    await second.close()
+    folders = list((tmp_path / "kept").iterdir())
+    assert len(folders) == 2
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+
+
+RULES = {"commands": {"git push *": "ask", "rm -rf *": "deny"}}
+
+
+async def test_rules_for_commands_deny_and_ask(counter: Path, calls: Any) -> None:
+    seen: list[Any] = []
+    toolset = SkillToolset.from_dirs([counter], shell=True, permissions=RULES, on_event=seen.append)
+    answers = await calls(
+        toolset,
+        sh("echo fine"),
+        sh("true && (rm -rf /tmp/x)"),
+        sh("echo x | git push origin main"),
+    )
+    assert answers[0]["stdout"] == "fine\n"
+    assert answers[1]["error_code"] == "PERMISSION_DENIED"
+    assert answers[2]["error_code"] == "APPROVAL_REQUIRED"
+    decided = [event for event in seen if type(event).__name__ in {"ApprovalRequested", "ApprovalDecided"}]
+    assert [(event.action, type(event).__name__) for event in decided] == [
+        ("execute", "ApprovalDecided"),
+        ("execute", "ApprovalRequested"),
+    ]
+    await toolset.close()
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_the_users_answer_about_a_command_holds_for_the_session(
+    counter: Path, rehearse: Any, ask: Any, *, confirmed: bool
+) -> None:
+    from google.genai import types
+
+    toolset = SkillToolset.from_dirs([counter], shell=True, permissions={"commands": {"echo *": "ask"}})
+    turns = many_calls(sh("echo one"), sh("echo one"))
+    answered = await ask(agent_with(rehearse(turns), toolset), "go")
+    (wanted,) = [
+        call
+        for event in answered.events
+        for call in event.get_function_calls()
+        if call.name == "adk_request_confirmation"
+    ]
+    assert "Run this command in the sandbox? echo one" in str(wanted.args)
+    response = types.FunctionResponse(id=wanted.id, name="adk_request_confirmation", response={"confirmed": confirmed})
+    message = types.Content(role="user", parts=[types.Part(function_response=response)])
+    results: list[dict[str, Any]] = []
+    async for event in answered.runner.run_async(user_id="user", session_id=answered.session_id, new_message=message):
+        results += [dict(each.response or {}) for each in event.get_function_responses()]
+    if confirmed:
+        assert [result["stdout"] for result in results] == ["one\n", "one\n"]
+    else:
+        assert results[0]["error_code"] == "PERMISSION_DENIED"
+    await toolset.close()
+
+
+async def test_what_allowed_tools_names_is_not_asked_when_the_owner_trusts_it(tmp_path: Path, calls: Any) -> None:
+    folder = tmp_path / "skills" / "printer"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(
+        "---\nname: printer\ndescription: Prints.\nallowed-tools: Bash(echo:*) Bash(rm:*)\n---\nPrint.\n"
+    )
+    rules = {"commands": {"echo *": "ask", "rm *": "deny"}}
+    for trusts in (False, True):
+        toolset = SkillToolset.from_dirs([folder.parent], shell=True, permissions=rules, trust_allowed_tools=trusts)
+        answers = await calls(
+            toolset, sh("rm x"), ("load_skill", {"skill_name": "printer"}), sh("rm x"), sh("echo hello")
+        )
+        assert answers[0]["error_code"] == answers[2]["error_code"] == "PERMISSION_DENIED"
+        assert answers[3].get("stdout") == ("hello\n" if trusts else None)
+        await toolset.close()
+
+
+async def test_hosts_granted_to_a_skill_are_for_its_commands_only(make_skill: Callable[..., Path], calls: Any) -> None:
+    from adk_skills_agent import Grant
+
+    make_skill("weather")
+    root = make_skill("other").parent
+    toolset = SkillToolset.from_dirs([root], shell=True, grants={"weather": Grant(hosts=["api.weather.invalid"])})
+    fetch = "python3 -c \"import urllib.request as u; u.urlopen('https://{}/')\""
+    answers = await calls(
+        toolset,
+        ("load_skill", {"skill_name": "weather"}),
+        sh(fetch.format("elsewhere.invalid")),
+        ("load_skill", {"skill_name": "other"}),
+        sh("env | grep -ci proxy", skill="weather"),
+        sh("env | grep -ci proxy", skill="other"),
+    )
+    assert answers[1]["refused_hosts"] == ["elsewhere.invalid"]
+    assert "has not granted the hosts elsewhere.invalid to the skill 'weather'" in str(answers[1]["notes"])
+    assert int(answers[3]["stdout"]) > 0
+    assert answers[4]["stdout"] == "0\n"
+    await toolset.close()

@@ -1,0 +1,354 @@
+"""Rules for commands: each simple command of a line counts, however it is written; what cannot be known is asked."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adk_skills_agent import ExecutionRequest, Permissions, SandboxPolicy, local_sandbox
+from adk_skills_agent.adk.shell.command_rules import decide_command
+from adk_skills_agent.errors import ConfigError
+
+RULES = {"git push *": "ask", "rm -rf *": "deny", "ls*": "allow", "curl *": "ask", "git *": "allow", "shutdown": "deny"}
+
+ALLOWED = r"""
+ls
+ls -la | grep x
+git status && git log --oneline
+git pull; git commit -m 'git push later'
+echo "git push"
+echo git push # git push
+python3 scripts/x.py a.csv | jq .total
+cat a.txt > b.txt 2>&1
+for f in a b; do cat "$f"; done
+if test -f x; then cat x; else touch x; fi
+X=1 Y=2 python3 x.py
+(cd sub && ls -l)
+mkdir -p a/b && cp x a/b/
+rm file.txt
+rm -r folder
+wc -l < data.csv
+cat <<'EOF'⏎$(git push)⏎EOF
+cat <<EOF⏎hello⏎EOF
+timeout 5 python3 x.py
+env -i A=1 python3 x.py
+xargs -n 1 wc -l
+find . -name '*.py'
+command -v git
+bash scripts/build.sh
+bash -c 'ls -l'
+git \⏎  status
+trap - EXIT
+[ -f x ] && [[ -n "$X" ]]
+echo $((1 + 2))
+sort a.txt | uniq -c | sort -rn | head -5
+"""
+
+ASKED = r"""
+git push
+git push origin main
+/usr/bin/git push
+./git push
+g\it push
+'git' push
+g"i"t push
+"git" "push"
+git 'push'
+git -C /work push
+git -c user.name=x push --force
+git --git-dir=/x/.git push
+ls && git push
+ls; git push
+ls | git push
+ls & git push
+! git push
+(git push)
+{ git push; }
+echo $(git push)
+echo `git push`
+echo "a $(git push) b"
+diff <(git push) x
+cat <<EOF⏎$(git push)⏎EOF
+A=1 git push
+A=$(git push)
+export A=$(git push)
+env X=1 git push
+env -S 'git push'
+sudo git push
+sudo -u root git push
+timeout 5 git push
+timeout -k 1 5 git push
+nice -n 5 git push
+nohup git push &
+time git push
+command git push
+exec git push
+xargs git push
+xargs -n1 git push
+echo push | xargs git
+find . -exec git push {} ;
+find . -exec sh -c 'git push' \;
+bash -c 'git push'
+bash -lc "git push"
+sh -c 'bash -c "git push"'
+eval git push
+eval 'git push'
+trap 'git push' EXIT
+f() { git push; }; f
+function g { git push; }
+if true; then git push; fi
+while git push; do :; done
+case x in x) git push;; esac
+for f in a; do git push; done
+git push > /dev/null 2>&1
+> log git push
+git > log push
+git 2>&1 >log push
+alias p='git push'
+coproc git push
+$X push
+$(echo git) push
+"$CMD"
+${X:-git} push
+git $X
+git pu{sh,ll}
+git p*
+git $'pu\x73h'
+g${Z}it push
+*/git push
+git pu\⏎sh
+echo x | bash
+bash
+bash -s < x
+bash -c "$X"
+eval "$X"
+PATH=/work/bin:$PATH ls
+export PATH=/work/bin
+LD_PRELOAD=/work/x.so ls
+env PATH=/work ls
+hash -p /work/evil ls
+shopt -s expand_aliases
+echo "a
+if true
+git push;;
+echo 'abc
+ls )
+sudo -i
+watch 'git push'
+parallel git push ::: a
+curl https://example.org
+"""
+
+DENIED = r"""
+rm -rf /
+rm -rf
+ls; rm -rf x
+r\m -rf x
+/bin/rm -rf x
+rm "-rf" x
+sudo rm -rf /
+git push; rm -rf x
+bash -c 'rm -rf x'
+f() { rm -rf x; }
+echo $(rm -rf x)
+xargs rm -rf
+find . -exec rm -rf {} +
+timeout 5 env A=1 nice sudo rm -rf x
+shutdown
+cat <<EOF | sh -c 'rm -rf x'⏎EOF
+"""
+
+
+def table(text: str) -> list[str]:
+    return [line.replace("⏎", "\n") for line in text.strip().splitlines()]
+
+
+def decided(line: str, rules: dict[str, str] | None = None, trusted: tuple[str, ...] = ()) -> str:
+    return str(decide_command(Permissions(commands=rules or RULES), line, trusted).verdict)
+
+
+LINES = [
+    *[(line, "allow") for line in table(ALLOWED)],
+    *[(line, "ask") for line in table(ASKED)],
+    *[(line, "deny") for line in table(DENIED)],
+]
+
+
+def test_the_table_is_as_long_as_it_has_to_be() -> None:
+    assert len(LINES) >= 120
+    assert len(set(LINES)) == len(LINES)
+
+
+@pytest.mark.parametrize(("line", "verdict"), LINES)
+def test_a_line_gets_the_strictest_verdict_of_its_simple_commands(line: str, verdict: str) -> None:
+    assert decided(line) == verdict
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm $X file",  # may be -rf
+        "rm -r* x",
+        "! ! git status",
+        "\\ \n A=1 rm -rf x",
+        "$X",
+        'git "$X"',
+        "git push\x0borigin",
+        "git push\r",
+        "git\u00a0push",
+        "ls \ue000",
+        "ls \x00",
+        "ls \ud800",
+        "ls " + "x" * 200_000,
+        "(" * 2_000 + "ls" + ")" * 2_000,
+        "bash -c " * 50 + "ls",
+        "echo ${X:=`rm -rf y`}",
+        "env --unknown-option x git status",
+        "sudo --weird ls",
+        "eval $(cat x)",
+    ],
+)
+def test_what_cannot_be_known_is_asked(line: str) -> None:
+    assert decided(line) == "ask"
+
+
+def test_a_line_may_run_without_rules_and_nothing_is_imported_for_it() -> None:
+    code = (
+        "import sys\nfrom adk_skills_agent import Permissions\n"
+        "from adk_skills_agent.adk.shell.command_rules import decide_command\n"
+        "assert decide_command(Permissions(), 'rm -rf /').verdict == 'allow'\n"
+        "assert 'tree_sitter' not in sys.modules, 'the grammar was imported'\n"
+        "decide_command(Permissions(commands={'a': 'ask'}), 'b')\n"
+        "assert 'tree_sitter' in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_the_decision_names_the_simple_command_and_the_rule() -> None:
+    decision = decide_command(Permissions(commands=RULES), "ls && sudo git push origin main")
+    assert decision.reason == "the rule 'commands: git push *: ask' is for the command 'git push origin main'"
+    assert decision.target == "git push origin main"
+    assert decision.subjects == ("command:git push origin main",)
+    both = decide_command(Permissions(commands=RULES), "git push a; curl x")
+    assert both.subjects == ("command:git push a", "command:curl x")
+
+
+@pytest.mark.parametrize(
+    ("rules", "line", "verdict"),
+    [
+        ({"*": "ask", "ls *": "allow"}, "ls -l", "allow"),
+        ({"*": "ask", "ls *": "allow"}, "ls $X", "allow"),
+        ({"*": "ask", "ls *": "allow"}, "/work/evil/ls", "ask"),
+        ({"*": "ask", "ls *": "allow"}, "'ls -l'", "ask"),  # a program with a space in its name
+        ({"*": "ask", "ls *": "allow"}, "ls; cat x", "ask"),
+        ({"git *": "deny", "git log *": "allow"}, "git log -3", "allow"),
+        ({"git *": "deny", "git log *": "allow"}, "git lo$X", "deny"),
+        ({"*": "deny"}, "ls", "deny"),
+        ({"pip? install *": "ask"}, "pip3 install x", "ask"),
+        ({"pip? install *": "ask"}, "pip install x", "allow"),
+        ({"npm run test": "allow", "npm *": "ask"}, "npm run test", "allow"),
+        ({"npm run test": "allow", "npm *": "ask"}, "npm run test --x", "ask"),
+        ({"rm *": "ask"}, "find . -delete", "ask"),
+    ],
+)
+def test_the_most_specific_rule_wins_for_one_command(rules: dict[str, str], line: str, verdict: str) -> None:
+    assert decided(line, rules) == verdict
+
+
+@pytest.mark.parametrize(
+    ("trusted", "line", "verdict"),
+    [
+        (("Bash(git:*)", "Read"), "git push origin", "allow"),
+        (("Bash(git push:*)",), "git push", "allow"),
+        (("Bash(git push *)",), "git push x", "allow"),
+        (("Bash",), "git push; curl x", "allow"),
+        (("Bash(git:*)",), "git push; curl x", "ask"),
+        (("Bash(git:*)",), "git push; rm -rf x", "deny"),
+        (("Bash(rm:*)",), "rm -rf x", "deny"),
+        (("Bash",), "rm $X y", "ask"),  # it may be denied
+        (("Bash",), 'bash -c "$X"', "ask"),
+        (("Bash(git:*)",), "/work/git push", "ask"),
+        (("Read",), "git push", "ask"),
+        (("Bash(git:*)",), "gitx; curl x", "ask"),
+    ],
+)
+def test_trusted_tools_answer_questions_and_never_lift_a_denial(
+    trusted: tuple[str, ...], line: str, verdict: str
+) -> None:
+    assert decided(line, None, trusted) == verdict
+
+
+@pytest.mark.parametrize("rules", [{"": "ask"}, {"  ": "ask"}, {"ls": "maybe"}, {7: "ask"}, ["ls"]])
+def test_a_rule_that_cannot_be_meant_is_refused(rules: object) -> None:
+    with pytest.raises(ConfigError, match="commands"):
+        Permissions(commands=rules)  # type: ignore[arg-type]
+
+
+def test_rules_stand_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "pyproject.toml"
+    file.write_text('[tool.adk-skills.permissions.commands]\n"git push *" = "ask"\n"rm -rf /*" = "deny"\n')
+    permissions = Permissions.from_file(file)
+    assert decide_command(permissions, "git push").verdict == "ask"
+    assert decide_command(permissions, "rm -rf /etc").verdict == "deny"
+
+
+_MARKS = "' \" ` $( ) ( { } ; ;; & && | || > < <<EOF EOF \\ ${X} $(( )) = # * ? ~ 2>&1 <( $' <<<"
+_WORDS = "if then fi for in do done case esac function f() ! [[ ]] [ ] env sudo eval xargs time exec é x A=1 -c -x"
+PIECES = st.sampled_from([*_MARKS.split(), *_WORDS.split(), "git push", "rm", "bash -c", "\n", " ", "\t", "\r"])
+LINE = st.lists(PIECES, max_size=14).map(" ".join) | st.lists(PIECES, max_size=14).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LINE | st.text(max_size=60))
+def test_no_line_raises_and_what_bash_refuses_is_asked_or_denied(line: str) -> None:
+    decision = decide_command(Permissions(commands={"git push *": "ask", "rm *": "deny"}), line)
+    bash = shutil.which("bash")
+    assert bash is not None
+    if "\0" in line or (not line.isprintable() and any("\ud800" <= c <= "\udfff" for c in line)):
+        assert decision.verdict != "allow"
+        return
+    read = subprocess.run([bash, "-n"], input=line.encode(), capture_output=True, check=False)
+    if read.returncode != 0:
+        assert decision.verdict != "allow"
+
+
+@pytest.mark.slow
+async def test_no_line_that_may_run_starts_what_a_rule_denies(tmp_path: Path) -> None:
+    """Lines of pieces, in a sandbox where the denied program leaves a file when it runs."""
+    found = [0, 0]
+
+    async def check(line: str) -> None:
+        if decide_command(Permissions(commands={"marker *": "deny"}), line).verdict != "allow":
+            return
+        found[0] += 1
+        result = await sandbox.run(
+            ExecutionRequest(("bash", "-c", line), SandboxPolicy(extra_ro=(str(folder),), wall_seconds=5), env=env)
+        )
+        found[1] += "marker" in line
+        assert not [file for file in result.files if file.path == "it-ran"], repr(line)
+
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "marker").write_text("#!/bin/sh\necho > /work/it-ran\n")
+    (folder / "marker").chmod(0o755)
+    env = {"PATH": f"{folder}:/usr/bin:/bin"}
+    sandbox = local_sandbox()
+    proof = await sandbox.run(ExecutionRequest(("marker",), SandboxPolicy(extra_ro=(str(folder),)), env=env))
+    assert [file.path for file in proof.files] == ["it-ran"]
+    draw = random.Random(int(os.environ.get("ADK_SKILLS_SEED", "16")))
+    pieces = [*_MARKS.split(), *_WORDS.split(), *["marker"] * 25, "m\\arker", "'marker'", "bash -c", "\n", *[" "] * 20]
+    for _ in range(20_000):
+        glue = draw.choice(["", " "])
+        await check(glue.join(draw.choice(pieces) for _ in range(draw.randint(2, 9))))
+        if found[1] > 400:
+            break
+    assert found[1] > 100

@@ -1,0 +1,295 @@
+"""What a skill needs is read from its files: declared or inferred, present or missing, never run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import preloaded
+from adk_skills_agent.catalog import Skill
+from adk_skills_agent.catalog.registry import skills_below
+from adk_skills_agent.cli.sources import open_skill
+from adk_skills_agent.packages import Need, NeedKind, Needs, read_needs
+from adk_skills_agent.packages.findings import Findings, SkillText
+from adk_skills_agent.packages.inference import programs_called, shell_code
+
+MakeSkill = Callable[..., Path]
+PROGRAM = preloaded.program("adk-skills")
+
+
+def opened(folder: Path) -> Skill:
+    return open_skill(str(folder), ())
+
+
+def needs_of(make_skill: MakeSkill, body: str = "Do it.\n", **files: str | bytes) -> Needs:
+    return read_needs(opened(make_skill(body=body, files=dict(files.items()))))
+
+
+def named(needs: Needs, kind: NeedKind) -> dict[str, Need]:
+    return {need.name: need for need in needs.needs if need.kind is kind}
+
+
+def test_an_import_becomes_the_distribution_that_brings_it(make_skill: MakeSkill) -> None:
+    code = "import yaml, os, json\nfrom PIL import Image\nimport sklearn.svm\nfrom google.cloud import storage\n"
+    packages = named(needs_of(make_skill, **{"scripts/run.py": code}), NeedKind.PYTHON_PACKAGE)
+    assert set(packages) == {"PyYAML", "pillow", "scikit-learn", "google-cloud-storage"}
+    assert packages["pillow"].places == ("scripts/run.py:2",)
+    assert packages["PyYAML"].present is True
+    assert not packages["PyYAML"].supply
+    assert packages["scikit-learn"].supply == "adk-skills prepare sample"
+
+
+def test_a_name_that_the_table_does_not_know_is_no_package(make_skill: MakeSkill) -> None:
+    needs = needs_of(make_skill, **{"scripts/run.py": "import colourful_squatted_name\n"})
+    assert needs.requirements() == ()
+    (module,) = needs.of(NeedKind.PYTHON_MODULE)
+    assert module.missing
+    assert "requirements.txt" in module.supply
+
+
+def test_what_the_skill_has_itself_is_no_need(make_skill: MakeSkill) -> None:
+    files = {
+        "scripts/run.py": "import helpers\nfrom shared.tables import rows\nfrom . import near\nimport office.pack\n",
+        "scripts/helpers.py": "",
+        "shared/tables.py": "",
+        "scripts/office/pack.py": "",
+    }
+    assert needs_of(make_skill, **files).needs == ()
+
+
+def test_a_guarded_import_is_optional_unless_the_handler_gives_up(make_skill: MakeSkill) -> None:
+    code = (
+        "try:\n    import pandas\nexcept ImportError:\n    pandas = None\n"
+        "try:\n    import openpyxl\nexcept ModuleNotFoundError:\n    print('pip install openpyxl')\n    raise SystemExit(1)\n"  # noqa: E501
+        "import sys\ntry:\n    import docx\nexcept ImportError:\n    sys.exit('no docx')\n"
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n"
+        "def later():\n    import reportlab\n"
+    )
+    needs = needs_of(make_skill, **{"scripts/run.py": code})
+    packages = named(needs, NeedKind.PYTHON_PACKAGE)
+    assert {name: need.optional for name, need in packages.items()} == {
+        "pandas": True,
+        "openpyxl": False,
+        "python-docx": False,
+        "reportlab": False,
+    }
+    assert needs.requirements() == ("openpyxl", "python-docx", "reportlab")
+    assert "pandas" in needs.requirements(optional=True)
+
+
+def test_every_form_of_declaration_is_read(make_skill: MakeSkill) -> None:
+    files = {
+        "scripts/run.py": '# /// script\n# requires-python = ">=3.9"\n# dependencies = [\n#   "rich>=13",\n# ]\n# ///\nimport rich\n',  # noqa: E501
+        "requirements.txt": "# tables\npandas>=2,<3  # of ours\nopenpyxl==3.1.5 \\\n  --hash=sha256:00\n-r more.txt\n",
+        "pyproject.toml": '[project]\ndependencies = ["httpx[http2]"]\n[tool.poetry.dependencies]\npython = "^3.9"\nlxml = "^5.1"\n',  # noqa: E501
+        "package.json": '{"dependencies": {"docx": "^9.0.0"}, "devDependencies": {"jest": "1"}, "engines": {"node": ">=18"}}',  # noqa: E501
+    }
+    body = "Run:\n\n```bash\npip install xlsxwriter seaborn==0.13.2 -r requirements.txt\nuv run --with plotly scripts/run.py\n```\n"  # noqa: E501
+    body += "\nOr `pip install tabulate`; pip install not-this-prose.\n"
+    needs = needs_of(make_skill, body, **files)
+    declared = {need.name: need.spec for need in needs.of(NeedKind.PYTHON_PACKAGE) if need.declared}
+    assert declared == {
+        "rich": ">=13",
+        "pandas": "<3,>=2",
+        "openpyxl": "==3.1.5",
+        "httpx[http2]": "",
+        "lxml": "<6,>=5.1",
+        "xlsxwriter": "",
+        "seaborn": "==0.13.2",
+        "plotly": "",
+        "tabulate": "",
+    }
+    assert named(needs, NeedKind.NODE_PACKAGE)["docx"].spec == "^9.0.0"
+    interpreters = named(needs, NeedKind.INTERPRETER)
+    assert interpreters["node"].spec == ">=18"
+    assert needs.python_spec == ">=3.9"
+    assert named(needs, NeedKind.PYTHON_PACKAGE)["seaborn"].places == ("SKILL.md:9",)
+
+
+@pytest.mark.parametrize("host", ["openclaw", "clawdbot"])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_requirements_in_the_metadata_of_registries_are_read(tmp_path: Path, host: str, as_json: bool) -> None:
+    requires = {
+        host: {
+            "requires": {"bins": ["gog-no-such"], "anyBins": ["nobody-has-this", "sh"], "env": ["SPOTIFY_KEY"]},
+            "install": [{"id": "b", "kind": "brew", "formula": "steipete/tap/gog", "bins": ["gog-no-such"]}],
+        }
+    }
+    folder = tmp_path / "sample"
+    folder.mkdir()
+    metadata = f"'{json.dumps(requires)}'" if as_json else json.dumps(requires)
+    (folder / "SKILL.md").write_text(
+        f"---\nname: sample\ndescription: Plays. Use it.\nmetadata: {metadata}\n---\nGo.\n"
+    )
+    needs = read_needs(opened(folder))
+    programs = named(needs, NeedKind.PROGRAM)
+    assert programs["gog-no-such"].supply == "brew install steipete/tap/gog"
+    assert programs["gog-no-such"].missing
+    assert programs["nobody-has-this"].present is True  # one of two is enough
+    (key,) = needs.of(NeedKind.ENVIRONMENT_KEY)
+    assert (key.name, key.declared, key.supply) == (
+        "SPOTIFY_KEY",
+        True,
+        'grants={"sample": {"SPOTIFY_KEY": Secret(...)}}',
+    )
+
+
+def test_programs_hosts_and_keys_are_inferred_from_shell_python_and_javascript(make_skill: MakeSkill) -> None:
+    files = {
+        "scripts/get.sh": '#!/bin/bash\ncurl -H "Auth: ${MY_API_KEY}" https://api.acme.io/v1 | jqq .x\nX_TOKEN=1; echo $X_TOKEN\n',  # noqa: E501
+        "scripts/ask.py": (
+            '"""See https://docs-only.acme.org."""\nimport os, subprocess\nk = os.environ["ACME_KEY"]\n'
+            'o = os.getenv("ACME_REGION", "eu")\nsubprocess.run(["pandoc-no-such", "x"])\nu = "https://data.acme.io/x"\n'
+        ),
+        "scripts/go.mjs": 'import fs from "fs";\nimport { x } from "@acme/sdk/y";\nconst k = process.env.NODE_ACME_KEY;\n',  # noqa: E501
+    }
+    needs = needs_of(make_skill, **files)
+    assert set(named(needs, NeedKind.HOST)) == {"api.acme.io", "data.acme.io"}
+    keys = {need.name: need.optional for need in needs.of(NeedKind.ENVIRONMENT_KEY)}
+    assert keys == {"MY_API_KEY": False, "ACME_KEY": False, "ACME_REGION": True, "NODE_ACME_KEY": False}
+    assert {need.name for need in needs.of(NeedKind.PROGRAM) if need.missing} == {"jqq", "pandoc-no-such"}
+    assert set(named(needs, NeedKind.NODE_PACKAGE)) == {"@acme/sdk"}
+    assert "node" in named(needs, NeedKind.INTERPRETER)
+
+
+def test_the_first_line_decides_before_the_suffix(make_skill: MakeSkill) -> None:
+    files = {"scripts/a.sh": "#!/usr/bin/env python3\nimport lxml\n", "bin/tool": "#!/usr/bin/env ruby\nputs 1\n"}
+    needs = needs_of(make_skill, **files)
+    assert set(named(needs, NeedKind.PYTHON_PACKAGE)) == {"lxml"}
+    assert "ruby" in named(needs, NeedKind.INTERPRETER)
+
+
+def test_a_shell_scan_follows_quotes_here_documents_substitutions_and_case() -> None:
+    text = """
+# comment; curl
+X=$(date +%s) ; Y="$(jq -r '.a | grep' <<< "$Z")"
+cat <<'EOF' | tee out
+not-a-program here
+EOF
+if ! command -v ffmpeg >/dev/null; then echo "no; wget"; fi
+case "$1" in
+  start) systemctl start x ;;
+  stop|halt) pkill y ;;
+esac
+for f in *.txt; do sort "$f" && uniq -c; done
+arr=(one two three)
+python3 -c 'import os
+print("rm")'
+sudo -n apt-get update | xargs -I{} sed s/x/y/
+[[ -f a && -d b ]] || exit 1
+awk '{ print $1 }' f > out.txt 2>&1
+"""
+    assert [program for program, _ in programs_called(text)] == (
+        [
+            "date",
+            "jq",
+            "cat",
+            "tee",
+            "ffmpeg",
+            "echo",
+            "systemctl",
+            "pkill",
+            "sort",
+            "uniq",
+            "python3",
+            "sudo",
+            "apt-get",
+            "xargs",
+            "sed",
+            "exit",
+            "awk",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$(" * 50_000,
+        "(" * 100_000,
+        '"' * 100_001,
+        "<<" * 50_000,
+        "a=(" * 30_000,
+        "case x in " * 20_000,
+        "${" * 50_000,
+        "`" * 99_999,
+        "'" * 100_001,
+        "<<x\n" * 30_000,
+        "[[ " * 40_000,
+        "((" * 50_000,
+    ],
+)
+def test_hostile_shell_code_is_passed_over_quickly(text: str) -> None:
+    began = time.monotonic()
+    shell_code(SkillText("x.sh", text), Findings())
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = " + "-" * 200_000 + "1",
+        "(" * 100_000,
+        "x = '''",
+        "import " + "a." * 50_000 + "b",
+        "\0import os",
+        "if 1:\n" * 1000,
+    ],
+    ids=["unary", "parentheses", "string", "dots", "nul", "nested"],
+)
+def test_hostile_python_is_a_diagnostic_at_worst(make_skill: MakeSkill, code: str) -> None:
+    began = time.monotonic()
+    needs = needs_of(make_skill, **{"scripts/run.py": code, "scripts/ok.py": "import lxml\n"})
+    assert "lxml" in named(needs, NeedKind.PYTHON_PACKAGE)
+    assert time.monotonic() - began < 10
+
+
+def test_manifests_that_cannot_be_parsed_are_diagnostics_with_their_place(make_skill: MakeSkill) -> None:
+    files = {
+        "package.json": "{" * 100_000,
+        "pyproject.toml": "[project\n",
+        "requirements.txt": "ok==1\n???\n",
+        "scripts/a.py": "# /// script\n# dependencies = [\nimport os\n",
+    }
+    needs = needs_of(make_skill, **files)
+    places = {(problem.code, problem.file, problem.line) for problem in needs.problems}
+    assert ("json-unreadable", "package.json", 1) in places
+    assert ("toml-unreadable", "pyproject.toml", 1) in places
+    assert ("requirement-unreadable", "requirements.txt", 2) in places
+    assert ("script-block-open", "scripts/a.py", 1) in places
+    assert needs.requirements() == ("ok==1",)
+
+
+def test_an_escape_that_python_warns_of_is_no_error(make_skill: MakeSkill) -> None:
+    code = "import re\nimport lxml\nx = re.compile('\\d+\\.\\s')\ny = r'\\d'\nz = '\\\n'\n"
+    needs = needs_of(make_skill, **{"scripts/run.py": code})
+    assert needs.problems == ()
+    assert set(named(needs, NeedKind.PYTHON_PACKAGE)) == {"lxml"}
+
+
+def test_the_command_shows_needs_and_fails_where_one_is_missing(make_skill: MakeSkill) -> None:
+    folder = make_skill(files={"scripts/run.py": "import sklearn\nimport yaml\n"})
+    run = subprocess.run([PROGRAM, "needs", str(folder)], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert re.search(r"MISSING +scikit-learn +inferred +scripts/run.py:1\n +-> adk-skills prepare sample", run.stdout)
+    assert re.search(r"ok +PyYAML", run.stdout)
+    run = subprocess.run([PROGRAM, "needs", str(folder), "--json"], capture_output=True, text=True, check=False)
+    assert json.loads(run.stdout)["missing"] == ["scikit-learn"]
+    info = subprocess.run([PROGRAM, "info", str(folder)], capture_output=True, text=True, check=True)
+    assert "needs:         2 found, 1 missing: scikit-learn" in info.stdout
+    valid = subprocess.run([PROGRAM, "validate", str(folder)], capture_output=True, text=True, check=True)
+    assert "1 missing: scikit-learn. Details: adk-skills needs" in valid.stderr
+
+
+def test_no_skill_of_the_corpus_makes_it_fail(corpus: Path) -> None:
+    folders = skills_below(corpus).skills
+    found = 0
+    for folder in folders[:: max(1, len(folders) // 300)]:
+        found += len(read_needs(opened(folder)).needs)
+    assert found > 100
