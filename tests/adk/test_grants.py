@@ -276,3 +276,17 @@ async def test_a_grant_for_a_denied_skill_or_one_of_a_registry_is_not_called_mis
         await toolset.get_tools()
         await toolset.close()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_key_is_for_the_file_it_spells_out_before_the_one_of_the_scripts_folder(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, policy: SandboxPolicy
+) -> None:
+    show = "import os\nprint(sorted(name for name in os.environ if name.startswith('FOR_')))\n"
+    paths = ("one.py", "scripts/one.py", "scripts/two.py", "tools/three.py")
+    skills = make_skill("weather", files=dict.fromkeys(paths, show)).parent
+    grants = {"weather/one.py": {"FOR_ONE": "x"}, "weather/two.py": {"FOR_TWO": "x"}}
+    grants |= {"weather/tools/three.py": {"FOR_THREE": "x"}}
+    server = rehearse(calls(*(("weather", path) for path in paths)))
+    answered = await ask(agent(server, skills, policy, grants=grants), "Weather?")
+    shown = [result["stdout"].strip() for _, result in answered.results]
+    assert shown == ["['FOR_ONE']", "[]", "['FOR_TWO']", "['FOR_THREE']"]

@@ -302,3 +302,20 @@ def test_a_file_that_the_parser_itself_trips_over_is_refused_with_its_place(
         Permissions.from_file(tmp_path / name)
     assert place in str(refused.value)
     assert len(str(refused.value)) < 400 + len(str(tmp_path))
+
+
+def test_a_rule_without_the_scripts_folder_allows_no_other_file_than_it_names(make_skill: Callable[..., Path]) -> None:
+    """A skill cannot get round "ask" or "deny" by a file of the same name, nor "allow" for another than was meant."""
+    folder = make_skill("reporter", files={"scripts/publish.py": "print(1)", "publish.py": "print(2)"})
+    registry = SkillsRegistry()
+    registry.discover([folder])
+    skill = DiskSkill(registry.load_skill("reporter"), Scope.EXPLICIT)
+    for verdict in ("deny", "ask"):
+        rules = Permissions(scripts={"reporter/publish.py": verdict})
+        for path in ("publish.py", "scripts/publish.py"):
+            assert rules.decide(skill, "run", path).verdict.value == verdict
+    allowed = Permissions(default="ask", scripts={"reporter/publish.py": "allow"})
+    assert allowed.decide(skill, "run", "publish.py").verdict is Verdict.ALLOW
+    assert allowed.decide(skill, "run", "scripts/publish.py").verdict is Verdict.ASK
+    (folder / "publish.py").unlink()
+    assert allowed.decide(skill, "run", "scripts/publish.py").verdict is Verdict.ALLOW

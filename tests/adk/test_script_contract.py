@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,12 +50,17 @@ def tools(make_skill: Callable[..., Path]) -> Path:
 
 
 async def answers(ask: Any, rehearse: Any, toolset: SkillToolset, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
-    conversation = [("run_skill_script", {"skill_name": "tools", "file_path": path, **more}) for path, more in calls]
-    answered = await ask(agent_with(rehearse(many_calls(*conversation)), toolset), "go")
+    results = await asked(ask, rehearse, toolset, *calls)
     await toolset.close()
     close = getattr(toolset.runtime.code_executor, "close", None)
     if callable(close):
         close()
+    return results
+
+
+async def asked(ask: Any, rehearse: Any, toolset: SkillToolset, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    conversation = [("run_skill_script", {"skill_name": "tools", "file_path": path, **more}) for path, more in calls]
+    answered = await ask(agent_with(rehearse(many_calls(*conversation)), toolset), "go")
     return [result for _, result in answered.results]
 
 
@@ -208,3 +216,170 @@ async def test_the_threshold_of_short_errors_is_the_owners(tools: Path, rehearse
         assert lengths[0] < 210
         assert 400 < lengths[1] <= 510
         assert lengths[2] >= 600
+
+
+STREAMS = {
+    "close.py": "import sys\nprint('one')\nsys.stdout.close()\nsys.stderr.close()\nsys.exit(3)\n",
+    "none.py": "import sys\nprint('one')\nsys.stdout = sys.stderr = None\nsys.exit(3)\n",
+    "detach.py": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach())\nprint('one')\nsys.exit(3)\n",
+    "rewrap.py": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nprint('one')\n"
+    "sys.exit(3)\n",
+    "bytes.py": "import sys\nsys.stdout.buffer.write(b'one\\n')\nsys.stderr.buffer.write(b'two\\n')\n",
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-58", "S0-61", "S0-69")
+async def test_a_script_that_closes_or_replaces_its_streams_keeps_its_answer(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
+) -> None:
+    """Seen: in the agent's process ``sys.stdout.close()`` closed the agent's own, for everything that came after."""
+    for name, text in STREAMS.items():
+        (tools / "tools" / "scripts" / name).write_text(text)
+    toolset = SkillToolset.from_dirs([tools], **BACKENDS[backend](tmp_path))
+    calls = [(name, {}) for name in (*STREAMS, "args.py")]
+    *ended, wrote, after = await answers(ask, rehearse, toolset, *calls)
+    for (name, _), result in zip(calls, ended, strict=False):
+        # Python itself adds its own status, 120, when it ends and finds its stream detached.
+        codes = {3, 120} if name == "detach.py" else {3}
+        assert (result["status"], result["stdout"], result["return_code"] in codes) == ("error", "one\n", True), result
+    assert (wrote["status"], wrote["stdout"], wrote["stderr"]) == ("warning", "one\n", "two\n"), wrote
+    assert after["stdout"] == "[]\n", str(after)
+    assert not sys.stdout.closed
+    assert not sys.stderr.closed
+
+
+LANGUAGES = {
+    "shell.py": '#!/bin/bash\nprintf "%s|" bash "$@"\n',
+    "python.sh": "#!/usr/bin/env python3\nimport sys\nprint('|'.join(['bash', *sys.argv[1:]]), end='|')\n",
+    "noext": '#!/bin/sh\nprintf "%s|" bash "$@"\n',
+    "perl.py": '#!/usr/bin/env -S perl -w\nprint join("|", "bash", @ARGV), "|"\n',
+    "text.txt": '#!/usr/bin/perl\nprint join("|", "bash", @ARGV), "|"\n',
+    "absent.py": "#!/usr/bin/env no-such-program\nimport sys\nprint('|'.join(['bash', *sys.argv[1:]]), end='|')\n",
+    "fetched.py": "#!/usr/bin/env -S uv run --script\nimport sys\nprint('|'.join(['bash', *sys.argv[1:]]), end='|')\n",
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-5", "S0-6", "S0-8")
+async def test_the_first_line_decides_before_the_suffix(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
+) -> None:
+    """S0-5, S0-6, S0-8; a program that is not there leaves it to the suffix."""
+    for name, text in LANGUAGES.items():
+        (tools / "tools" / "scripts" / name).write_text(text)
+    toolset = SkillToolset.from_dirs([tools], **BACKENDS[backend](tmp_path))
+    results = await answers(ask, rehearse, toolset, *((name, {"args": ["a b", "$x"]}) for name in LANGUAGES))
+    for name, result in zip(LANGUAGES, results, strict=True):
+        assert (result["status"], result.get("stdout")) == ("success", "bash|a b|$x|"), (name, result)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-7")
+async def test_the_owners_interpreters_hold_everywhere(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
+) -> None:
+    """S0-7; with arguments of their own, and over the suffix that is built in."""
+    (tools / "tools" / "scripts" / "a.list").write_text('set -- "$@"; printf "%s|" "$-" "$@"\n')
+    toolset = SkillToolset.from_dirs([tools], interpreters={".list": ["bash", "-eu"]}, **BACKENDS[backend](tmp_path))
+    (result,) = await answers(ask, rehearse, toolset, ("a.list", {"args": ["x"]}))
+    flags, *words = result["stdout"].split("|")
+    assert ({"e", "u"} <= set(flags), words) == (True, ["x", ""]), result
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-69")
+async def test_an_interrupt_and_an_odd_exception_are_what_python_makes_of_them(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
+) -> None:
+    """S0-69: Python ends by SIGINT after a KeyboardInterrupt, and with 1 after any other exception."""
+    (tools / "tools" / "scripts" / "interrupt.py").write_text("print('before')\nraise KeyboardInterrupt\n")
+    (tools / "tools" / "scripts" / "odd.py").write_text("print('before')\nraise BaseException('odd')\n")
+    toolset = SkillToolset.from_dirs([tools], **BACKENDS[backend](tmp_path))
+    interrupted, odd = await answers(ask, rehearse, toolset, ("interrupt.py", {}), ("odd.py", {}))
+    told = (interrupted["reason"], interrupted["return_code"], interrupted["stdout"])
+    # An environment tells what its shell does.
+    assert told == (("exit_code", 130, "before\n") if backend == "an environment" else ("signal", -2, "before\n"))
+    assert "KeyboardInterrupt (at scripts/interrupt.py, line 2" in interrupted["error"].replace("/skill/", "")
+    assert (odd["reason"], odd["return_code"], odd["stdout"]) == ("exit_code", 1, "before\n"), odd
+    assert "BaseException: odd (at scripts/odd.py, line 2" in odd["error"].replace("/skill/", "")
+
+
+UNCONTAINED = ["google-adk's local executor", "our unsafe executor", "remote", "one that says no exit code"]
+"""Where a child can write outside of the sandbox; in one it ends with it (``tests/sandbox/conformance``)."""
+CHILDREN = {
+    "child.py": "import subprocess, sys\nprint('started', flush=True)\n"
+    "subprocess.Popen([sys.executable, '-c', sys.argv[1]], start_new_session=True).wait()\n",
+    "child.sh": 'echo started\nsetsid "$1" -c "$2" &\nwait\n',
+}
+
+
+@pytest.mark.parametrize("backend", UNCONTAINED)
+@pytest.mark.requirement("S0-84", "S0-85")
+async def test_what_a_script_has_started_ends_with_its_time(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
+) -> None:
+    """S0-84, S0-85: also a child that left the script's process group."""
+    for name, text in CHILDREN.items():
+        (tools / "tools" / "scripts" / name).write_text(text)
+    alive = tmp_path / "alive"
+    alive.mkdir()
+    beat = f"import time\nwhile True:\n    open('{alive}/beat', 'a').write('.')\n    time.sleep(0.02)"
+    toolset = SkillToolset.from_dirs([tools], script_timeout=2, **BACKENDS[backend](tmp_path))
+    python, shell = await answers(
+        ask,
+        rehearse,
+        toolset,
+        ("child.py", {"args": [beat]}),
+        ("child.sh", {"args": [os.path.realpath(sys.executable), beat]}),
+    )
+    for result in (python, shell):
+        assert (result.get("reason"), result.get("timed_out")) == ("timeout", True), str(result)
+    size = (alive / "beat").stat().st_size
+    assert size > 0
+    await asyncio.sleep(0.3)
+    assert (alive / "beat").stat().st_size == size
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.requirement("S0-74", "S1-6")
+async def test_calls_at_the_same_time_have_each_their_own_time(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
+) -> None:
+    """S0-74, S1-6: one executor, two toolsets; the longer call ends by itself, whichever began first."""
+    (tools / "tools" / "scripts" / "nap.sh").write_text("echo started\nsleep 2.5\necho done\n")
+    more = BACKENDS[backend](tmp_path)
+    short = SkillToolset.from_dirs([tools], script_timeout=1, **more)
+    long = SkillToolset.from_dirs([tools], script_timeout=30, **more)
+    (late,), (done,) = await asyncio.gather(
+        asked(ask, rehearse, short, ("nap.sh", {})), asked(ask, rehearse, long, ("nap.sh", {}))
+    )
+    await answers(ask, rehearse, short)
+    await long.close()
+    assert (late["reason"], late["return_code"]) == ("timeout", -1), late
+    assert (done["status"], done["stdout"]) == ("success", "started\ndone\n"), done
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_a_script_finds_its_skill_by_the_variables_and_paths_that_instructions_name(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
+) -> None:
+    """What the instructions show as the skill's folder works as an argument, wherever the script runs."""
+    (tools / "tools" / "scripts" / "find.py").write_text(
+        "import os, pathlib, sys\n"
+        "names = ('SKILL_DIR', 'CLAUDE_SKILL_DIR', 'CLAUDE_PLUGIN_ROOT')\n"
+        "print([pathlib.Path(os.environ[name], 'assets/a.txt').read_text() for name in names])\n"
+        "print([pathlib.Path(word).read_text() for word in sys.argv[1:]])\n"
+    )
+    (tools / "tools" / "scripts" / "find.sh").write_text('cat "$CLAUDE_SKILL_DIR/assets/a.txt" "$1"\n')
+    (tools / "tools" / "assets").mkdir()
+    (tools / "tools" / "assets" / "a.txt").write_text("here")
+    before = os.environ.get("SKILL_DIR")
+    toolset = SkillToolset.from_dirs([tools], **BACKENDS[backend](tmp_path))
+    words = ["/skill/assets/a.txt", "/skill/scripts/../assets/a.txt"]
+    python, shell = await answers(
+        ask, rehearse, toolset, ("find.py", {"args": words}), ("find.sh", {"args": words[:1]})
+    )
+    assert python["stdout"] == "['here', 'here', 'here']\n['here', 'here']\n", str(python)
+    assert shell["stdout"] == "herehere", str(shell)
+    assert os.environ.get("SKILL_DIR") == before

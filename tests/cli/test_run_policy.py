@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,3 +121,30 @@ def test_a_long_output_says_what_is_left_out_and_shows_its_end(make_skill: Calla
     said = done.stderr.decode()
     assert f"... {400_007 - (320 << 10):,} bytes of stdout not shown ..." in said
     assert (said.count("wrote "), said.count("and 3 more files")) == (20, 1)
+
+
+def test_interpreters_and_the_python_of_the_command_line(make_skill: Callable[..., Path], tmp_path: Path) -> None:
+    skill = make_skill(
+        "tools",
+        files={
+            "a.list": 'printf "%s|" "$-" "$@"',
+            "tools/where.py": "import sys; print(sys.prefix, sys.flags.isolated)",
+        },
+    )
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        line = [PROGRAM, "run", skill, *map(str, arguments)]
+        return subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+
+    listed = run("a.list", "--interpreter", ".list=bash -eu", "--", "x")
+    flags, *words = listed.stdout.split("|")
+    assert ({"e", "u"} <= set(flags), words) == (True, ["x", ""]), listed.stderr
+    python = tmp_path / "venv" / "bin" / "python"
+    assert run("tools/where.py", "--python", python).stdout == f"{tmp_path / 'venv'} 0\n"
+    assert run("tools/where.py", "--interpreter", ".py=python3 -I").stdout.endswith(f"{sys.prefix} 1\n")
+    for wrong in (("--interpreter", "js=node"), ("--interpreter", ".js"), ("--interpreter", ".js='x")):
+        refused = run("a.list", *wrong)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
+    refused = run("tools/where.py", "--python", tmp_path / "no-python")
+    assert (refused.returncode, "--python" in refused.stderr) == (2, True)

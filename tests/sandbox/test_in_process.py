@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 
@@ -20,8 +21,6 @@ def test_the_streams_are_back_after_a_run_also_after_a_failing_one() -> None:
 
 
 def test_a_stream_somebody_else_put_in_place_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-
     python = InProcessPython()
     theirs = io.StringIO()
     sys.modules["their_stream"] = theirs  # type: ignore[assignment]
@@ -49,3 +48,38 @@ def test_late_output_of_a_run_that_timed_out_never_reaches_the_host(capsys: pyte
     assert python.healthy
     assert "late" not in capsys.readouterr().out
     del sys.modules["release_late"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; print(1); sys.stdout.close(); assert sys.stdout.closed",
+        "import sys; print(1); sys.stdout = None",
+        "import io, sys; sys.stdout = io.TextIOWrapper(sys.stdout.detach()); print(1, flush=True)",
+        "import sys; sys.stdout.buffer.write(b'1\\n')",
+    ],
+)
+def test_a_stream_that_code_closes_is_closed_for_the_code_only(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", theirs)
+    python = InProcessPython()
+    assert python.run(code, timeout_seconds=5).stdout == "1\n"
+    assert python.run("print(2)", timeout_seconds=5).stdout == "2\n"
+    assert sys.stdout is theirs
+    print("mine", flush=True)
+    assert theirs.buffer.getvalue() == b"mine\n"  # type: ignore[attr-defined]
+
+
+def test_a_run_is_captured_also_when_somebody_replaced_the_stream_of_one_that_never_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hung, other = InProcessPython(), InProcessPython()
+    release = threading.Event()
+    sys.modules["release_hung"] = release  # type: ignore[assignment]
+    assert hung.run("import sys; sys.modules['release_hung'].wait(30)", timeout_seconds=0.1).timed_out
+    theirs = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", theirs)
+    assert other.run("print('kept')", timeout_seconds=5).stdout == "kept\n"
+    assert theirs.getvalue() == ""
+    release.set()
+    del sys.modules["release_hung"]

@@ -17,6 +17,7 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, ReadOnl
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.kernel import landlock
 from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel, landlock_report, read_report
+from adk_skills_agent.sandbox.process.command import OWN_IDS
 from adk_skills_agent.sandbox.process.supervise import EndReport
 
 pytestmark = [
@@ -169,7 +170,10 @@ def sleepers() -> list[int]:
 async def test_a_run_of_root_is_another_user_with_nothing_but_the_right_to_look(skill):
     code = "import os; print(os.getresuid(), os.getgroups()); print(os.listdir('.')); open('new', 'w')"
     result = await run_script(skill, code)
-    assert result.stdout.startswith(b"(65534, 65534, 65534) []\n")
+    ids, _, rest = result.stdout.partition(b"\n")[0].partition(b")")
+    real, effective, saved = map(int, ids.strip(b"(").split(b", "))
+    assert (real, effective, saved, rest) == (real, real, real, b" []")
+    assert real in OWN_IDS
     code = """
 import ctypes, os
 libc = ctypes.CDLL(None)

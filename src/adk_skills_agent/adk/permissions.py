@@ -233,7 +233,7 @@ class Permissions:
         return self._of_skill(name, scope)[0] is Verdict.DENY
 
     def decide(self, skill: KnownSkill, action: Action, target: str = "") -> Decision:
-        """What the rules say of one call; nothing is asked and nothing is read.
+        """What the rules say of one call; nothing is asked, and no more read than which files there are.
 
         Args:
             skill: Whose it is.
@@ -243,7 +243,7 @@ class Permissions:
         verdict, rule, reason = self._of_skill(skill.name, skill.scope)
         if verdict is Verdict.DENY:
             return Decision(Verdict.DENY, action, target, reason, rule)
-        own = self._of_target(skill.name, action, target)
+        own = self._of_target(skill, action, target)
         if own is not None and own.verdict is Verdict.DENY:
             return Decision(Verdict.DENY, action, target, f"the rule '{own}' says so", own)
         if own is not None and own.verdict is Verdict.ALLOW and own.names_its_skill:
@@ -270,18 +270,27 @@ class Permissions:
             return self.project_skills, None, "it came with the project"
         return self.default, None, "no rule is about it"
 
-    def _of_target(self, skill: str, action: Action, target: str) -> Rule | None:
+    def _of_target(self, skill: KnownSkill, action: Action, target: str) -> Rule | None:
         if not self.rules:
             return None
         if action == "tool":
-            return self._best("tools", f"{skill}/{target}", f"{skill}/{self._prefix}{target}")
+            return self._best("tools", f"{skill.name}/{target}", f"{skill.name}/{self._prefix}{target}")
         if action == "run":
-            script = self._best("scripts", f"{skill}/{target}", f"{skill}/{target.removeprefix('scripts/')}")
+            script = self._script_rule(skill, target)
             if script is not None:
                 return script
         own = {*OWN_TOOLS[action], *(folded(self._prefix + name) for name in OWN_TOOLS[action])}
         named = [rule for rule in self.rules if rule.kind == "tools" and folded(rule.pattern) in own]
         return max(named, key=lambda rule: rule.rank, default=None)
+
+    def _script_rule(self, skill: KnownSkill, path: str) -> Rule | None:
+        """The rule for a script; ``scripts/`` may be left out, but allows only where no other file is called so."""
+        full, short = f"{skill.name}/{path}", path.removeprefix("scripts/")
+        found = self._best("scripts", full, f"{skill.name}/{short}")
+        if short == path or found is None or found.verdict is not Verdict.ALLOW:
+            return found
+        exact = self._best("scripts", full)
+        return exact if found != exact and skill.has_file(short) else found
 
     def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
         """One sentence for each rule that spells out what is not there."""

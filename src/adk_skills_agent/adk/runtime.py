@@ -18,8 +18,11 @@ from adk_skills_agent.adk.activation.instructions import SkillTexts
 from adk_skills_agent.adk.events.audit_log import AuditLog
 from adk_skills_agent.adk.events.events import Events, Listener, Telemetry
 from adk_skills_agent.adk.options import SkillLimits
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import CatalogError, ConfigError, RegistryError, SkillNotFound, SkillsError
+from adk_skills_agent.sandbox import SKILL_DIR
 from adk_skills_agent.scripts import Grants, RunSettings
+from adk_skills_agent.scripts.plan import with_skill_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +79,7 @@ class SkillRuntime:
         require_activation: Whether reading and running need an active skill.
         file_list: Whether an activation says which files there are.
         lists: Whether the model is told of the skills without searching.
+        shell: Whether the model has a shell, in which each active skill has a folder of its own.
         prefix: ``tool_name_prefix`` with its underscore, or empty.
         names: How a tool is called here, where not by its own name (``{"load_skill": "use_skill"}``).
         owner: Who the workspaces of the sessions belong to, for :meth:`SessionWorkspaces.use`.
@@ -117,7 +121,20 @@ class SkillRuntime:
 
     def __post_init__(self) -> None:
         self.permissions = self.permissions.with_prefix(self.prefix)
-        self._texts = SkillTexts(self.limits.skill_tokens, self.limits.manifest_files if self.file_list else 0)
+        files = self.limits.manifest_files if self.file_list else 0
+        self._texts = SkillTexts(self.limits.skill_tokens, files, self.skill_path_for_model)
+
+    def skill_path_for_model(self, name: str) -> str:
+        """Where a skill is, as the model's tools see it: what its instructions name, and its placeholders become.
+
+        Args:
+            name: The skill's name.
+
+        Returns:
+            ``/skills/<name>`` where the toolset has a shell, which shows all active skills; else ``/skill``, where a
+            script finds its own.
+        """
+        return str(SKILLS_DIR / skill_folder(name)) if self.shell is not None else str(SKILL_DIR)
 
     def tool_name(self, base: str) -> str:
         """The name a tool has for the model: renamed and prefixed."""
@@ -175,9 +192,10 @@ class SkillRuntime:
 
     async def _text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
         if skill.injects_state:
-            instructions = injected = await asyncio.to_thread(skill.instructions)
+            instructions = await asyncio.to_thread(skill.instructions)
+            injected = with_skill_path(instructions, self.skill_path_for_model(skill.name))
             try:
-                injected = await instructions_utils.inject_session_state(instructions, context)
+                injected = await instructions_utils.inject_session_state(injected, context)
             except KeyError as error:
                 # A name the state does not have (yet): the text as it is written says more than no text.
                 logger.warning("the instructions of skill %s name %s, which the state lacks", skill.name, error)
@@ -193,7 +211,8 @@ class SkillRuntime:
 
     def _as_written(self, skill: KnownSkill) -> SkillText:
         instructions = skill.instructions()
-        return self._texts.text(skill, instructions, instructions)
+        shown = with_skill_path(instructions, self.skill_path_for_model(skill.name))
+        return self._texts.text(skill, instructions, shown)
 
     def last_text(self, name: str) -> SkillText | None:
         """What a skill said when it could last be read: a registry that is down for a moment ends no activation."""

@@ -24,7 +24,7 @@ from adk_skills_agent.catalog.untrusted_files import (
     skill_file_opener,
     stamp_of,
 )
-from adk_skills_agent.errors import ParseError, ResourceNotFound, nearest
+from adk_skills_agent.errors import InvalidResourcePath, ParseError, ResourceNotFound, nearest
 from adk_skills_agent.format import parse_file, read_text
 from adk_skills_agent.format.models import Diagnostic, ParsedSkill, SkillMetadata
 
@@ -201,6 +201,13 @@ class Skill:
             if len(same_name) == 1:
                 return same_name[0]
         raise self._not_found(cleaned)
+
+    def has_file(self, path: str) -> bool:
+        """Whether the skill has a file at just this path, relative to its folder."""
+        try:
+            return self._located(clean_path(path)) is not None
+        except InvalidResourcePath:
+            return False
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """The content of a file of the skill.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from google.adk.models import BaseLlm
 
     from adk_skills_agent.cli.demo_attack import Attempt
+    from adk_skills_agent.sandbox import EnvValue
 
 
 EXAMPLES = """\b
@@ -273,6 +274,7 @@ async def run_demo(
     skills: Path | None = None,
     policy: SandboxPolicy | None = None,
     env: Mapping[str, str] | None = None,
+    grants: Mapping[str, Mapping[str, EnvValue]] | None = None,
 ) -> AsyncIterator[DemoStep]:
     """Ask one question and yield what happens, as it happens.
 
@@ -283,6 +285,7 @@ async def run_demo(
         skills: The folder of skills; None takes the examples.
         policy: Limits of the scripts; None is the policy for our own examples.
         env: Variables granted to the scripts.
+        grants: Variables granted to one skill's.
     """
     from google.adk.agents import LlmAgent
     from google.adk.runners import InMemoryRunner
@@ -297,6 +300,7 @@ async def run_demo(
         policy=policy or SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),
         env=env,
         shell=True,  # the agent's, in the sandbox
+        grants=grants,
     )
     listing = next(tool for tool in agent.tools if isinstance(tool, SkillTools)).listing
     run.skills, run.catalog_tokens = len(listing.skills), listing.text.tokens

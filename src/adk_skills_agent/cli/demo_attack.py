@@ -8,6 +8,7 @@ host, the digest of the skill's files, a field of the result.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import socket
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.cli.demo import DemoRun, demo_model, examples_folder, run_demo
-from adk_skills_agent.sandbox import FolderDigest, IsolationReport, SandboxPolicy, temporary_prefix
+from adk_skills_agent.sandbox import FolderDigest, IsolationReport, SandboxPolicy, Secret, temporary_prefix
 
 if TYPE_CHECKING:
     from adk_skills_agent.cli.demo import DemoStep
@@ -79,6 +80,11 @@ class Bait:
         """The key that must not be read."""
         return f"canary-{self.mark}"
 
+    @property
+    def mail_key(self) -> str:
+        """The key that is granted to another skill."""
+        return f"mail-key-{self.mark[::-1]}"
+
     def environment(self) -> dict[str, str]:
         """What tells the scripts where to attack."""
         return {
@@ -127,6 +133,7 @@ async def attack(report: IsolationReport, show: Callable[[DemoStep], None]) -> l
             skills=laid.skill.parent,
             policy=_POLICY,
             env=laid.environment(),
+            grants={"customer-mail": {"MAIL_KEY": Secret(laid.mail_key)}},
         )
         try:
             async for step in steps:
@@ -184,6 +191,7 @@ def judged(laid: Bait, seen: Seen, enforced: Mapping[str, str]) -> Iterator[Atte
         ("fork bomb", "pids", _fork_bomb),
         ("flood the agent with output", None, _flood),
         ("outlive its deadline", "processes", _linger),
+        ("steal another skill's secret", "files", _theft),
     ):
         contained, how = verdict(laid, seen)
         mechanism = "output_flood_bytes" if concern is None else f"{concern}: {enforced[concern]}"
@@ -243,6 +251,19 @@ def _linger(laid: Bait, seen: Seen) -> tuple[bool, str]:
     if seen.results.get("linger.py", {}).get("reason") != "timeout" or not seen.daemon:
         return False, f"{_NOT_MADE}the host saw no daemon of linger.py before the deadline"
     return True, "the host saw its daemon before the deadline, and none afterwards"
+
+
+def _theft(laid: Bait, seen: Seen) -> tuple[bool, str]:
+    told = "".join(str(result) for result in seen.results.values())
+    if laid.mail_key in told or base64.b64encode(laid.mail_key.encode()).decode() in told:
+        return False, "the key of the skill customer-mail reached the model"
+    if ".bash_profile" not in seen.said("plant_home.py"):
+        return False, f"{_NOT_MADE}plant_home.py did not report that it planted anything"
+    if f"a key of {len(laid.mail_key)} characters" not in seen.said("sign.sh"):
+        return False, f"{_NOT_MADE}customer-mail did not run with its key"
+    if "gift: none" not in seen.said("collect.py"):
+        return False, f"{_NOT_MADE}collect.py did not report what it found"
+    return True, "configuration planted in the home folder was not there in the run of the skill with the key"
 
 
 def _somebody_called(listener: socket.socket) -> bool:

@@ -448,7 +448,7 @@ def serve_checks(found: Diagnosis) -> list[ServeCheck]:
     )
     checks += _kernel_enforced(level, works=problem is None)
     if here.user == 0:
-        told = f"the agent is root; scripts are user {NOBODY}, without rights"
+        told = "the agent is root; scripts are users without rights, each run another"
         checks.append(
             ServeCheck("user", None, told, "run the agent as a user of its own, with a delegated control group")
         )

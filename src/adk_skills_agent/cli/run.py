@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
     from adk_skills_agent.packages import Environment
     from adk_skills_agent.sandbox import EnvValue, Sandbox
-    from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan
+    from adk_skills_agent.scripts import Interpreters, ScriptOutcome, ScriptPlan
 
 _MOST_LINES = 20
 
@@ -84,6 +86,19 @@ class LevelName(click.Choice[str]):
     type=click.IntRange(1),
     help="Memory limit in MiB.  [default: the policy's, 512]",
 )
+@click.option(
+    "--interpreter",
+    "interpreters",
+    multiple=True,
+    metavar="SUFFIX=COMMAND",
+    help="What starts files of a suffix, such as .js=bun or '.py=python3 -I' (repeatable).",
+)
+@click.option(
+    "--python",
+    default=None,
+    type=a_path,
+    help="The Python that runs Python scripts, such as .venv/bin/python.  [default: the policy's, else this one]",
+)
 @click.option("--env", multiple=True, help="NAME=VALUE granted to the script (repeatable).")
 @click.option(
     "--secret",
@@ -122,6 +137,8 @@ def command(
     policy_file: Path | None,
     timeout: float | None,
     memory: int | None,
+    interpreters: tuple[str, ...],
+    python: Path | None,
     env: tuple[str, ...],
     secrets: tuple[str, ...],
     min_isolation: str | None,
@@ -133,18 +150,18 @@ def command(
 ) -> None:
     """Run a skill's script in the sandbox.
 
-    SKILL is a name, or the path of the skill's folder; SCRIPT is a file of its scripts folder; ARGUMENTS come
-    after --. Output is streamed, on a terminal with a line that says what the script uses, and with escape
-    sequences shown as text (--raw leaves them); files the script writes are put into --output. Exit code 1
-    when the script fails.
+    SKILL is a name, or the path of the skill's folder; SCRIPT is a file of the skill, in its scripts folder or
+    elsewhere; ARGUMENTS come after --. Output is streamed, on a terminal with a line that says what the script
+    uses, and with escape sequences shown as text (--raw leaves them); files the script writes are put into
+    --output. Exit code 1 when the script fails.
     """
     from adk_skills_agent.scripts import RunSettings, ScriptArguments, plan_script
 
     check_output_folder(output)
-    limits = _policy(policy, policy_file, timeout, memory, min_isolation)
+    limits = _policy(policy, policy_file, timeout, memory, min_isolation, python)
     chosen = choose_sandbox(sandbox, file=policy_file)
     found = open_skill(skill, dirs, trust_project=trust_project)
-    settings = RunSettings(limits)
+    settings = RunSettings(limits, _interpreters(interpreters))
     if chosen.sandbox.runs_here:
         settings = settings.within(_environment(found, limits.python))
     plan = plan_script(
@@ -202,7 +219,12 @@ async def _execute(sandbox: Sandbox, plan: ScriptPlan, live: LiveOutput | None) 
 
 
 def _policy(
-    name: str | None, file: Path | None, timeout: float | None, memory: int | None, min_isolation: str | None
+    name: str | None,
+    file: Path | None,
+    timeout: float | None,
+    memory: int | None,
+    min_isolation: str | None,
+    python: Path | None,
 ) -> SandboxPolicy:
     """The policy named, with the options given over it."""
     from click.core import ParameterSource
@@ -222,11 +244,34 @@ def _policy(
         layer["wall_seconds"] = timeout
     if memory is not None:
         layer["memory_bytes"] = memory << 20
+    if python is not None:
+        layer["python"] = os.path.abspath(python)  # noqa: PTH100  # its link is kept: it is what makes it a venv's
+        if not os.access(python, os.X_OK) or python.is_dir():
+            raise ConfigError(f"--python {safe(str(python))} is no program. Name a Python, such as .venv/bin/python.")
     # A variable set long ago must not weaken a policy somebody names now.
     typed = click.get_current_context().get_parameter_source("min_isolation") is ParameterSource.COMMANDLINE
     if min_isolation is not None and (typed or (name is None and file is None)):
         layer["min_isolation"] = min_isolation
     return resolve_policy(layer, default=base)
+
+
+def _interpreters(given: tuple[str, ...]) -> Interpreters:
+    from adk_skills_agent.scripts import Interpreters
+
+    commands: dict[str, list[str]] = {}
+    for option in given:
+        suffix, separator, command = option.partition("=")
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            words = []
+        if not separator or not words:
+            raise ConfigError(
+                f"--interpreter {safe(repr(option))} needs the form SUFFIX=COMMAND with every quote closed, such as "
+                ".js=bun or '.py=python3 -I'."
+            )
+        commands[suffix] = words
+    return Interpreters(commands)
 
 
 def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvValue]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.contract import (
         CONCERNS,
         SKILL_DIR,
+        SKILL_VARIABLES,
         WORK_DIR,
         ExecutionRequest,
         ExecutionResult,
@@ -92,7 +93,7 @@ _NAMES = {
     "container.engine": "engine_urls",
     "contract": (
         "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "
-        "ReadOnlyMount SKILL_DIR Sandbox SandboxPolicy Status WORK_DIR"
+        "ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status WORK_DIR"
     ),
     "files.removal": "temporary_folder temporary_prefix",
     "in_process": "InProcessPython InProcessResult",

@@ -24,6 +24,9 @@ _NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
 
 SKILL_DIR = PurePosixPath("/skill")
 """Where a skill's files are, as the script and the model see it."""
+SKILL_VARIABLES = ("SKILL_DIR", "CLAUDE_SKILL_DIR", "CLAUDE_PLUGIN_ROOT")
+"""Variables in which a skill's scripts find its folder: those that published skills ask for. With the value
+:data:`SKILL_DIR` in a request, a backend sets them to where that folder is in its run."""
 WORK_DIR = PurePosixPath("/work")
 """The writable workspace and working directory, as the script and the model see it."""
 TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it, not a folder of the host

@@ -6,7 +6,9 @@ at once, until :meth:`InProcessPython.reinitialize` finds the thread gone.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import sys
 import threading
 from collections.abc import Iterator
@@ -201,56 +203,106 @@ class Kept:
         self.cut = self._room < 0
 
 
-class _StandIn:
-    """Stands in for one of the streams."""
+class _Closed(Kept):
+    """What stands in for the capture of a thread that closed its stream: nothing more is taken."""
 
-    def __init__(self, original: TextIO) -> None:
+    def add(self, text: str) -> None:  # noqa: ARG002  # as its base has it
+        raise ValueError("I/O operation on closed file.")
+
+
+class _Bytes(io.RawIOBase):
+    """The stream of one thread, for code that writes bytes."""
+
+    def __init__(self, kept: Kept) -> None:
+        super().__init__()
+        self._kept = kept
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._kept.add(self._decoder.decode(bytes(data)))
+        return len(data)
+
+
+class _StandIn:
+    """Stands in for one of the streams; a captured thread that closes it closes its own and not the agent's."""
+
+    def __init__(self, original: TextIO, kept: dict[int, Kept]) -> None:
         self.original = original
-        self.kept: dict[int, Kept] = {}
+        self.kept = kept
+
+    @property
+    def _mine(self) -> Kept | None:
+        return self.kept.get(threading.get_ident())
 
     def write(self, text: str) -> int:
-        kept = self.kept.get(threading.get_ident())
+        kept = self._mine
         if kept is None:
             return self.original.write(text)
         kept.add(text)
         return len(text)
 
     def flush(self) -> None:
-        if threading.get_ident() not in self.kept:
+        if self._mine is None:
             self.original.flush()
+
+    @property
+    def closed(self) -> bool:
+        kept = self._mine
+        return self.original.closed if kept is None else isinstance(kept, _Closed)
+
+    def close(self) -> None:
+        if self._mine is None:
+            self.original.close()
+        else:
+            self.kept[threading.get_ident()] = _Closed(0)
+
+    @property
+    def buffer(self) -> Any:
+        kept = self._mine
+        return self.original.buffer if kept is None else _Bytes(kept)
+
+    def detach(self) -> Any:
+        kept = self._mine
+        if kept is None:
+            return self.original.detach()  # type: ignore[attr-defined]  # not of every text stream
+        self.close()
+        return _Bytes(kept)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
 
 
 _lock = threading.Lock()
-_standing_in: dict[str, _StandIn] = {}
+_captures: dict[str, dict[int, Kept]] = {name: {} for name in _NAMES}
+"""By stream and thread; one for the process, as the streams are."""
 
 
 @contextlib.contextmanager
 def captured(out: Kept, err: Kept) -> Iterator[None]:
     """Keep what the running thread writes in the block; also when others do the same at the same time."""
     me = threading.get_ident()
+    before: dict[str, TextIO] = {}
     with _lock:
         for name, kept in zip(_NAMES, (out, err), strict=True):
-            if name not in _standing_in:
-                original = getattr(sys, name)
-                # Somebody may have kept an earlier one and put it back.
-                while isinstance(original, _StandIn):
-                    original = original.original
-                _standing_in[name] = _StandIn(original)
-                setattr(sys, name, _standing_in[name])
-            _standing_in[name].kept[me] = kept
+            stream = getattr(sys, name)
+            # Somebody else may have put their own in place while a thread that never ends is still captured.
+            if not isinstance(stream, _StandIn):
+                setattr(sys, name, _StandIn(stream, _captures[name]))
+            before[name] = getattr(sys, name)
+            _captures[name][me] = kept
     try:
         yield
     finally:
         with _lock:
             for name in _NAMES:
-                stand_in = _standing_in[name]
-                del stand_in.kept[me]
-                if stand_in.kept:
-                    continue
-                del _standing_in[name]
-                # Somebody else may have put their own in place meanwhile (a test runner does).
-                if getattr(sys, name) is stand_in:
-                    setattr(sys, name, stand_in.original)
+                del _captures[name][me]
+                stream = getattr(sys, name, None)
+                if stream is None or isinstance(getattr(stream, "buffer", None), _Bytes):
+                    setattr(sys, name, before[name])  # the code's doing; the agent still has something to say
+                stream = getattr(sys, name)
+                # Somebody else's own is left alone (a test runner has one).
+                if not _captures[name] and isinstance(stream, _StandIn):
+                    setattr(sys, name, stream.original)

@@ -482,10 +482,11 @@ def snapshot(folder: str) -> Snapshot:
 def copy_skill(source: str, target: str | None, without: tuple[str, ...] = ()) -> Copied:
     """Copy ``source`` into the new folder ``target``, read-only; with None only find its digest.
 
-    Regular files get mode 0444, or 0555 when they were executable by anybody, and keep their time of modification;
-    folders get 0555. No set-user-id bit survives. A link that stays inside is written as a relative one; any other
-    link, and everything that is no file, folder or link, is left out with a note. The folders ``without`` names are
-    left out and not noted: whoever may not know of them would read it.
+    Regular files get mode 0444, or 0555 when they were executable by anybody, or 0545 when they were not and begin
+    with ``#!``, so that one script starts another by its path; they keep their time of modification. Folders get
+    0555. No set-user-id bit survives. A link that stays inside is written as a relative one; any other link, and
+    everything that is no file, folder or link, is left out with a note. The folders ``without`` names are left out
+    and not noted: whoever may not know of them would read it.
 
     Raises:
         SandboxError: It holds more than :data:`MAX_BYTES` or :data:`MAX_FILES`.
@@ -611,7 +612,8 @@ class _Copy:
             if not stat.S_ISREG(info.st_mode):
                 self._note(entry.path, "it is no file, folder or link")
                 return
-            executable = bool(info.st_mode & 0o111)
+            # In our own copy the group's bit tells what was executable from what begins with "#!".
+            executable = bool(info.st_mode & (0o010 if self._ours else 0o111))
             content = hashlib.sha256()
             if self._target is None:
                 size = self._read(source, content, None)
@@ -620,7 +622,7 @@ class _Copy:
                 try:
                     size = self._read(source, content, copy)
                     os.utime(copy, ns=(info.st_mtime_ns, info.st_mtime_ns))
-                    os.fchmod(copy, 0o555 if executable else 0o444)
+                    os.fchmod(copy, 0o555 if executable else 0o545 if _names_interpreter(source) else 0o444)
                 finally:
                     os.close(copy)
         finally:
@@ -674,6 +676,10 @@ class _Copy:
         self._left_out += 1
         if self._left_out <= _MAX_NOTES:
             self._result.notes.append(f"{readable_name(path)!r} of the skill was left out: {reason}.")
+
+
+def _names_interpreter(source: int) -> bool:
+    return os.pread(source, 2, 0) == b"#!"
 
 
 def _too_many() -> SandboxError:

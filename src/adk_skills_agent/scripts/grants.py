@@ -26,8 +26,9 @@ from adk_skills_agent.sandbox import (
     parse_host,
     secrets_of,
 )
+from adk_skills_agent.scripts.interpreters import SCRIPTS_FOLDER
 
-SCRIPTS_FOLDER = "scripts"
+HasFile = Callable[[str], bool]
 NearestFiles = Callable[[str, str], Sequence[str] | None]
 _NOTHING: Mapping[str, EnvValue] = MappingProxyType({})
 
@@ -162,24 +163,31 @@ class Grants:
             own = self._by_name.get(name)
             self._by_name[name] = grant.and_also(own) if own is not None else grant
 
-    def of(self, skill: str, script: str) -> dict[str, EnvValue]:
+    def of(self, skill: str, script: str, has: HasFile = lambda _path: False) -> dict[str, EnvValue]:
         """The variables of one script.
 
         Args:
             skill: The skill's name.
             script: The script, relative to the skill's root (``scripts/run.py``).
+            has: Whether the skill has a file: a key without ``scripts/`` is for the file it spells out where the skill
+                has that, else for the one of its scripts folder, as a call is. May block.
         """
         variables = dict(self._all)
-        for grant in self._for(skill, script):
+        for grant in self._for(skill, script, has):
             variables.update(grant.env)
         return variables
 
-    def hosts_of(self, skill: str, script: str) -> tuple[str, ...]:
+    def hosts_of(self, skill: str, script: str, has: HasFile = lambda _path: False) -> tuple[str, ...]:
         """The hosts one script may connect to besides those of the policy."""
-        return tuple(dict.fromkeys(host for grant in self._for(skill, script) for host in grant.hosts))
+        return tuple(dict.fromkeys(host for grant in self._for(skill, script, has) for host in grant.hosts))
 
     def policy_of(
-        self, skill: str, script: str, policy: SandboxPolicy, hosts: HostRules | None = None
+        self,
+        skill: str,
+        script: str,
+        policy: SandboxPolicy,
+        hosts: HostRules | None = None,
+        has: HasFile = lambda _path: False,
     ) -> SandboxPolicy:
         """The policy of one script: the toolset's, opened as far as is granted to it.
 
@@ -188,15 +196,21 @@ class Grants:
             script: The script, relative to the skill's root.
             policy: The toolset's.
             hosts: What rules and answers say of hosts.
+            has: As :meth:`of`.
         """
-        network = network_of(policy.network, self.hosts_of(skill, script), hosts or NO_HOST_RULES)
-        programs = [str(program) for grant in self._for(skill, script) for program in grant.programs]
+        network = network_of(policy.network, self.hosts_of(skill, script, has), hosts or NO_HOST_RULES)
+        programs = [str(program) for grant in self._for(skill, script, has) for program in grant.programs]
         if network == policy.network and not programs:
             return policy
         return replace(policy, network=network, extra_ro=tuple(dict.fromkeys((*policy.extra_ro, *programs))))
 
     def with_programs(
-        self, skill: str, script: str, policy: SandboxPolicy, env: dict[str, EnvValue]
+        self,
+        skill: str,
+        script: str,
+        policy: SandboxPolicy,
+        env: dict[str, EnvValue],
+        has: HasFile = lambda _path: False,
     ) -> dict[str, EnvValue]:
         """The variables of one script with its granted programs at the end of PATH: they shadow nothing.
 
@@ -205,8 +219,9 @@ class Grants:
             script: The script, relative to the skill's root.
             policy: The toolset's; its PATH holds where ``env`` has none.
             env: The other variables of the script.
+            has: As :meth:`of`.
         """
-        folders = [folder for grant in self._for(skill, script) for folder in grant.folders]
+        folders = [folder for grant in self._for(skill, script, has) for folder in grant.folders]
         if not folders:
             return env
         from adk_skills_agent.sandbox import search_path  # only where programs are granted, as it brings asyncio
@@ -215,9 +230,13 @@ class Grants:
         before = given.reveal() if isinstance(given, Secret) else given or search_path(policy.python)
         return env | {"PATH": ":".join(dict.fromkeys((*before.split(":"), *folders)))}
 
-    def _for(self, skill: str, script: str) -> list[Grant]:
+    def _for(self, skill: str, script: str, has: HasFile) -> list[Grant]:
         """The widest first."""
-        found = (self._by_name.get(skill), self._by_name.get(f"{skill}/{script}"))
+        short = script.removeprefix(f"{SCRIPTS_FOLDER}/")
+        other = self._by_name.get(f"{skill}/{short}") if short != script else None
+        if other is not None and has(short):
+            other = None  # that key is for the file it spells out
+        found = (self._by_name.get(skill), other, self._by_name.get(f"{skill}/{script}"))
         return [grant for grant in found if grant is not None]
 
     @cached_property
@@ -245,7 +264,9 @@ class Grants:
             if skill not in names:
                 sentences.append(_unknown(key, f"this agent has no skill {skill!r}", nearest(skill, names)))
             elif path and (close := like(skill, path)) is not None:
-                sentences.append(_unknown(key, f"the skill has no such script {path!r}", close))
+                full = _full(key)
+                missing = full.partition("/")[2]
+                sentences.append(_unknown(full, f"the skill has no such script {missing!r}", close))
         return sentences
 
 
@@ -263,7 +284,7 @@ def _by_name(given: object) -> dict[str, Grant]:
     found: dict[str, Grant] = {}
     for key, value in given.items():
         name = _key(key)
-        if name in found:
+        if _full(name) in map(_full, found):
             raise ConfigError(f"grants: {key!r} and another key mean the same script {name!r}. Join them.")
         found[name] = grant_of(value, f"grants for {key!r}")
     return found
@@ -284,9 +305,13 @@ def _key(key: object) -> str:
         raise ConfigError(f"grants: {key!r} names no skill and no script. {wish}")
     if not slash:
         return skill
-    if parts[0] != SCRIPTS_FOLDER:
-        parts.insert(0, SCRIPTS_FOLDER)
     return "/".join([skill, *parts])
+
+
+def _full(name: str) -> str:
+    """A script's key with the folder that may be left out."""
+    skill, slash, path = name.partition("/")
+    return name if not slash or path.startswith(f"{SCRIPTS_FOLDER}/") else f"{skill}/{SCRIPTS_FOLDER}/{path}"
 
 
 def _listed(values: object, what: str) -> Sequence[object]:

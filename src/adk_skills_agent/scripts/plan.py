@@ -6,33 +6,30 @@ import functools
 import math
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import (
-    ConfigError,
     InvalidArguments,
     InvalidResourcePath,
     ResourceNotFound,
     ScriptNotFound,
-    UnsupportedScriptType,
     nearest,
 )
 from adk_skills_agent.sandbox import (
     SKILL_DIR,
+    SKILL_VARIABLES,
     EnvValue,
     ExecutionRequest,
     InputFile,
     ReadOnlyMount,
     SandboxPolicy,
 )
-from adk_skills_agent.scripts.grants import SCRIPTS_FOLDER, Grants, HostRules
+from adk_skills_agent.scripts.grants import Grants, HostRules
+from adk_skills_agent.scripts.interpreters import SCRIPTS_FOLDER, Interpreters, is_runnable
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
@@ -69,179 +66,6 @@ def user_key(app: str, user: str) -> str:
 
 def _escaped(name: str) -> str:
     return name.replace("%", "%25").replace(":", "%3A")
-
-
-# How a kind of script is started (S0-5 to S0-8, S0-31, S0-37, S0-38; attack rows 50 to 52).
-
-PYTHON_SUFFIXES = (".py",)
-SHELL_SUFFIXES = (".sh", ".bash")
-
-# -s: no user site-packages, also where a caller grants another HOME. The script's own folder is on sys.path, as
-# Python does it, so sibling modules import; the working directory never is. -B and UTF-8 mode do not depend on the
-# environment a caller grants.
-PYTHON_FLAGS = ("-s", "-B", "-X", "utf8")
-# A fresh bash reads no start-up files when it runs a script; the flags say so even if a caller grants BASH_ENV.
-SHELL = ("bash", "--noprofile", "--norc")
-
-MAX_INLINE_SHELL_BYTES = 100_000
-"""A shell script with Windows line ends is passed as one argument, which Linux bounds at 128 KiB."""
-
-
-class Interpreters:
-    """Which command starts which suffix.
-
-    Args:
-        extra: More suffixes, such as ``{".js": ("node",)}``; the script's path is appended. A suffix given here wins
-            over the built-in ones.
-
-    Raises:
-        ConfigError: A suffix or a command is malformed.
-    """
-
-    def __init__(self, extra: Mapping[str, Sequence[str]] | None = None) -> None:
-        self._extra: dict[str, tuple[str, ...]] = {}
-        for suffix, command in (extra or {}).items():
-            if not suffix.startswith(".") or len(suffix) < 2 or "/" in suffix:
-                raise ConfigError(f"interpreters: {suffix!r} is no file suffix. Write it like '.js'.")
-            if isinstance(command, str) or not command or not all(isinstance(part, str) and part for part in command):
-                raise ConfigError(
-                    f"interpreters: the command for {suffix!r} must be a list of strings, such as ['node'], "
-                    f"not {command!r}."
-                )
-            self._extra[suffix.lower()] = tuple(command)
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """Every suffix that can be run, lower case."""
-        return tuple(dict.fromkeys([*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *self._extra]))
-
-    def command(
-        self, script: PurePosixPath, source: Path, *, python: str | None = None, by_itself: bool = True
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The command that runs a script, without its arguments, and notes on what had to be adapted.
-
-        Args:
-            script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
-            source: The same file on the host, for what depends on its bytes.
-            python: The Python to use for ``.py``; None takes the one that runs the agent.
-            by_itself: Whether a file's ``#!`` line and the interpreters of this machine count; False where the script
-                runs on another one.
-
-        Raises:
-            UnsupportedScriptType: Nothing runs that suffix, or its interpreter is not here.
-        """
-        suffix = script.suffix.lower()
-        if suffix in self._extra:
-            return (*self._extra[suffix], str(script)), ()
-        named = _first_line(source) if by_itself else ()
-        name = PurePosixPath(named[0]).name if named else ""
-        if suffix in PYTHON_SUFFIXES if not _is_usable(name) else name.startswith("python"):
-            return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
-        if suffix in SHELL_SUFFIXES if not _is_usable(name) else name in _SHELLS:
-            return _shell_command(script, source)
-        wanted = [(name, *named[1:])] if _is_usable(name) else [*_BY_SUFFIX.get(suffix, ())] if by_itself else []
-        for program, *flags in wanted:
-            found = _found(program, python)
-            if found is not None and _understands(found, suffix):
-                return (found, *flags, str(script)), ()
-        if wanted:
-            missing = " or ".join(dict.fromkeys(PurePosixPath(program).name for program, *_ in wanted))
-            raise UnsupportedScriptType(
-                f"'{script.name}' needs {missing}, which this machine does not have"
-                f"{' in a version that runs it' if suffix in _NEW_NODE else ''}. "
-                "Do the work another way, or tell the user that the owner has to install it."
-            )
-        kind = f"'{suffix}'" if suffix else "(no extension)"
-        raise UnsupportedScriptType(
-            f"Scripts of type {kind} cannot be run. Supported types: {', '.join(self.suffixes)}. "
-            "Read the script and do the work another way, or ask the owner to configure an interpreter for it."
-        )
-
-
-_SHELLS = ("bash", "sh", "dash")
-_FETCHING = frozenset({"uv", "uvx", "pipx", "npx", "bunx"})
-"""They would fetch packages first; the suffix says what runs the file itself."""
-_NEW_NODE = (".ts", ".mts", ".cts")
-# Each the first that is there. A suffix whose file has a "#!" line goes by that.
-_BY_SUFFIX: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType(
-    {
-        **dict.fromkeys((".js", ".mjs", ".cjs"), (("node",), ("bun",))),
-        **dict.fromkeys(_NEW_NODE, (("tsx",), ("bun",), ("node", "--experimental-strip-types"))),
-        ".rb": (("ruby",),),
-        ".pl": (("perl",),),
-        ".r": (("Rscript", "--vanilla"),),
-        ".ps1": (("pwsh", "-NoProfile", "-File"),),
-        ".lua": (("lua",), ("luajit",)),
-        ".php": (("php",),),
-        ".zsh": (("zsh", "--no-rcs"),),
-        ".fish": (("fish", "--no-config"),),
-        ".awk": (("awk", "-f"),),
-        ".tcl": (("tclsh",),),
-    }
-)
-
-
-def _found(program: str, python: str | None = None) -> str | None:
-    """Where a run finds a program; None where it does not."""
-    from adk_skills_agent.sandbox import search_path  # only planning a run needs it, and it brings asyncio
-
-    return shutil.which(program, path=search_path(python))
-
-
-def _first_line(source: Path) -> tuple[str, ...]:
-    """The interpreter and its arguments that a file's ``#!`` line names; empty without one."""
-    try:
-        with source.open("rb") as stream:
-            head = stream.read(_FIRST_LINE_BYTES)
-    except OSError:
-        return ()  # the run itself will say why it cannot be read
-    head = head.removeprefix(b"\xef\xbb\xbf")
-    if not head.startswith(b"#!"):
-        return ()
-    words = head[2:].splitlines()[0].decode("utf-8", "replace").split() if head[2:].strip() else []
-    if words and PurePosixPath(words[0]).name == "env":
-        words = [word for word in words[1:] if word != "-S" and "=" not in word]
-    return tuple(words)
-
-
-_FIRST_LINE_BYTES = 256
-
-
-def _is_usable(name: str) -> bool:
-    """Whether the program of a ``#!`` line decides: it is there, or Python or a shell, and fetches nothing."""
-    if not name or name in _FETCHING or name.startswith("-"):
-        return False
-    return name.startswith("python") or name in _SHELLS or _found(name) is not None
-
-
-@functools.lru_cache(maxsize=64)
-def _understands(program: str, suffix: str) -> bool:
-    """Whether this Node.js runs TypeScript (22.6 and later); every other program runs what it is asked to."""
-    if suffix not in _NEW_NODE or PurePosixPath(program).name != "node":
-        return True
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
-    numbers = re.match(r"v(\d+)\.(\d+)", done.stdout)
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (22, 6)
-
-
-def _shell_command(script: PurePosixPath, source: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Run a shell script; one saved with Windows line ends or a byte-order mark is passed in repaired (row 50)."""
-    try:
-        with source.open("rb") as stream:
-            text = stream.read(MAX_INLINE_SHELL_BYTES + 1)
-    except OSError:
-        return (*SHELL, str(script)), ()  # the run itself will say why it cannot be read
-    if len(text) > MAX_INLINE_SHELL_BYTES or not (text.startswith(b"\xef\xbb\xbf") or b"\r\n" in text):
-        return (*SHELL, str(script)), ()
-    repaired = text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
-    if b"\0" in repaired:
-        return (*SHELL, str(script)), ()
-    try:
-        program = repaired.decode("utf-8")
-    except UnicodeDecodeError:
-        return (*SHELL, str(script)), ()
-    note = "The script has Windows line ends or a byte-order mark; it was run with Unix line ends."
-    return (*SHELL, "-c", program, str(script)), (note,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +200,23 @@ def _site_packages(python: str | None) -> list[Path]:
     return list(Path(python or "").parent.parent.glob("lib/python3*/site-packages"))
 
 
+_SKILL_ENV: dict[str, EnvValue] = dict.fromkeys(SKILL_VARIABLES, str(SKILL_DIR))
+_PLACEHOLDER = re.compile(rf"\{{baseDir\}}|\$(?:{'|'.join(SKILL_VARIABLES)})\b|\$\{{(?:{'|'.join(SKILL_VARIABLES)})\}}")
+
+
+def with_skill_path(text: str, directory: str) -> str:
+    """A text of a skill for a model, with the path of its folder where authors write a placeholder for it.
+
+    Args:
+        text: Instructions or a reference, with ``{baseDir}``, ``${CLAUDE_SKILL_DIR}``, ``${CLAUDE_PLUGIN_ROOT}``,
+            ``${SKILL_DIR}``, or these variables without braces.
+        directory: Where the skill is, as the model's tools see it.
+    """
+    if "{baseDir}" not in text and "_DIR" not in text and "_ROOT" not in text:
+        return text
+    return _PLACEHOLDER.sub(lambda _: directory, text)
+
+
 @functools.lru_cache(maxsize=512)
 def _seen_at(path: str) -> PurePosixPath:
     return SKILL_DIR / path
@@ -401,8 +242,8 @@ def plan_script(
 
     Args:
         skill: The skill that owns the script.
-        script_path: As the caller wrote it; ``run.py`` and ``scripts/run.py`` are the same. Or where it is, when the
-            caller has just looked.
+        script_path: As the caller wrote it; ``run.py`` is also ``scripts/run.py``. Or where it is, when the caller has
+            just looked.
         arguments: See :class:`ScriptArguments`.
         settings: The owner's decisions.
         env: Variables granted to this call, over ``grants``.
@@ -425,11 +266,11 @@ def plan_script(
     script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
     command, notes = settings.interpreters.command(_seen_at(script.path), script.file, python=settings.policy.python)
-    granted = grants.of(skill.name, script.path) | dict(env or {})
+    granted = grants.of(skill.name, script.path, skill.has_file) | dict(env or {})
     request = ExecutionRequest(
         argv=(*command, *argv),
-        policy=grants.policy_of(skill.name, script.path, settings.policy, hosts),
-        env=grants.with_programs(skill.name, script.path, settings.policy, granted),
+        policy=grants.policy_of(skill.name, script.path, settings.policy, hosts, skill.has_file),
+        env=_SKILL_ENV | grants.with_programs(skill.name, script.path, settings.policy, granted, skill.has_file),
         stdin=stdin,
         mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest),),
         input_files=input_files,
@@ -652,7 +493,7 @@ class ScriptLocation:
     """A script that exists.
 
     Attributes:
-        path: Path relative to the skill's root, with forward slashes, always starting with ``scripts/``.
+        path: Path relative to the skill's root, with forward slashes, such as ``scripts/run.py``.
         file: The file on the host.
     """
 
@@ -661,31 +502,42 @@ class ScriptLocation:
 
 
 def locate_script(skill: Skill, path: object) -> ScriptLocation:
-    """Find the script ``path`` names; ``setup.py`` and ``scripts/setup.py`` are the same file.
+    """Find the script ``path`` names: that file of the skill, else the one of its scripts folder (S0-9).
 
     Raises:
-        InvalidArguments: ``path`` is no path inside the skill's scripts folder (absolute, ``..``, NUL, backslash…).
+        InvalidArguments: ``path`` is no path inside the skill (absolute, ``..``, NUL, backslash…).
         ScriptNotFound: There is no such script; the nearest ones are in ``suggestions``.
     """
-    relative = script_path(path)
+    *written, last = script_paths(path)
+    relative = next(filter(skill.has_file, written), last)
     try:
         return ScriptLocation(relative, skill.resolve(relative))
     except ResourceNotFound:
-        raise _not_found(skill, relative, str(path)) from None
+        raise _not_found(skill, last, str(path)) from None
     except InvalidResourcePath as error:
         raise InvalidArguments(error.message) from None
 
 
 def list_scripts(skill: Skill) -> tuple[str, ...]:
-    """Every file below the skill's scripts folder, relative to the skill's root."""
-    return tuple(file.path for file in skill.files() if file.path.startswith(f"{SCRIPTS_FOLDER}/"))
+    """Every file of the skill that looks like a script, relative to its root; those of its scripts folder first."""
+    found = (file.path for file in skill.files() if is_runnable(file.path, executable=file.executable))
+    return tuple(sorted(found, key=lambda path: (not path.startswith(f"{SCRIPTS_FOLDER}/"), path)))
 
 
 def script_path(path: object) -> str:
-    """The path of a script in its full form, ``scripts/...``; ``setup.py`` and ``scripts/setup.py`` are the same.
+    """The path of a script below ``scripts/``, which may be left out: ``setup.py`` and ``scripts/setup.py``.
 
     Raises:
-        InvalidArguments: It is no path inside the skill's scripts folder.
+        InvalidArguments: It is no path inside the skill.
+    """
+    return script_paths(path)[-1]
+
+
+def script_paths(path: object) -> tuple[str, ...]:
+    """Where the script is that a path names, best first: as it is written, and below ``scripts/``.
+
+    Raises:
+        InvalidArguments: It is no path inside the skill.
     """
     if not isinstance(path, str):
         raise InvalidArguments(f"The script path must be a string, got {type(path).__name__}.")
@@ -702,11 +554,10 @@ def script_path(path: object) -> str:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise InvalidArguments(f"The script path {path!r} holds '..', which is not allowed. {wish}")
-    if parts[:1] == [SCRIPTS_FOLDER]:
-        parts = parts[1:]
-    if not parts:
+    if parts in ([], [SCRIPTS_FOLDER]):
         raise InvalidArguments(f"The script path {path!r} names no file. {wish}")
-    return "/".join([SCRIPTS_FOLDER, *parts])
+    written = "/".join(parts)
+    return (written,) if parts[0] == SCRIPTS_FOLDER else (written, f"{SCRIPTS_FOLDER}/{written}")
 
 
 def _not_found(skill: Skill, relative: str, asked: str) -> ScriptNotFound:

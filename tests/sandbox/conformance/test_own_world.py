@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 
@@ -262,3 +263,48 @@ print(watches, terminals)
         assert (watches, terminals) == (32, 64), result.stderr
     else:  # bubblewrap cannot bound them, so that the filter refuses watches; terminals are bounded by open_files
         assert watches == 0
+
+
+USES_UP = """
+import array, os, socket, sys, time
+left, right = socket.socketpair()
+word = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))]
+count, refused = 0, ""
+left.setblocking(False)
+try:
+    while count < int(sys.argv[1]):
+        left.sendmsg([b"x"], word)
+        count += 1
+except OSError as error:
+    refused = type(error).__name__ + " " + error.strerror
+own, reached = os.getpid(), 0
+for pid in range(max(2, own - 3000), own + 3000):
+    try:
+        os.kill(pid, 0)
+        reached += pid != own and os.getpgid(pid) != os.getpgid(own)
+    except OSError:
+        pass
+print(count, reached, refused, flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.level("landlock")
+@pytest.mark.local("user ids of this machine")
+async def test_row_77_a_run_uses_up_what_the_kernel_counts_for_a_user_for_itself_only(box):
+    """Seen: descriptors on their way in one run were charged to all runs, whose own could not be passed any more."""
+    begun = asyncio.Event()
+
+    def heard(_stream: str, _data: bytes) -> None:
+        begun.set()
+
+    greedy = asyncio.create_task(box.python(USES_UP, "60", "3", open_files=64, on_output=heard))
+    await asyncio.wait_for(begun.wait(), 20)
+    other = await box.python(USES_UP, "60", "0", open_files=64)
+    first = await greedy
+    for result in (first, other):
+        assert result.status is Status.OK, result.stderr
+        sent, reached, *refused = result.stdout.decode().split()
+        assert int(sent) >= 60 or os.geteuid() != 0, (sent, refused)
+        # Processes of another run are no more to be signalled than the agent's.
+        assert reached == "0" or os.geteuid() != 0

@@ -30,6 +30,7 @@ from adk_skills_agent.adk.skills.resources import HEAD_BYTES, usage_line
 from adk_skills_agent.catalog.budget import UNITS_PER_TOKEN, estimate_tokens, size_units
 from adk_skills_agent.errors import SkillNotFound, SkillsError
 from adk_skills_agent.sandbox import SKILL_DIR
+from adk_skills_agent.scripts.interpreters import is_runnable
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -229,11 +230,18 @@ class SkillTexts:
     Args:
         budget_tokens: Most tokens of a body; None for all of it.
         manifest_files: Most files to list.
+        directory: Tells where a skill is, as the model's tools see it.
     """
 
-    def __init__(self, budget_tokens: int | None, manifest_files: int) -> None:
+    def __init__(
+        self,
+        budget_tokens: int | None,
+        manifest_files: int,
+        directory: Callable[[str], str] = lambda _name: str(SKILL_DIR),
+    ) -> None:
         self._budget = budget_tokens
         self._files = manifest_files
+        self._directory = directory
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
@@ -249,7 +257,14 @@ class SkillTexts:
         same = known is not None and known.skill is skill and known.made_of == (instructions, injected)
         if known is not None and same and skill.stamp(known.text.usages_of, since) == known.stamp:
             return known.text
-        text = skill_text(skill, instructions, injected, budget_tokens=self._budget, manifest_files=self._files)
+        text = skill_text(
+            skill,
+            instructions,
+            injected,
+            budget_tokens=self._budget,
+            manifest_files=self._files,
+            directory=self._directory(skill.name),
+        )
         stamp = skill.stamp(text.usages_of, since)
         if stamp is not None:
             with self._lock:
@@ -281,6 +296,7 @@ class SkillText:
         compatibility: What the author says it needs, or None.
         whole_chars: Length of the body before it was cut; None when it was not.
         usages_of: Paths of the scripts whose first lines were read.
+        directory: Where the skill is, as the model's tools see it.
     """
 
     name: str
@@ -291,6 +307,7 @@ class SkillText:
     compatibility: str | None = None
     whole_chars: int | None = None
     usages_of: tuple[str, ...] = ()
+    directory: str = str(SKILL_DIR)
 
     @property
     def instructions(self) -> str:
@@ -317,7 +334,7 @@ class SkillText:
         if self.compatibility:
             parts.append(f"Compatibility: {_fenced(self.compatibility)}")
         parts += [
-            f"Skill directory: {SKILL_DIR}",
+            f"Skill directory: {self.directory}",
             "Relative paths in this skill are relative to the skill directory.",
         ]
         if self.files:
@@ -357,16 +374,23 @@ def text_digest(instructions: str) -> str:
 
 
 def skill_text(
-    skill: KnownSkill, instructions: str, injected: str, *, budget_tokens: int | None, manifest_files: int
+    skill: KnownSkill,
+    instructions: str,
+    injected: str,
+    *,
+    budget_tokens: int | None,
+    manifest_files: int,
+    directory: str = str(SKILL_DIR),
 ) -> SkillText:
     """Put together what a skill says. May block.
 
     Args:
         skill: The skill.
         instructions: Its body as it is in the file.
-        injected: The same with the session's state put in.
+        injected: The same with the session's state and the skill's path put in.
         budget_tokens: Most tokens of the body; None for all of it.
         manifest_files: Most files to list.
+        directory: Where the skill is, as the model's tools see it.
     """
     body = cut_text(injected, budget_tokens)
     files = skill.files() if manifest_files else ()
@@ -378,7 +402,8 @@ def skill_text(
         more_files=max(0, len(files) - manifest_files),
         compatibility=skill.compatibility,
         whole_chars=len(injected) if len(body) < len(injected) else None,
-        usages_of=tuple(path for path in files[:manifest_files] if path.startswith("scripts/"))[:MAX_USAGES],
+        usages_of=tuple(path for path in files[:manifest_files] if is_runnable(path))[:MAX_USAGES],
+        directory=directory,
     )
 
 
@@ -402,7 +427,7 @@ def _with_usage(skill: KnownSkill, files: Sequence[str]) -> tuple[str, ...]:
     left = MAX_USAGES
     for path in files:
         usage = ""
-        if path.startswith("scripts/") and left:
+        if is_runnable(path) and left:
             left -= 1
             try:
                 usage = usage_line(path, skill.read_bytes(path, HEAD_BYTES))

@@ -111,7 +111,7 @@ def toolset_instruction(
             "the user."
         )
     if "run_skill_script" in offered:
-        steps.append(f"`{name('run_skill_script')}` runs a file of a skill's `scripts/` folder.")
+        steps.append(f"`{name('run_skill_script')}` runs a script of a skill.")
     elif "load_skill_resource" in offered:
         steps.append("Scripts of skills cannot be run here; read them and follow them yourself.")
     tried = [f"`{name(tool)}`" for tool in ("load_skill_resource", "run_skill_script") if tool in offered]

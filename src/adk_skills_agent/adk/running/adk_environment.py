@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, cast
 
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, Ended, executor_answer, failed, told_result
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
+from adk_skills_agent.adk.running.script_program import placed
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import InvalidArguments, SkillChanged
-from adk_skills_agent.sandbox import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv
+from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
 from adk_skills_agent.scripts.plan import check_text
 
 if TYPE_CHECKING:
@@ -66,15 +68,18 @@ class EnvironmentRunner:
         folder = runtime.skills_folder or environment.working_dir / "skills"
         root = PurePosixPath(folder.as_posix()) / call.skill.name
         argv = _arguments(call, root)
-        interpreter, notes = await asyncio.to_thread(_interpreter, runtime, call)
+        commands = await asyncio.to_thread(_commands, runtime, call)
         seconds, began = runtime.adk_executor_timeout, time.monotonic()
         try:
             if not getattr(environment, "is_initialized", True):  # one that does not know needs no beginning
                 await environment.initialize()
             await self._place(environment, call, root)
-            command = f"cd {shlex.quote(str(root))} && {shlex.join([*interpreter, *argv])}"
+            words = [call.path, *(placed(word, str(SKILL_DIR), str(root)) for word in argv)]
+            variables = " ".join(f'{name}="$PWD"' for name in SKILL_VARIABLES)
+            command = f"cd {shlex.quote(str(root))} && export {variables} && {_first_there(commands, words)}"
             if runtime.shell is not None:
-                command = _in_the_workspace(str(environment.working_dir), str(root), interpreter, argv)
+                words[0] = f"{root}/{call.path}"
+                command = _in_the_workspace(str(environment.working_dir), str(root), _first_there(commands, words))
             result = await environment.execute(command, timeout=seconds)
             if not isinstance(getattr(result, "stdout", None), str):
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
@@ -88,7 +93,6 @@ class EnvironmentRunner:
             call.skill.name,
             call.path,
             ExecutionRequest(argv=tuple(argv), policy=SandboxPolicy(wall_seconds=seconds, output_bytes=KEPT_BYTES)),
-            notes,
         )
         code = getattr(result, "exit_code", 0)
         timed_out = bool(getattr(result, "timed_out", False))
@@ -145,12 +149,20 @@ async def _write_all(environment: BaseEnvironment, skill: KnownSkill, root: Pure
             group.create_task(write(path))
 
 
-def _interpreter(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The command in front of the script, with the environment's own Python, and what had to be adapted."""
-    # Relative to the skill's root: the command changes there, and the file need not be at our /skill.
-    source = call.skill.local().skill_dir / call.path
-    interpreters = runtime.settings.interpreters
-    return interpreters.command(PurePosixPath(call.path), source, python="python3", by_itself=False)
+def _commands(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...], ...]:
+    """What may run the script there, best first, with the flags it gets in our sandbox."""
+    found = runtime.settings.interpreters.elsewhere(call.path, call.skill.read_bytes(call.path))
+    flags: dict[tuple[str, ...], tuple[str, ...]] = {PYTHON: (*PYTHON, *PYTHON_FLAGS), BASH: SHELL}
+    return tuple(flags.get(command, command) for command in found)
+
+
+def _first_there(commands: Sequence[Sequence[str]], script: Sequence[str]) -> str:
+    """A shell command that runs the script by the first of the commands whose program is there."""
+    *others, last = [(command[0], shlex.join([*command, *script])) for command in commands]
+    chosen = last[1]
+    for program, line in reversed(others):
+        chosen = f"if command -v {shlex.quote(program)} >/dev/null 2>&1; then {line}; else {chosen}; fi"
+    return chosen
 
 
 # The script starts where the shell's commands do, and finds the skill's files by their relative paths all the same:
@@ -158,16 +170,16 @@ def _interpreter(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ..
 _IN_THE_WORKSPACE = """\
 cd {work} || exit
 adk_skill={root}
+for n in {variables}; do export "$n=$adk_skill"; done
 trap 'for f in "$adk_skill"/*; do n=${{f##*/}}; [ "$(readlink "$n")" != "$f" ] || rm -f "$n"; done' EXIT
 for f in "$adk_skill"/*; do n=${{f##*/}}; [ -e "$n" ] || [ -L "$n" ] || ln -s "$f" "$n"; done
 {script}"""
 
 
-def _in_the_workspace(work: str, root: str, interpreter: Sequence[str], argv: Sequence[str]) -> str:
+def _in_the_workspace(work: str, root: str, script: str) -> str:
     """A command that runs a script of the skill at ``root`` in the environment's working directory."""
-    *program, script = interpreter
-    words = [*program, script if script.startswith("/") else f"{root}/{script}", *argv]
-    return _IN_THE_WORKSPACE.format(work=shlex.quote(work), root=shlex.quote(root), script=shlex.join(words))
+    names = " ".join(SKILL_VARIABLES)
+    return _IN_THE_WORKSPACE.format(work=shlex.quote(work), root=shlex.quote(root), variables=names, script=script)
 
 
 def _arguments(call: ScriptCall, root: PurePosixPath) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """Running a skill's script in an executor that runs Python code: google-adk's, and ours that keep state or run here.
 
-Only Python and shell scripts (S0-1 to S0-8). The answer is the one our sandbox gives: the same rules for arguments,
-statuses, codes and sentences (S0-34 to S0-66). An executor of ours hands over its whole result; of any other counts
-what the program around the script reports, and else what the executor says. No executor is waited for longer than the
-script's time and a little (S0-84, S1-6). The owner's grants do not reach one: there is no way to pass them.
+Python, shell scripts, and what a ``#!`` line names (S0-1 to S0-8). The answer is the one our sandbox gives: the same
+rules for arguments, statuses, codes and sentences (S0-34 to S0-66). An executor of ours hands over its whole result;
+of any other counts what the program around the script reports, and else what the executor says. No executor is waited
+for longer than the script's time and a little (S0-84, S1-6). The owner's grants do not reach one: there is no way to
+pass them.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ from google.genai import types
 from adk_skills_agent.adk.running import script_program
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
 from adk_skills_agent.adk.skills.known import SKILL_FILE
-from adk_skills_agent.errors import ErrorCode, UnsupportedScriptType
+from adk_skills_agent.errors import ErrorCode
 from adk_skills_agent.executors.code_values import CodeExecutionInput, program_header
 from adk_skills_agent.executors.remote import RemoteCodeExecutor, within_time
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.executors.threads import TooLate, in_thread
 from adk_skills_agent.sandbox import (
     MAY_GO_ON,
+    SKILL_DIR,
+    SKILL_VARIABLES,
     ExecutionRequest,
     ExecutionResult,
     IsolationLevel,
@@ -45,8 +48,8 @@ from adk_skills_agent.sandbox import (
     redacted,
 )
 from adk_skills_agent.scripts import ScriptPlan, build_argv, execution_id, script_outcome
+from adk_skills_agent.scripts.interpreters import PYTHON
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.plan import PYTHON_SUFFIXES, SHELL_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +76,6 @@ KEPT_BYTES = 48 << 20
 _LOGGED_CHARS = 8_192
 REPORT = "__ADK_SKILL_GENERATED_FILES__:"
 """google-adk's word for the line that holds what a script left."""
-_WATCH_SECONDS = 0.5
-"""After a script's time, until the program around it ends itself: an executor that ends it knows more to clean up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +121,11 @@ async def run_in_executor(
 
     Raises:
         InvalidArguments: The arguments cannot be passed.
-        UnsupportedScriptType: It is neither Python nor a shell script.
+        UnsupportedScriptType: It is neither Python nor a shell script, and no ``#!`` line says what it is.
         SkillsError: The skill cannot be read.
     """
     argv = build_argv(call.arguments)
-    suffix = PurePosixPath(call.path).suffix.lower()
-    if suffix not in (*PYTHON_SUFFIXES, *SHELL_SUFFIXES):
-        kind = f"'{suffix}'" if suffix else "(no extension)"
-        raise UnsupportedScriptType(f"Unsupported script type {kind}. Supported types: .py, .sh, .bash")
+    commands = await asyncio.to_thread(_commands, runtime, call)
     seconds = _seconds_of(runtime, executor)
     plan = ScriptPlan(
         call.skill.name,
@@ -137,7 +135,7 @@ async def run_in_executor(
     program = SkillProgram(
         path=call.path,
         argv=argv,
-        shell=suffix in SHELL_SUFFIXES,
+        commands=commands,
         seconds=seconds,
         # A session ends its code by an interrupt; the process of others' sessions must not be ended at all.
         watch=not getattr(executor, "stateful", False) and not isinstance(executor, SandboxedCodeExecutor),
@@ -147,15 +145,19 @@ async def run_in_executor(
     code_input = CodeExecutionInput(
         code=code,
         execution_id=execution_id(call.skill.name, str(tool_context.session.id), tool_context.agent_name),
-        # A shell script is ended by its program, which keeps what it printed and the session it runs in.
-        timeout_seconds=None if seconds is None else seconds + program.shell,
+        # A script of another language is ended by its program, which keeps what it printed and the session it runs in.
+        timeout_seconds=None if seconds is None else seconds + _told_later(executor, program),
     )
     began = time.monotonic()
     try:
         # The attribute is read here, in the task: an executor of ours learns from it whose call this is.
-        execute = _execution(executor, code_input.timeout_seconds)
+        # The program around a script ends it first, where it may: it knows what the script started.
+        execute = _execution(executor, None if seconds is None else seconds + program.ends_itself)
         invocation = tool_context.get_invocation_context()
-        wait = None if seconds is None else max(seconds, 0.0) + program.shell + _GRACE_SECONDS
+        wait = None
+        # Ours end by themselves, and what waits there for its turn has not begun.
+        if seconds is not None and not isinstance(executor, SandboxedCodeExecutor):
+            wait = max(seconds, 0.0) + program.ends_itself + _GRACE_SECONDS
         found = await in_thread(lambda: execute(invocation, code_input), wait)
         if not hasattr(found, "stdout"):
             raise TypeError(f"the executor answered with a {type(found).__name__} instead of a result")
@@ -187,6 +189,15 @@ def _execution(executor: BaseCodeExecutor, seconds: float | None) -> Callable[[A
     if isinstance(executor, (SandboxedCodeExecutor, RemoteCodeExecutor)) or not isinstance(executor, BaseCodeExecutor):
         return executor.execute_code
     return within_time(executor, seconds)
+
+
+def _told_later(executor: BaseCodeExecutor, program: SkillProgram) -> int:
+    """Seconds that the executor is told beyond the script's time; a remote one knows no other limit than this."""
+    return int(program.ends_itself if isinstance(executor, RemoteCodeExecutor) else program.in_child)
+
+
+def _commands(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...], ...]:
+    return runtime.settings.interpreters.elsewhere(call.path, call.skill.read_bytes(call.path))
 
 
 def _source(call: ScriptCall, program: SkillProgram) -> str:
@@ -221,7 +232,7 @@ class SkillProgram:
     Attributes:
         path: The script, relative to the skill's root.
         argv: Its arguments.
-        shell: Whether bash runs it; else it is Python, and runs in the program itself.
+        commands: What may run it, best first; Python runs in the program itself.
         seconds: Its time; None for no limit.
         watch: Whether the program may end its own process when a Python script takes longer (S0-85).
         contents: Whether the files that the script leaves come back, and not only their names.
@@ -230,7 +241,7 @@ class SkillProgram:
 
     path: str
     argv: Sequence[str]
-    shell: bool
+    commands: Sequence[Sequence[str]]
     seconds: float | None
     watch: bool = False
     contents: bool = False
@@ -242,6 +253,16 @@ class SkillProgram:
         return f"{REPORT}{self.nonce}:"
 
     @property
+    def in_child(self) -> bool:
+        """Whether the script gets a process of its own below the program's."""
+        return tuple(self.commands[0]) != PYTHON
+
+    @property
+    def ends_itself(self) -> bool:
+        """Whether the program ends a script at its time; else the executor has to."""
+        return self.watch or self.in_child
+
+    @property
     def _folder(self) -> str:
         return f"adk-skill-{self.nonce[:12]}-"
 
@@ -251,8 +272,10 @@ class SkillProgram:
         call = {
             "path": self.path,
             "argv": list(self.argv),
-            "shell": self.shell,
-            "seconds": seconds if self.shell else seconds + _WATCH_SECONDS,
+            "skill_dir": str(SKILL_DIR),
+            "variables": list(SKILL_VARIABLES),
+            "commands": [list(command) for command in self.commands],
+            "seconds": seconds,
             "watch": self.watch,
             "contents": self.contents,
             "executable": sorted(executable),
@@ -338,6 +361,8 @@ def _ended(executor: BaseCodeExecutor, plan: ScriptPlan, program: SkillProgram, 
             stderr_total=execution.stderr_total - len(execution.stderr) + len(stderr),
             stderr_cut_at=stderr_cut_at,
         )
+        if result.exit_code is not None:  # a service passes on what Python's subprocess says of a signal
+            result = _with_code(result, result.exit_code)
     else:
         stdout, report = program.read(_bytes(str(found.stdout or "")))
         said = str(getattr(found, "stderr", None) or "")
@@ -354,7 +379,8 @@ def _ended(executor: BaseCodeExecutor, plan: ScriptPlan, program: SkillProgram, 
             kind = str(file.mime_type or "application/octet-stream")
             own.append(GeneratedFile(str(file.name), kind, len(content), content))
         result = told_result(executor, plan, program.as_seen(stdout), program.as_seen(_bytes(said)), code, took)
-        if report is not None and report.exit_code is not None and not report.timed_out:
+        by_itself = report is not None and report.exit_code not in (None, script_program.INTERRUPTED)
+        if report is not None and by_itself and not report.timed_out:
             result = replace(result, status=Status.ERROR, timed_out=False)  # it came to its end by itself
     if report is None or result.status not in {Status.OK, Status.ERROR}:
         return Ended(result, report, tuple(own), told_code or result.timed_out)

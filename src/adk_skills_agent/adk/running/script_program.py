@@ -8,6 +8,7 @@ and the files the script left. An executor that reports none of these still gets
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Any
@@ -18,6 +19,29 @@ MAX_FILES = 50
 ERROR_CHARS = 20_000
 OVERDUE = 124
 """Exit status of a program whose script did not end in time, as ``timeout(1)`` has it."""
+INTERRUPTED = -2
+"""What a KeyboardInterrupt is for whoever started the script: the end by SIGINT, as Python itself does it."""
+NOT_FOUND = 127
+"""Exit status of a shell whose program is not there."""
+
+
+class ErrorBytes(io.RawIOBase):
+    """The same for a script that writes bytes."""
+
+    def __init__(self, copy: ErrorCopy) -> None:
+        super().__init__()
+        self.copy = copy
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Pass it on and keep it."""
+        self.copy.stream.buffer.write(data)
+        self.copy.stream.buffer.flush()
+        self.copy.keep(bytes(data).decode("utf-8", "replace"))
+        return len(data)
 
 
 class ErrorCopy:
@@ -30,10 +54,21 @@ class ErrorCopy:
 
     def write(self, text: str) -> int:
         """Pass it on and keep it."""
+        self.keep(text)
+        return int(self.stream.write(text) or 0)
+
+    def keep(self, text: str) -> None:
+        """The next piece for the report."""
         if self.room > 0:
             self.parts.append(text[: self.room])
             self.room -= len(text)
-        return int(self.stream.write(text) or 0)
+
+    @property
+    def buffer(self) -> Any:
+        """For bytes, where the stream takes them."""
+        self.stream.buffer  # noqa: B018 - an AttributeError, as the stream itself would have it
+        self.stream.flush()
+        return ErrorBytes(self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -44,9 +79,11 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
 
     Args:
         files: Content by path relative to the skill's root; text is written as UTF-8.
-        call: ``path`` and ``argv`` of the script, ``shell`` whether bash runs it, ``seconds`` it may take, ``watch``
+        call: ``path`` and ``argv`` of the script, ``commands`` of which the first whose program is there runs it
+            (``python3`` stands for this very interpreter), ``seconds`` it may take, ``watch``
             whether a Python script that takes longer may end this process, ``executable`` paths, ``agent`` the
-            agent's process id, ``contents`` whether the report has the files' content, ``folder`` and ``marker``.
+            agent's process id, ``contents`` whether the report has the files' content, ``folder`` and ``marker``,
+            ``skill_dir`` what the arguments call the skill's folder, and ``variables`` that name it to the script.
 
     Raises:
         SystemExit: The script failed; with its exit code.
@@ -54,8 +91,11 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
     import shutil
     import tempfile
     import threading
+    import traceback
 
-    before, out = os.getcwd(), sys.stdout
+    before, out, own = working_folder(), sys.stdout, call["watch"] and os.getpid() != call["agent"]
+    command = chosen(call["commands"])
+    spare = kept_open(out) if own else None
     root = os.path.realpath(tempfile.mkdtemp(prefix=call["folder"]))
     sys.stderr = errors = ErrorCopy(sys.stderr)
     once, ended = threading.Lock(), threading.Event()
@@ -65,7 +105,7 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
             return
         told = left_files(root, known, contents=call["contents"])
         told.update(return_code=code, timed_out=late, stderr="".join(errors.parts))
-        tell(out, call["marker"], told)
+        tell(out, spare, call["marker"], told)
 
     def end_overdue() -> None:
         if not ended.wait(call["seconds"]):
@@ -73,28 +113,72 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
             end_children()
             os._exit(OVERDUE)
 
+    argv = [placed(word, call["skill_dir"], root) for word in call["argv"]]
+    variables = {name: os.environ.get(name) for name in call["variables"]}
     code: int | None = None
     late = False
     try:
+        os.environ.update(dict.fromkeys(variables, root))
         known = write_files(files, root, call["executable"])
         os.chdir(root)
-        if call["watch"] and not call["shell"] and os.getpid() != call["agent"]:
+        if own and not command:
             threading.Thread(target=end_overdue, daemon=True).start()
         try:
-            if call["shell"]:
-                code, late = run_shell([call["path"], *call["argv"]], root, call["seconds"])
+            if command:
+                code, late = run_command([*command, call["path"], *argv], root, call["seconds"])
             else:
-                code = run_python(call["path"], call["argv"])
+                code = run_python(call["path"], argv)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            if not own:  # a session that is interrupted has to see it
+                raise
+            traceback.print_exc()
         finally:
             ended.set()
-            sys.stderr = errors.stream
+            if os.getpid() != call["agent"]:  # a thread of the agent may come here when others have put in their own
+                sys.stdout = out
+            if sys.stderr is errors or os.getpid() != call["agent"]:
+                sys.stderr = errors.stream
             report(code, late=late)
             os.chdir(before)
     finally:
-        sys.stderr = errors.stream
+        if sys.stderr is errors:
+            sys.stderr = errors.stream
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
         shutil.rmtree(root, ignore_errors=True)
     if code:
         sys.exit(OVERDUE if late else code)
+
+
+def working_folder() -> str:
+    """Where this process is; the root when somebody has removed that folder."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"
+
+
+def placed(word: str, seen: str, root: str) -> str:
+    """An argument with the folder of the skill where it is here; also behind the ``=`` of an option."""
+    option, equals, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
+    if value == seen or value.startswith(seen + "/"):
+        return option + equals + root + value[len(seen) :]
+    return word
+
+
+def chosen(commands: list[list[str]]) -> list[str]:
+    """The first command whose program is here, or the last; empty for Python, which this program runs itself."""
+    import shutil
+
+    for command in commands:
+        if command == ["python3"]:
+            return []
+        if shutil.which(command[0]):
+            return command
+    return commands[-1]
 
 
 def write_files(files: dict[str, str | bytes], root: str, executable: list[str]) -> dict[str, tuple[int, int]]:
@@ -129,7 +213,9 @@ def run_python(path: str, argv: list[str]) -> int:
             return (end.code or 0) & 0xFF
         print(end.code, file=sys.stderr)
         return 1
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         traceback.print_exc()
         return 1
     finally:
@@ -139,10 +225,11 @@ def run_python(path: str, argv: list[str]) -> int:
     return 0
 
 
-def run_shell(command: list[str], root: str, seconds: float) -> tuple[int, bool]:
-    """Run a shell script and pass on what it prints while it runs; its exit code, and whether it was ended.
+def run_command(command: list[str], root: str, seconds: float) -> tuple[int, bool]:
+    """Run a script by its interpreter and pass on what it prints while it runs; its exit code, and if it was ended.
 
-    A background process that keeps the pipes open after the script's end is ended half a second later.
+    Whatever it started ends with it, as far as the system lists it as its. A background process that keeps the pipes
+    open after the script's end is ended half a second later.
     """
     import codecs
     import selectors
@@ -151,9 +238,13 @@ def run_shell(command: list[str], root: str, seconds: float) -> tuple[int, bool]
     import time
 
     pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        ["bash", *command], cwd=root, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
-    )
+    try:
+        process = subprocess.Popen(
+            command, cwd=root, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+    except FileNotFoundError:
+        print(command[0] + " is not installed where this script runs", file=sys.stderr)
+        return NOT_FOUND, False
     until, late, over = time.monotonic() + seconds, False, False
     try:
         with selectors.DefaultSelector() as selector:
@@ -178,6 +269,7 @@ def run_shell(command: list[str], root: str, seconds: float) -> tuple[int, bool]
     except subprocess.TimeoutExpired:
         late = True
     finally:
+        end_children(process.pid)  # first: what is below a process that is gone is not found any more
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except OSError:
@@ -231,33 +323,48 @@ def left_files(root: str, known: dict[str, tuple[int, int]], *, contents: bool) 
     return {"files": left, "skipped_paths": skipped[:MAX_FILES]}
 
 
-def tell(out: Any, marker: str, report: dict[str, Any]) -> None:
-    """Write the report; a script that has closed the stream leaves it to the executor to tell of it."""
+def kept_open(out: Any) -> int | None:
+    """A second descriptor of standard output, for a script that closes its own; None where it has none."""
+    try:
+        return os.dup(out.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def tell(out: Any, spare: int | None, marker: str, report: dict[str, Any]) -> None:
+    """Write the report; a script that has closed every stream leaves it to the executor to tell of it."""
     import json
 
+    text = "\n" + marker + json.dumps(report) + "\n"
     try:
-        out.write("\n" + marker + json.dumps(report) + "\n")
+        out.write(text)
         out.flush()
     except (OSError, ValueError):
-        pass
+        rest = b"" if spare is None else text.encode()
+        try:
+            while rest and spare is not None:
+                rest = rest[os.write(spare, rest) :]
+        except OSError:
+            pass
 
 
-def end_children() -> None:
-    """Kill every process below this one, where the system lists them."""
+def end_children(of: int | None = None) -> None:
+    """Kill every process below one, or below this one, where the system lists them."""
     import signal
 
     parents: dict[int, int] = {}
-    try:
-        for name in os.listdir("/proc"):
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        try:
             if name.isdigit():
                 with open("/proc/" + name + "/stat") as file:
                     parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
-    except (OSError, ValueError):
-        pass
-    below = {os.getpid()}
+        except (OSError, ValueError):
+            pass  # it has just ended
+    above = os.getpid() if of is None else of
+    below = {above}
     while more := {one for one, parent in parents.items() if parent in below} - below:
         below |= more
-    for process in below - {os.getpid()}:
+    for process in below - {above}:
         try:
             os.kill(process, signal.SIGKILL)
         except OSError:

@@ -16,10 +16,11 @@ from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
 from adk_skills_agent.adk.running.call import save_outputs
 from adk_skills_agent.adk.running.runner import OwnSandbox, workspace_claim
 from adk_skills_agent.adk.shell.files import EnvironmentFiles, ShellFiles, WorkspaceFiles
-from adk_skills_agent.adk.shell.skills import SKILLS_DIR, MountedSkill, skill_mounts
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, MountedSkill, skill_folder, skill_mounts
 from adk_skills_agent.errors import ConfigError, InvalidArguments, SandboxError, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.sandbox import (
+    SKILL_VARIABLES,
     WORK_DIR,
     ExecutionRequest,
     ExecutionResult,
@@ -226,6 +227,9 @@ class SandboxShell:
         session = context.session
         policy = job or replace(settings.policy, wall_seconds=call.seconds)
         granted = runtime.grants.of(call.skill, "") | dict(self.own.env)
+        if call.skill:
+            where = str(SKILLS_DIR / skill_folder(call.skill))
+            granted = {**dict.fromkeys(SKILL_VARIABLES, where), **granted}
         env = runtime.grants.with_programs(call.skill, "", policy, granted)
         policy = runtime.grants.policy_of(call.skill, "", policy, call.hosts)
         request = ExecutionRequest(

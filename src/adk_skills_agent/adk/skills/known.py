@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.errors import CHANGED, ResourceNotFound, ScriptNotFound, SkillChanged
+from adk_skills_agent.scripts.interpreters import is_runnable
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
@@ -104,6 +105,10 @@ class KnownSkill(ABC):
         """
 
     @abstractmethod
+    def has_file(self, path: str) -> bool:
+        """Whether it has a file at just this path, relative to the skill."""
+
+    @abstractmethod
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """The content of a file; ``SKILL.md`` too.
 
@@ -153,8 +158,9 @@ class KnownSkill(ABC):
 
     @property
     def scripts(self) -> tuple[str, ...]:
-        """The files below ``scripts/``."""
-        return tuple(path for path in self.files() if path.startswith("scripts/"))
+        """The files that look like scripts, those below ``scripts/`` first."""
+        found = [path for path in self.files() if is_runnable(path)]
+        return tuple(sorted(found, key=lambda path: (not path.startswith("scripts/"), path)))
 
     @property
     def additional_tools(self) -> tuple[str, ...]:
@@ -186,7 +192,7 @@ def not_found(name: str, path: str, files: Sequence[str], prefixes: Sequence[str
     from adk_skills_agent.errors import nearest
 
     is_script = path.startswith("scripts/") or tuple(prefixes) == ("scripts",)
-    candidates = [file for file in files if file.startswith("scripts/")] if is_script else list(files)
+    candidates = [file for file in files if is_runnable(file)] if is_script else list(files)
     close = nearest(path, candidates) or tuple(candidates[:_FIRST_FILES])
     if is_script:
         return ScriptNotFound(f"Script '{path}' not found in skill '{name}'.", close)

@@ -120,6 +120,10 @@ class MemorySkill(KnownSkill):
             return same_name[0]
         raise not_found(self.name, path, files, prefixes)
 
+    def has_file(self, path: str) -> bool:
+        """In the object."""
+        return self._content_of(path) is not None
+
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """From the object; text as UTF-8."""
         content = self._content_of(path)
@@ -315,6 +319,10 @@ class EditedSkill(KnownSkill):
     def find(self, path: str, prefixes: Sequence[str] = RESOURCE_FOLDERS) -> str:
         """In the original."""
         return self._original.find(path, prefixes)
+
+    def has_file(self, path: str) -> bool:
+        """In the original."""
+        return self._original.has_file(path)
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """From the original."""

@@ -125,6 +125,10 @@ class DiskSkill(KnownSkill):
         """Every file but the SKILL.md, wherever it lies."""
         return tuple(file.path for file in self._skill.files())
 
+    def has_file(self, path: str) -> bool:
+        """In its folder; a path that is not there costs one look."""
+        return os.path.lexists(f"{self._folder}/{path}") and self._skill.has_file(path)
+
     def find(self, path: str, prefixes: Sequence[str] = RESOURCE_FOLDERS) -> str:
         """As the contract says; links inside the skill are followed."""
         known = self._found.get(path) if not prefixes else None

@@ -13,7 +13,7 @@ from adk_skills_agent.adk.options import SkillLifecycleMode
 from adk_skills_agent.adk.permissions import may_stay_in_force, permit
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_text, skill_name_schema
 from adk_skills_agent.errors import RegistryError, SkillNotActive, SkillNotFound, SkillsError
-from adk_skills_agent.sandbox import SKILL_DIR
+from adk_skills_agent.scripts.interpreters import is_runnable
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -94,7 +94,7 @@ class LoadSkillTool(ToolsetTool):
             "frontmatter": fenced(skill.frontmatter()),
         }
         if self.runtime.file_list:
-            answer["base_directory"] = str(SKILL_DIR)
+            answer["base_directory"] = text.directory
             answer["files"] = fenced(list(text.files))
             if text.more_files:
                 answer["more_files"] = text.more_files
@@ -207,8 +207,8 @@ class UseSkillTool(LoadSkillTool):
         files = await asyncio.to_thread(skill.files)
         return {
             "skill_name": skill.name,
-            "base_directory": str(SKILL_DIR),
-            "has_scripts": any(path.startswith("scripts/") for path in files),
+            "base_directory": text.directory,
+            "has_scripts": any(map(is_runnable, files)),
             "has_references": any(path.startswith("references/") for path in files),
             "instructions": text.block(self.runtime.tool_name("load_skill_resource")),
         }

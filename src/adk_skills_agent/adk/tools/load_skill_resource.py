@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from adk_skills_agent.errors import (
     SkillsError,
 )
 from adk_skills_agent.sandbox import SKILL_DIR
+from adk_skills_agent.scripts.plan import with_skill_path
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -49,6 +51,8 @@ PAGE_CHARS = 20_000
 MAX_INLINE_BYTES = 14 << 20
 """Of a file that is put into a request: a request has at most 20 MB, and bytes become a third longer on the way."""
 MAX_ARTIFACT_BYTES = 64 << 20
+_INSTRUCTIVE = (".md", ".markdown", ".txt", ".rst")
+"""What tells a model what to do: there a placeholder for the skill's folder becomes its path, and not in code."""
 BINARY_FILE_STATUS = (
     "Binary file detected. The content has been injected into the conversation history for you to analyze."
 )
@@ -145,6 +149,8 @@ class LoadSkillResourceTool(ToolsetTool):
             detail = "Its instructions are in force: they are in the system instruction. Follow them; do not read them."
             return self.shown(skill, path) | {"status": "active", "detail": detail}
         content = await asyncio.to_thread(read_content, skill, path)
+        if content.text is not None and PurePosixPath(path).suffix.lower() in _INSTRUCTIVE:
+            content = replace(content, text=with_skill_path(content.text, runtime.skill_path_for_model(skill.name)))
         if in_force is not None and content.text is not None:
             begin = content.text.find(in_force.body)  # not found where the session's state was put in
             offset = max(offset, begin + len(in_force.body) if begin >= 0 else 0)

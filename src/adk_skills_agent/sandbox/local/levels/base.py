@@ -19,7 +19,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
-from adk_skills_agent.sandbox.contract import TMP_DIR, WORK_DIR, ExecutionRequest, IsolationLevel, SandboxPolicy, Status
+from adk_skills_agent.sandbox.contract import (
+    TMP_DIR,
+    WORK_DIR,
+    ExecutionRequest,
+    IsolationLevel,
+    SandboxPolicy,
+    Status,
+)
 from adk_skills_agent.sandbox.files.collect import collect, left_in_home, portable
 from adk_skills_agent.sandbox.files.workspace import (
     Workspace,
@@ -462,6 +469,7 @@ class LocalRun:
             home=portable(workspace.home),
             tmp=portable(workspace.tmp),
             run_id=self.run_id,
+            place=self.view.argument,
         )
         cwd = encode(self.view.directory(request.cwd))
         if not os.path.isdir(cwd):  # noqa: PTH112

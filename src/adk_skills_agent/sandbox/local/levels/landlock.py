@@ -35,8 +35,10 @@ from adk_skills_agent.sandbox.local.levels.base import (
 )
 from adk_skills_agent.sandbox.process import seccomp, watchdog
 from adk_skills_agent.sandbox.process.command import (
+    OWN_IDS,
     RUN_ID_VARIABLE,
     encode,
+    own_id,
     process_limits,
     room_for_processes,
     run_uid,
@@ -119,7 +121,7 @@ class ConfinedRun(LocalRun):
         # The user and group id to take on; None keeps the agent's. With it goes the capability to pass and read what
         # that user could not, within what Landlock permits: the interpreter or the skill may be below a private home
         # (docs/decisions/0006-landlock-as-root.md).
-        self._uid = run_uid(policy)
+        self._uid = run_uid(policy) if policy.run_as is not None else own_id(run_uid(policy))
         self._report: int | None = None  # a file in memory the supervisor writes to
         self._ended: int | None = None  # the reading end of a pipe that closes when the command has ended
         self._ended_write: int | None = None
@@ -194,7 +196,8 @@ class ConfinedRun(LocalRun):
         processes = None
         # Not enforced for root by the kernel, so a run as root would only be counted.
         if policy.pids is not None and (uid or os.geteuid()):
-            processes = room_for_processes(os.geteuid() if uid is None else uid, policy.pids)
+            alone = uid in OWN_IDS  # nobody else's processes count
+            processes = policy.pids if alone else room_for_processes(os.geteuid() if uid is None else uid, policy.pids)
         self._ended, self._ended_write = os.pipe()
         job = {
             "agent": os.getpid(),
@@ -388,6 +391,8 @@ def _signals(policy: SandboxPolicy) -> str:
             f"{GUARDED_AT_MOST}) cannot be signalled; threads it starts later and other processes of its user can be, "
             "and through the id of a thread the whole agent."
         )
+    if policy.run_as is None and own_id(run_uid(policy)) in OWN_IDS:
+        return "processes: what the run itself started can be signalled; each run has a user id of its own."
     return f"processes: other processes of user {run_uid(policy)} can be signalled, also those of another run."
 
 

@@ -62,6 +62,7 @@ from adk_skills_agent.sandbox.process.command import (
     check_argv,
     encode,
     find_command,
+    own_id,
     process_limits,
     run_uid,
     spelling,
@@ -237,7 +238,7 @@ class NamespacesRun(LocalRun):
         self.marks = RunMarks(self.child.pid, self.run_id, "", frozenset(), self.child.started)
 
     def _own(self, workspace: Workspace) -> None:
-        uid = self._uid
+        uid = None if self._sandbox is None else self._sandbox.uid
         if uid is None:
             return
         give_lasting_tmp(workspace, uid)
@@ -597,8 +598,9 @@ def _degraded(policy: SandboxPolicy, groups: int | str) -> list[str]:
     unbounded = [name for name in ("workspace_bytes", "tmp_bytes", "shm_bytes") if getattr(policy, name) is None]
     if unbounded:
         sentences.append(f"disk: {', '.join(unbounded)} unlimited means half of this machine's memory.")
-    if os.geteuid() == 0 and policy.run_as is None:
+    if (uid := run_uid(policy)) is not None and own_id(uid) == uid:
         sentences.append(
-            "processes: all runs of an agent that is root have the same user id, 65534, each in its own namespaces."
+            f"processes: all runs have the same user id, {uid}, each in its own namespaces; what the kernel counts for "
+            "each user, such as descriptors on the way and pages of pipes, they share."
         )
     return [*sentences, *cpu_sentences(policy)]

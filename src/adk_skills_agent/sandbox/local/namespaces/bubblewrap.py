@@ -40,7 +40,14 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     kill,
     map_users,
 )
-from adk_skills_agent.sandbox.process.command import NOBODY, encode, find_program, install_command, search_path
+from adk_skills_agent.sandbox.process.command import (
+    NOBODY,
+    encode,
+    find_program,
+    install_command,
+    own_id,
+    search_path,
+)
 from adk_skills_agent.sandbox.process.supervise import OWN_GROUP, Child, Launch, Membership, drain, memory_file, spawner
 from adk_skills_agent.sandbox.process.tree import children_of
 
@@ -150,6 +157,7 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
         arguments += ["--seccomp", str(passed.memory(filter_of(spec, watches=False)))]
         listed = passed.memory(b"\0".join(encode(part) for part in arguments) + b"\0")
         program = passed.memory(init_program(spec.uid, spec.preload))
+        outside = own_id(spec.uid)
         found = features()
         assert found is not None  # noqa: S101  # checked by the level
         line = [found.path, "--args", str(listed), "--", *init_line(spec.python, spec.flags), str(program)]
@@ -170,14 +178,14 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
         undo.callback(os.close, first)
         undo.callback(kill, first)
         if spec.uid is not None:
-            map_users(first_pid, spec.uid)
+            map_users(first_pid, (spec.uid, outside or 0, 1))
             init.allow_set_up()
         if not init.wait_until_ready(READY_SECONDS):
             raise _refusal(child)
         outer = child.pidfd
         if outer is None:
             raise SandboxError("The sandbox could not be set up: no descriptor is left, or the kernel has no pidfd.")
-        started = StartedSandbox.ready("bubblewrap", child, outer, first_pid, first, init, spec.uid)
+        started = StartedSandbox.ready("bubblewrap", child, outer, first_pid, first, init, outside)
         undo.pop_all()
     return started
 

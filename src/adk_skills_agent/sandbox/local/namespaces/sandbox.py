@@ -448,6 +448,7 @@ class StartedSandbox:
         group: Its control group; None for none of its own.
         workspace: What is in its workspace already; None for nothing.
         was_waiting: Whether it waited for a run, and may have died meanwhile.
+        uid: Its command's user id on the host; None for the agent's own.
     """
 
     maker: str
@@ -461,6 +462,7 @@ class StartedSandbox:
     group: RunGroup | None = None
     workspace: Workspace | None = None
     was_waiting: bool = False
+    uid: int | None = None
 
     @classmethod
     def ready(
@@ -473,7 +475,8 @@ class StartedSandbox:
         """
         folders = PrivateFolders(first_pid, uid)
         child.pidfd = init.descriptor
-        return cls(maker, child, outer, first_pid, first, init, next(iter(children_of(first_pid)), 0), folders)
+        command = next(iter(children_of(first_pid)), 0)
+        return cls(maker, child, outer, first_pid, first, init, command, folders, uid=uid)
 
     def is_waiting(self) -> bool:
         """Whether process 1 is there and silent: it says nothing while it waits for a job, unless it ends."""
@@ -521,17 +524,17 @@ def kill(pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
-def map_users(pid: int, uid: int) -> None:
-    """Write both maps of a new user namespace: root, to set the sandbox up, and the user its command runs as.
+def map_users(pid: int, *users: tuple[int, int, int]) -> None:
+    """Write both maps of a new user namespace: root, to set the sandbox up, and the users that commands run as.
 
     Args:
         pid: A process in it.
-        uid: The command's user and group id, the same inside and outside.
+        users: The first user and group id inside and outside, and how many.
 
     Raises:
         SandboxError: The kernel refuses; in a container, root may lack the capabilities it needs.
     """
-    lines = f"0 0 1\n{uid} {uid} 1\n".encode()
+    lines = "".join(f"{inside} {outside} {count}\n" for inside, outside, count in ((0, 0, 1), *users)).encode()
     for name in ("uid_map", "gid_map"):
         try:
             descriptor = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)

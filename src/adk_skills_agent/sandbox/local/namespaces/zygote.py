@@ -42,7 +42,7 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     map_users,
     python_folders_of,
 )
-from adk_skills_agent.sandbox.process.command import encode, search_path
+from adk_skills_agent.sandbox.process.command import OWN_IDS, encode, own_id, search_path
 from adk_skills_agent.sandbox.process.supervise import Child, Launch, memory_file, own_peak, spawner
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.threads import OnePerProcess
@@ -108,7 +108,8 @@ class Zygote:
         try:
             said = self._hear()
             if said == b"map" and uid is not None:
-                map_users(self._child.pid, uid)
+                own = ((OWN_IDS.start, OWN_IDS.start, len(OWN_IDS)),) if own_id(uid) != uid else ()
+                map_users(self._child.pid, (uid, uid, 1), *own)
                 ours.send(b"mapped")
                 said = self._hear()
             if said != b"ready":
@@ -130,13 +131,14 @@ class Zygote:
             SandboxError: It could not be made.
             OSError: No descriptor or memory is left.
         """
+        outside = own_id(spec.uid)
         with contextlib.ExitStack() as given, contextlib.ExitStack() as undo:
             ours, theirs = socket.socketpair()
             init = InitControl(ours)
             undo.callback(init.close)
             given.callback(theirs.close)
             (out_read, out_write), (err_read, err_write) = _pipe(undo, given), _pipe(undo, given)
-            passed = [theirs.fileno(), out_write, err_write, memory_file(_told(spec))]
+            passed = [theirs.fileno(), out_write, err_write, memory_file(_told(spec, outside))]
             given.callback(os.close, passed[-1])
             for task_file in chain.from_iterable(zip(*task_files, strict=True)):
                 passed.append(os.open(task_file, os.O_WRONLY | os.O_CLOEXEC))
@@ -153,7 +155,7 @@ class Zygote:
             if not init.wait_until_ready(READY_SECONDS):
                 raise SandboxError("The sandbox could not be set up: it ended before it was ready.")
             child = Child(pid, None, out_read, err_read, time.monotonic(), own_peak())
-            started = StartedSandbox.ready("zygote", child, outer, pid, first, init, spec.uid)
+            started = StartedSandbox.ready("zygote", child, outer, pid, first, init, outside)
             undo.pop_all()
         return started
 
@@ -187,7 +189,7 @@ class Zygote:
                 os.close(descriptor)
 
 
-def _told(spec: SandboxSpec) -> bytes:
+def _told(spec: SandboxSpec, outside: int | None) -> bytes:
     """What :mod:`.zygote_program` is told of one sandbox."""
     steps = [
         (kind, *(encode(part) if isinstance(part, str) else part for part in parts))
@@ -197,7 +199,8 @@ def _told(spec: SandboxSpec) -> bytes:
     return marshal.dumps(
         {
             "steps": steps,
-            "uid": spec.uid,
+            "uid": outside,
+            "inside": spec.uid,
             "filter": filter_of(spec),
             "identities": dict(zip(shown, identities(spec.shown), strict=True)),
             "python": spec.python,

@@ -184,7 +184,7 @@ def _become_init(
         step = "make its file system"
         _new_root(library, spec["pivot_root"], job["steps"], job["identities"])
         step = "give up its rights"
-        _give_up_rights(library, job["uid"], settings)
+        _give_up_rights(library, job["uid"], job["inside"], settings)
         library.install_filter(job["filter"])
         step = "begin"
         sys.executable = job["python"]
@@ -218,7 +218,7 @@ def _prepare_next(library: "_Library") -> None:
 # ---- rights
 
 
-def _give_up_rights(library: "_Library", uid: "int | None", settings: int) -> None:
+def _give_up_rights(library: "_Library", uid: "int | None", inside: "int | None", settings: int) -> None:
     """Another user namespace, in which nothing else is, and no capability even there."""
     outside = posix.geteuid()
     if uid is not None:
@@ -228,7 +228,7 @@ def _give_up_rights(library: "_Library", uid: "int | None", settings: int) -> No
         library.prctl(_PR_SET_DUMPABLE, 1)  # to write its own maps
         outside = uid
     library.call("unshare", _NEW_USER, step="make a user namespace")
-    inside = _NOT_ROOT if uid is None else uid
+    inside = _NOT_ROOT if inside is None else inside
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{inside} {outside} 1")
     _write("/proc/self/gid_map", f"{inside} {outside} 1")

@@ -1,0 +1,256 @@
+"""Which command starts a script: its ``#!`` line, else its suffix (S0-5 to S0-8, S0-31, S0-37, S0-38, row 50)."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+
+from adk_skills_agent.errors import ConfigError, UnsupportedScriptType
+
+SCRIPTS_FOLDER = "scripts"
+PYTHON_SUFFIXES = (".py",)
+SHELL_SUFFIXES = (".sh", ".bash")
+PYTHON = ("python3",)
+"""Python on another machine, where an executor may run the script in the program that brought it."""
+BASH = ("bash",)
+"""The shell there."""
+
+# -s: no user site-packages, also where a caller grants another HOME. The script's own folder is on sys.path, as
+# Python does it, so sibling modules import; the working directory never is. -B and UTF-8 mode do not depend on the
+# environment a caller grants.
+PYTHON_FLAGS = ("-s", "-B", "-X", "utf8")
+# A fresh bash reads no start-up files when it runs a script; the flags say so even if a caller grants BASH_ENV.
+SHELL = ("bash", "--noprofile", "--norc")
+
+MAX_INLINE_SHELL_BYTES = 100_000
+"""A shell script with Windows line ends is passed as one argument, which Linux bounds at 128 KiB."""
+
+
+class Interpreters:
+    """Which command starts which suffix.
+
+    Args:
+        extra: More suffixes, such as ``{".js": ("node",)}``; the script's path is appended. A suffix given here wins
+            over the built-in ones.
+
+    Raises:
+        ConfigError: A suffix or a command is malformed.
+    """
+
+    def __init__(self, extra: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._extra: dict[str, tuple[str, ...]] = {}
+        for suffix, command in (extra or {}).items():
+            if not suffix.startswith(".") or len(suffix) < 2 or "/" in suffix:
+                raise ConfigError(f"interpreters: {suffix!r} is no file suffix. Write it like '.js'.")
+            if isinstance(command, str) or not command or not all(isinstance(part, str) and part for part in command):
+                raise ConfigError(
+                    f"interpreters: the command for {suffix!r} must be a list of strings, such as ['node'], "
+                    f"not {command!r}."
+                )
+            self._extra[suffix.lower()] = tuple(command)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Every suffix that can be run, lower case."""
+        return tuple(dict.fromkeys([*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *self._extra]))
+
+    def elsewhere(self, path: str, head: bytes) -> tuple[tuple[str, ...], ...]:
+        """The commands that may run a script on another machine, best first; the first whose program is there does.
+
+        A ``#!`` line decides as it does here (:meth:`command`). What other machines have for suffixes but Python's and
+        the shells' is not known, so these need the line, or the owner's word.
+
+        Args:
+            path: The script, relative to the skill's root.
+            head: The beginning of its bytes.
+
+        Returns:
+            Commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell.
+
+        Raises:
+            UnsupportedScriptType: Neither the line nor the suffix names one.
+        """
+        name = PurePosixPath(path).name
+        suffix = PurePosixPath(path).suffix.lower()
+        if suffix in self._extra:
+            return (self._extra[suffix],)
+        line = _first_line(head)
+        program = PurePosixPath(line[0]).name if line else ""
+        wanted: list[tuple[str, ...]] = []
+        if program.startswith("python"):
+            return (PYTHON,)
+        if program in _SHELLS:
+            return (BASH,)
+        if program and program not in _FETCHING and not program.startswith("-"):
+            wanted.append((program, *line[1:]))
+        if suffix in PYTHON_SUFFIXES:
+            wanted.append(PYTHON)
+        elif suffix in SHELL_SUFFIXES:
+            wanted.append(BASH)
+        if not wanted:
+            kind = f"'{suffix}'" if suffix else "(no extension)"
+            raise UnsupportedScriptType(
+                f"Unsupported script type {kind}. Supported types: {', '.join(self.suffixes)}, and files with a '#!' "
+                f"line. Read '{name}' and do the work another way."
+            )
+        return tuple(wanted)
+
+    def command(
+        self, script: PurePosixPath, source: Path, *, python: str | None = None
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The command that runs a script, without its arguments, and notes on what had to be adapted.
+
+        Args:
+            script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
+            source: The same file on the host, for what depends on its bytes.
+            python: The Python to use for ``.py``; None takes the one that runs the agent.
+
+        Raises:
+            UnsupportedScriptType: Nothing runs that suffix, or its interpreter is not here.
+        """
+        suffix = script.suffix.lower()
+        if suffix in self._extra:
+            return (*self._extra[suffix], str(script)), ()
+        named = _first_line(_head(source))
+        name = PurePosixPath(named[0]).name if named else ""
+        if suffix in PYTHON_SUFFIXES if not _is_usable(name) else name.startswith("python"):
+            return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
+        if suffix in SHELL_SUFFIXES if not _is_usable(name) else name in _SHELLS:
+            return _shell_command(script, source)
+        wanted = [(name, *named[1:])] if _is_usable(name) else [*_BY_SUFFIX.get(suffix, ())]
+        for program, *flags in wanted:
+            found = _found(program, python)
+            if found is not None and _understands(found, suffix):
+                # A program of Python's environment by its name: the sandbox may show that folder at another place.
+                shown = found if found.startswith(("/usr/", "/bin/")) else program
+                return (shown, *flags, str(script)), ()
+        if wanted:
+            missing = " or ".join(dict.fromkeys(PurePosixPath(program).name for program, *_ in wanted))
+            raise UnsupportedScriptType(
+                f"'{script.name}' needs {missing}, which this machine does not have"
+                f"{' in a version that runs it' if suffix in _NEW_NODE else ''}. "
+                "Do the work another way, or tell the user that the owner has to install it."
+            )
+        if suffix in _TEXTS:
+            raise UnsupportedScriptType(
+                f"'{script.name}' is a text and no script. Read it, and run the script that it or SKILL.md names."
+            )
+        kind = f"'{suffix}'" if suffix else "(no extension)"
+        raise UnsupportedScriptType(
+            f"Scripts of type {kind} cannot be run. Supported types: {', '.join(self.suffixes)}. "
+            "Read the script and do the work another way, or ask the owner to configure an interpreter for it."
+        )
+
+
+_TEXTS = (".md", ".markdown", ".txt", ".rst")
+_SHELLS = ("bash", "sh", "dash")
+_FETCHING = frozenset({"uv", "uvx", "pipx", "npx", "bunx"})
+"""They would fetch packages first; the suffix says what runs the file itself."""
+_NEW_NODE = (".ts", ".mts", ".cts")
+# Each the first that is there. A suffix whose file has a "#!" line goes by that.
+_BY_SUFFIX: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType(
+    {
+        **dict.fromkeys((".js", ".mjs", ".cjs"), (("node",), ("bun",))),
+        **dict.fromkeys(_NEW_NODE, (("tsx",), ("bun",), ("node", "--experimental-strip-types"))),
+        ".rb": (("ruby",),),
+        ".pl": (("perl",),),
+        ".r": (("Rscript", "--vanilla"),),
+        ".ps1": (("pwsh", "-NoProfile", "-File"),),
+        ".lua": (("lua",), ("luajit",)),
+        ".php": (("php",),),
+        ".zsh": (("zsh", "--no-rcs"),),
+        ".fish": (("fish", "--no-config"),),
+        ".awk": (("awk", "-f"),),
+        ".tcl": (("tclsh",),),
+    }
+)
+
+
+_NOT_TO_RUN = ("assets/", "references/")
+"""Their files are read or copied, unless they are executable or somebody names one."""
+_RUN_SUFFIXES = frozenset((*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *_BY_SUFFIX))
+
+
+def is_runnable(path: str, *, executable: bool = False) -> bool:
+    """Whether a file of a skill looks like a script: what a model is told of; it may name any file to run it.
+
+    Args:
+        path: Relative to the skill's root.
+        executable: Whether the file may be executed.
+    """
+    if executable or path.startswith(f"{SCRIPTS_FOLDER}/"):
+        return True
+    return not path.startswith(_NOT_TO_RUN) and PurePosixPath(path).suffix.lower() in _RUN_SUFFIXES
+
+
+def _found(program: str, python: str | None = None) -> str | None:
+    """Where a run finds a program; None where it does not."""
+    from adk_skills_agent.sandbox import search_path  # only planning a run needs it, and it brings asyncio
+
+    return shutil.which(program, path=search_path(python))
+
+
+def _head(source: Path) -> bytes:
+    """The beginning of a file; empty when it cannot be read, which the run itself will say."""
+    try:
+        with source.open("rb") as stream:
+            return stream.read(_FIRST_LINE_BYTES)
+    except OSError:
+        return b""
+
+
+def _first_line(head: bytes) -> tuple[str, ...]:
+    """The interpreter and its arguments that the ``#!`` line at the beginning of a file names; empty without one."""
+    head = head[:_FIRST_LINE_BYTES].removeprefix(b"\xef\xbb\xbf")
+    if not head.startswith(b"#!"):
+        return ()
+    words = head[2:].splitlines()[0].decode("utf-8", "replace").split() if head[2:].strip() else []
+    if words and PurePosixPath(words[0]).name == "env":
+        words = [word for word in words[1:] if word != "-S" and "=" not in word]
+    return tuple(words)
+
+
+_FIRST_LINE_BYTES = 256
+
+
+def _is_usable(name: str) -> bool:
+    """Whether the program of a ``#!`` line decides: it is there, or Python or a shell, and fetches nothing."""
+    if not name or name in _FETCHING or name.startswith("-"):
+        return False
+    return name.startswith("python") or name in _SHELLS or _found(name) is not None
+
+
+@functools.lru_cache(maxsize=64)
+def _understands(program: str, suffix: str) -> bool:
+    """Whether this Node.js runs TypeScript (22.6 and later); every other program runs what it is asked to."""
+    if suffix not in _NEW_NODE or PurePosixPath(program).name != "node":
+        return True
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
+    numbers = re.match(r"v(\d+)\.(\d+)", done.stdout)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (22, 6)
+
+
+def _shell_command(script: PurePosixPath, source: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Run a shell script; one saved with Windows line ends or a byte-order mark is passed in repaired (row 50)."""
+    try:
+        with source.open("rb") as stream:
+            text = stream.read(MAX_INLINE_SHELL_BYTES + 1)
+    except OSError:
+        return (*SHELL, str(script)), ()  # the run itself will say why it cannot be read
+    if len(text) > MAX_INLINE_SHELL_BYTES or not (text.startswith(b"\xef\xbb\xbf") or b"\r\n" in text):
+        return (*SHELL, str(script)), ()
+    repaired = text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    if b"\0" in repaired:
+        return (*SHELL, str(script)), ()
+    try:
+        program = repaired.decode("utf-8")
+    except UnicodeDecodeError:
+        return (*SHELL, str(script)), ()
+    note = "The script has Windows line ends or a byte-order mark; it was run with Unix line ends."
+    return (*SHELL, "-c", program, str(script)), (note,)
