@@ -136,7 +136,7 @@ def test_the_requirements_in_the_metadata_of_registries_are_read(tmp_path: Path,
     assert (key.name, key.declared, key.supply) == (
         "SPOTIFY_KEY",
         True,
-        'grants={"sample": {"SPOTIFY_KEY": Secret(...)}}',
+        'grants={"sample": Grant(env={"SPOTIFY_KEY": Secret(...)})}',
     )
 
 
@@ -238,16 +238,19 @@ def test_hostile_shell_code_is_passed_over_quickly(text: str) -> None:
         "(" * 100_000,
         "x = '''",
         "import " + "a." * 50_000 + "b",
+        "import " + "a.\\\n" * 50_000 + "b",
+        "f'''" + "{x}\n" * 100_000 + "'''",
+        "x = 0" + " ." * 100_000,
         "\0import os",
         "if 1:\n" * 1000,
     ],
-    ids=["unary", "parentheses", "string", "dots", "nul", "nested"],
+    ids=["unary", "parentheses", "string", "dots", "continued dots", "f-string", "spaced dots", "nul", "nested"],
 )
 def test_hostile_python_is_a_diagnostic_at_worst(make_skill: MakeSkill, code: str) -> None:
     began = time.monotonic()
     needs = needs_of(make_skill, **{"scripts/run.py": code, "scripts/ok.py": "import lxml\n"})
     assert "lxml" in named(needs, NeedKind.PYTHON_PACKAGE)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 5
 
 
 def test_manifests_that_cannot_be_parsed_are_diagnostics_with_their_place(make_skill: MakeSkill) -> None:

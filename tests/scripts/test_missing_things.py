@@ -12,7 +12,7 @@ import pytest
 import preloaded
 from adk_skills_agent import SandboxPolicy
 from adk_skills_agent.catalog.skill import Skill
-from adk_skills_agent.sandbox import Network, local_sandbox
+from adk_skills_agent.sandbox import local_sandbox
 from adk_skills_agent.scripts import RunSettings, ScriptOutcome, plan_script, script_outcome
 
 PROGRAM = preloaded.program("adk-skills")
@@ -53,8 +53,8 @@ async def test_what_is_missing_is_named_to_both(
     assert owner.startswith("Skill 'sample' needs the ")
     assert {
         "module": "adk-skills prepare sample",
-        "program": "adk-skills needs sample",
-        "environment-key": 'grants={"sample": {"ACME_API_KEY": Secret(...)}}',
+        "program": 'grants={"sample": Grant(programs=[...])}',
+        "environment-key": 'grants={"sample": Grant(env={"ACME_API_KEY": Secret(...)})}',
         "node-package": "npm install --ignore-scripts",
     }[kind] in owner
 
@@ -65,16 +65,6 @@ async def test_a_program_that_is_missing_does_not_look_like_success(skill_with: 
     notes = outcome.to_model()["notes"]
     assert isinstance(notes, list)
     assert "The program 'no-such-program' is not on this machine" in notes[-1]
-
-
-async def test_a_host_that_was_refused_is_named(skill_with: Callable[..., Skill]) -> None:
-    code = "import urllib.request\nurllib.request.urlopen('https://not-granted.example.org/x', timeout=5)\n"
-    policy = SandboxPolicy(min_isolation="process", network=Network.allow("granted.example.org"))
-    outcome = await outcome_of(skill_with({"scripts/a.py": code}), "a.py", policy)
-    if not outcome.result.network:
-        pytest.skip("the level here has no proxy")
-    assert [(thing.kind, thing.name) for thing in outcome.missing] == [("host", "not-granted.example.org")]
-    assert 'Network.allow("not-granted.example.org")' in outcome.missing[0].for_owner()
 
 
 @pytest.mark.parametrize(

@@ -325,6 +325,8 @@ def _isolation(outcome: ScriptOutcome) -> dict[str, object]:
 
 
 def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
+    from adk_skills_agent.scripts.outcome import refused_hosts
+
     result = outcome.result
     said = outcome.error or ""
     notes = [*outcome.plan.notes, *(note for note in result.notes if note not in said)]
@@ -334,7 +336,14 @@ def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
     _say([f"not kept: {safe(name)}: {safe(reason)}" for name, reason in result.skipped_files], "files not kept")
     if outcome.error is not None:
         print(f"adk-skills: {outcome.error}", file=sys.stderr)
-    _say([f"note: {safe(thing.for_owner())}" for thing in outcome.missing], "things missing")
+    missing = [thing.for_owner() for thing in outcome.missing]
+    skill = outcome.plan.skill_name
+    missing += [
+        f'Skill \'{skill}\' needs the host {one.host}: grants={{"{skill}": Grant(hosts=["{one.host}"])}}.'
+        for one in refused_hosts(outcome.plan.request.policy, result)
+        if one.certain
+    ]
+    _say([f"note: {safe(sentence)}" for sentence in missing], "things missing")
     if not quiet:
         print(
             f"{outcome.status.value}: return code {outcome.return_code}, {result.wall_ms:.0f} ms, "

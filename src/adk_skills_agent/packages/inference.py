@@ -67,6 +67,8 @@ def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *
     findings.uses.setdefault(code.path, set())
     text = _ODD_ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", code.text)
     try:
+        if text.count("{") > _MOST_BRACES or _LONG_DOTTED.search(text):
+            raise ValueError("it is too intricate")
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if strict:
@@ -81,6 +83,9 @@ def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *
     _PythonReader(code, bundled, findings).read(tree)
 
 
+# Python's parser takes quadratic time for these, and nothing else of the agent runs meanwhile.
+_MOST_BRACES = 10_000
+_LONG_DOTTED = re.compile(r"(?:\.[\s\\]*+\w*+[\s\\]*+){100}")
 _MODULE_PARTS = 4  # no name in the table has more
 
 

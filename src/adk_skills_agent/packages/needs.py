@@ -448,8 +448,8 @@ _SUPPLY: Mapping[NeedKind, str] = {
     NeedKind.PYTHON_PACKAGE: "adk-skills prepare {skill}",
     NeedKind.NODE_PACKAGE: "npm install --ignore-scripts {name}, in the skill's folder",
     NeedKind.PYTHON_MODULE: "declare its distribution in a requirements.txt of the skill",
-    NeedKind.HOST: 'policy network: Network.allow("{name}")',
-    NeedKind.ENVIRONMENT_KEY: 'grants={{"{skill}": {{"{name}": Secret(...)}}}}',
+    NeedKind.HOST: 'grants={{"{skill}": Grant(hosts=["{name}"])}}',
+    NeedKind.ENVIRONMENT_KEY: 'grants={{"{skill}": Grant(env={{"{name}": Secret(...)}})}}',
 }
 
 

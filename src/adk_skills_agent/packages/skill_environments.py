@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -235,12 +236,25 @@ class SkillEnvironments:
         return environment
 
     def ready_for(
-        self, skill: Skill, script: str, *, python: str | None = None, approved: Collection[str] = ()
+        self,
+        skill: Skill,
+        script: str,
+        *,
+        python: str | None = None,
+        approved: Collection[str] = (),
+        path: str | None = None,
     ) -> Ready:
         """What a script gets before it runs: :meth:`environment_for`, and what the model has to know. Blocks.
 
         A script runs without its packages, too: what was inferred of it may be wrong, and if it is not, the script
         itself says so.
+
+        Args:
+            skill: The skill, on disk.
+            script: The script, relative to the skill's root.
+            python: As :meth:`environment_for`.
+            approved: As :meth:`environment_for`.
+            path: The PATH of the run, where programs are granted; None for the usual one.
 
         Raises:
             PackagesNotApproved: As :meth:`environment_for`.
@@ -250,11 +264,11 @@ class SkillEnvironments:
             return _NOTHING
         stamp = stamp_of_skill(skill)
         with self._mutex:
-            notes = self._notes.get((stamp, python, script))
+            notes = self._notes.get((stamp, python, script, path))
         if notes is None:
-            notes = self._programs(skill, script, python)
+            notes = self._programs(skill, script, python, path)
             with self._mutex:
-                _remember(self._notes, (stamp, python, script), notes)
+                _remember(self._notes, (stamp, python, script, path), notes)
         try:
             environment = self._environment(skill, stamp, script, python, approved, None)
         except PackagesNotApproved:
@@ -263,7 +277,7 @@ class SkillEnvironments:
             return Ready(None, (*notes, error.message), error)
         return Ready(environment, notes)
 
-    def _programs(self, skill: Skill, script: str, python: str | None) -> tuple[str, ...]:
+    def _programs(self, skill: Skill, script: str, python: str | None, path: str | None) -> tuple[str, ...]:
         """A sentence when programs are not here that the script calls or its skill declares.
 
         A shell script goes on without a program and may end well: its result must not look like one.
@@ -273,7 +287,9 @@ class SkillEnvironments:
         missing = [
             need.name
             for need in self.needs_of(skill, python=python).of(NeedKind.PROGRAM)
-            if need.missing and (need.declared or any(place.rpartition(":")[0] == script for place in need.places))
+            if need.missing
+            and (need.declared or any(place.rpartition(":")[0] == script for place in need.places))
+            and not (path and any(shutil.which(name, path=path) for name in (need.name, *need.alternatives)))
         ]
         if not missing:
             return ()

@@ -517,7 +517,7 @@ class MissingThing:
     """Something a script wanted and did not find.
 
     Attributes:
-        kind: ``module``, ``program``, ``node-package``, ``host`` or ``environment-key``.
+        kind: ``module``, ``program``, ``node-package`` or ``environment-key``; hosts are :func:`refused_hosts`.
         name: What it is called.
         skill: Whose script wanted it.
     """
@@ -532,7 +532,6 @@ class MissingThing:
             "module": f"The Python module '{self.name}' is not installed here",
             "program": f"The program '{self.name}' is not on this machine, so what depends on it was not done",
             "node-package": f"The Node package '{self.name}' is not installed here",
-            "host": f"The host '{self.name}' may not be reached from here",
             "environment-key": f"The environment variable {self.name} is not granted to this script",
         }[self.kind]
         return f"{what}: do it another way, or tell the user that the owner has to add it."
@@ -541,10 +540,10 @@ class MissingThing:
         """What is missing and the command or grant that supplies it, one sentence."""
         fix = {
             "module": f"adk-skills prepare {self.skill}",
-            "program": f"install it where the agent runs, then look again: adk-skills needs {self.skill}",
+            "program": "install it where the agent runs, or where it is elsewhere, grant it: "
+            f'grants={{"{self.skill}": Grant(programs=[...])}}',
             "node-package": "npm install --ignore-scripts in the skill's folder",
-            "host": f'SandboxPolicy(network=Network.allow("{self.name}"))',
-            "environment-key": f'grants={{"{self.skill}": {{"{self.name}": Secret(...)}}}}',
+            "environment-key": f'grants={{"{self.skill}": Grant(env={{"{self.name}": Secret(...)}})}}',
         }[self.kind]
         return f"Skill '{self.skill}' needs the {self.kind.replace('-', ' ')} {self.name}: {fix}."
 
@@ -556,7 +555,7 @@ def missing_things(
 
     Args:
         plan: The call.
-        result: What happened; refused hosts are its network's decisions.
+        result: What happened.
         exception: What ended a Python script.
     """
     text = _text(result.stderr[-4 * _LAST_CHARS :])
@@ -575,16 +574,16 @@ def missing_things(
             found["program", name] = None
     if exception is not None and "environ" in exception.source and (key := _NO_KEY.match(exception.text)):
         found["environment-key", key[1]] = None
-    for decision in result.network:
-        if not decision.allowed and decision.host:
-            found["host", decision.host] = None
     return tuple(MissingThing(kind, name, plan.skill_name) for kind, name in list(found)[:_MOST_MISSING])
 
 
 def _is_on_this_machine(program: str, plan: ScriptPlan) -> bool:
-    from adk_skills_agent.sandbox import search_path
+    from adk_skills_agent.sandbox import Secret, search_path
 
-    return shutil.which(program, path=search_path(plan.request.policy.python)) is not None
+    request = plan.request
+    given = request.env.get("PATH", request.policy.env.get("PATH"))
+    path = given.reveal() if isinstance(given, Secret) else given or search_path(request.policy.python)
+    return shutil.which(program, path=path) is not None
 
 
 def _is_importable(module: str, plan: ScriptPlan) -> bool:

@@ -19,6 +19,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.packages import Dependencies, SkillEnvironments, resolve
 from adk_skills_agent.packages.environments import collect
 from adk_skills_agent.packages.skill_environments import write_lock
+from adk_skills_agent.scripts.grants import Grant
 from local_index import LocalIndex, serving
 
 RUN = ("run_skill_script", {"skill_name": "pdf-pages", "file_path": "scripts/pages.py"})
@@ -299,3 +300,20 @@ async def test_a_program_that_is_not_here_is_said_with_the_answer_although_the_s
         "This machine does not have 'no-such-counter', which the skill calls: what depends on it is not done."
     ]
     assert "notes" not in other
+
+
+async def test_a_program_that_is_granted_is_not_called_missing(
+    make_skill: Callable[..., Path], dependencies: Dependencies, rehearse: Any, chat: Any, tmp_path: Path
+) -> None:
+    program = tmp_path / "tools" / "page-counter"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 7\n")
+    program.chmod(0o755)
+    folder = make_skill("counter", files={"scripts/count.sh": "echo found $(page-counter)\n"})
+    server = rehearse(calls(("run_skill_script", {"skill_name": "counter", "file_path": "scripts/count.sh"}), "Done."))
+    grants = {"counter": Grant(programs=[program])}
+    toolset = SkillToolset.from_dirs([folder.parent], dependencies=dependencies, grants=grants)
+    talk = await chat(agent_with(server, toolset))
+    await talk.say("How many pages?")
+    assert talk.results[0]["stdout"] == "found 7\n"
+    assert "notes" not in talk.results[0]

@@ -150,7 +150,7 @@ class OwnSandbox:
         try:
             workspace = claim.open()
             skill = call.skill.local()
-            ready = self._ready(skill, call)
+            ready = self._ready(runtime, skill, call)
             plan = plan_script(
                 skill,
                 # What is in memory has just been put on the disk, where it is looked up for the first time.
@@ -176,7 +176,7 @@ class OwnSandbox:
             plan = replace(plan, notes=(*plan.notes, *ready.notes))
         return Prepared(workspace, plan)
 
-    def _ready(self, skill: Skill, call: ScriptCall) -> Ready | None:
+    def _ready(self, runtime: SkillRuntime, skill: Skill, call: ScriptCall) -> Ready | None:
         """The environment of the skill and what is not here.
 
         Raises:
@@ -185,7 +185,15 @@ class OwnSandbox:
         packages = self.settings.packages
         if packages is None or not self.sandbox.runs_here:
             return None
-        ready = packages.ready_for(skill, call.path, python=self.settings.policy.python, approved=call.packages)
+        policy = self.settings.policy
+        granted = runtime.grants.with_programs(skill.name, call.path, policy, {}).get("PATH")
+        ready = packages.ready_for(
+            skill,
+            call.path,
+            python=policy.python,
+            approved=call.packages,
+            path=granted if isinstance(granted, str) else None,
+        )
         if ready.problem is not None:
             logger.warning("%s %s", ready.problem.message, " ".join(getattr(ready.problem, "__notes__", ())))
         return ready
