@@ -525,7 +525,10 @@ class _Reader:
             self._found.doubts.append(why)
 
 
-_RESERVED = frozenset("! if then elif else fi for in do done case esac while until select function { } [[ ]]".split())
+_RESERVED = frozenset(
+    ("!", "if", "then", "elif", "else", "fi", "for", "in", "do", "done", "case", "esac", "while", "until", "select")
+    + ("function", "{", "}", "[[", "]]")
+)
 _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unsetenv")
 
 

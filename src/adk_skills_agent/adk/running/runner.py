@@ -22,7 +22,14 @@ from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, s
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
-from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
+from adk_skills_agent.sandbox import (
+    IsolationLevel,
+    check_policy,
+    is_scratch,
+    local_sandbox,
+    redacted,
+    scratch_note,
+)
 from adk_skills_agent.scripts import (
     RunSettings,
     ScriptOutcome,
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
     from adk_skills_agent.adk.runtime import SkillRuntime
-    from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
+    from adk_skills_agent.sandbox import EnvValue, ExecutionResult, Sandbox, SandboxPolicy
 
 
 logger = logging.getLogger(__name__)
@@ -188,6 +195,7 @@ class OwnSandbox:
                 result = redacted(result, runtime.grants.forms)
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
+        result = _without_scratch(result)
         outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
         if outcome.error is not None:
             logger.info(
@@ -204,6 +212,16 @@ class OwnSandbox:
             result.isolation.level.value,
         )
         return outcome
+
+
+def _without_scratch(result: ExecutionResult) -> ExecutionResult:
+    """The result without hidden files and caches, for sandboxes that hand over all there is."""
+    files = tuple(file for file in result.files if not is_scratch(file.path))
+    skipped = tuple(one for one in result.skipped_files if not is_scratch(one[0]))
+    count = len(result.files) - len(files) + len(result.skipped_files) - len(skipped)
+    if not count:
+        return result
+    return replace(result, files=files, skipped_files=skipped, notes=(*result.notes, scratch_note(count)))
 
 
 def workspace_claim(
