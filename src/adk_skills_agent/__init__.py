@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.events.events import (
         ApprovalDecided,
         ApprovalRequested,
+        FileReceived,
         GuardTripped,
         HostRefused,
         ResourceRead,
@@ -96,6 +97,7 @@ _HOME = {
     "adk.events.events": (
         "ApprovalDecided",
         "ApprovalRequested",
+        "FileReceived",
         "GuardTripped",
         "HostRefused",
         "ResourceRead",
@@ -152,6 +154,7 @@ __all__ = [
     "ErrorCode",
     "ExecutionRequest",
     "ExecutionResult",
+    "FileReceived",
     "Grant",
     "GuardTripped",
     "HostRefused",

@@ -56,7 +56,7 @@ def with_skills(
         predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
         budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
         more: ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``,
-            ``additional_tools`` and ``lifecycle_config``, as
+            ``trust_allowed_tools``, ``additional_tools`` and ``lifecycle_config``, as
             :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:

@@ -51,6 +51,7 @@ def short_named_runtime(
     limits: SkillLimits | None = None,
     require_activation: bool = False,
     workspace: str = "session",
+    trust_allowed_tools: bool = False,
     additional_tools: Sequence[Any] | None = None,
     lifecycle_config: Any = None,
     budget_tokens: int | None = None,
@@ -80,6 +81,7 @@ def short_named_runtime(
         prefers_sandbox=prefers_sandbox,
         require_activation=require_activation,
         workspace=workspace_of(workspace),
+        trust_allowed_tools=trust_allowed_tools,
         prefix=prefix,
         names=NAMES,
         owner=owner,
@@ -97,8 +99,8 @@ class SkillTools(RuntimeToolset):
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
         more: ``user_skills`` (those that a user may ask for by name), and ``env``, ``grants``, ``permissions``,
-            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``additional_tools``,
-            ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
+            ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``trust_allowed_tools``,
+            ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
     """
 
     def __init__(

@@ -91,6 +91,8 @@ class SkillToolset(RuntimeToolset):
         file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
         workspace: ``"session"``: all skills of a session work in one folder and find each other's files there;
             ``"skill"``: each has a folder of its own in each session.
+        trust_allowed_tools: Whether what an active skill's ``allowed-tools`` names needs no question of its own: tools
+            it brings, and commands as ``Bash(git:*)``. It never lifts what a rule denies.
 
     Raises:
         ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
@@ -128,6 +130,7 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        trust_allowed_tools: bool = False,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         if environment is not None and workspace_of(workspace) != "session":
@@ -181,6 +184,7 @@ class SkillToolset(RuntimeToolset):
             google_arguments=_is_google_style(argument_style),
             save_output_artifacts=save_output_artifacts,
             workspace=workspace_of(workspace),
+            trust_allowed_tools=trust_allowed_tools,
             require_activation=require_activation,
             file_list=file_list,
             lists=self.discovery_mode is not SkillDiscoveryMode.SEARCH,
@@ -248,6 +252,7 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        trust_allowed_tools: bool = False,
     ) -> SkillToolset:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
@@ -292,6 +297,7 @@ class SkillToolset(RuntimeToolset):
             file_list=file_list,
             argument_style=argument_style,
             workspace=workspace,
+            trust_allowed_tools=trust_allowed_tools,
         )
 
     @property

@@ -330,6 +330,7 @@ EVENTS = frozenset(
         "ScriptStarted",
         "ScriptFinished",
         "HostRefused",
+        "FileReceived",
         "ApprovalRequested",
         "ApprovalDecided",
         "GuardTripped",

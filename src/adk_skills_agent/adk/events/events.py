@@ -204,6 +204,23 @@ class ScriptFinished(SkillEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileReceived(SkillEvent):
+    """A file of the user was put into the session's workspace, or could not be.
+
+    Attributes:
+        path: Where it is in the workspace.
+        bytes: Its size.
+        source: ``message`` or ``artifact``.
+        problem: Why it was not copied, or empty.
+    """
+
+    path: str
+    bytes: int = 0
+    source: str = "message"
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostRefused(SkillEvent):
     """A script tried to connect to a host that it may not.
 

@@ -259,6 +259,16 @@ def script_backend_of(
     return None
 
 
+def own_sandbox_runs(runtime: SkillRuntime, context: ReadonlyContext) -> bool:
+    """Whether scripts of this agent run in a sandbox of ours, in the workspace of the session."""
+    if runtime.environment is not None:
+        return False
+    executor = runtime.code_executor
+    if executor is None and not (runtime.prefers_sandbox and runtime.sandbox is not None):
+        executor = agent_executor(context)
+    return isinstance(executor, SandboxedCodeExecutor) if executor is not None else runtime.sandbox is not None
+
+
 def agent_executor(context: ReadonlyContext) -> BaseCodeExecutor | None:
     """The executor of the agent that calls, when it can run code that is handed to it."""
     # The public get_invocation_context() makes a copy of a whole model for one attribute, and the doubles of
