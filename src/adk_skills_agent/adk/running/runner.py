@@ -114,7 +114,8 @@ class OwnSandbox:
             plan, workspace = prepared.plan, prepared.workspace
             session = tool_context.session
             share = share_of(session.app_name, session.user_id, session.id)
-            plan = replace(plan, request=replace(plan.request, share=share, input_files=call.inputs))
+            heard = _both_hear(plan.request.on_output, call.on_output)
+            plan = replace(plan, request=replace(plan.request, share=share, input_files=call.inputs, on_output=heard))
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):
                 whose = on_behalf_of(tool_context.get_invocation_context())
@@ -212,6 +213,19 @@ class OwnSandbox:
             result.isolation.level.value,
         )
         return outcome
+
+
+def _both_hear(
+    one: Callable[[str, bytes], None] | None, other: Callable[[str, bytes], None] | None
+) -> Callable[[str, bytes], None] | None:
+    if one is None or other is None:
+        return one or other
+
+    def hear(stream: str, chunk: bytes) -> None:
+        one(stream, chunk)
+        other(stream, chunk)
+
+    return hear
 
 
 def _without_scratch(result: ExecutionResult) -> ExecutionResult:
