@@ -329,6 +329,7 @@ EVENTS = frozenset(
         "ResourceRead",
         "ScriptStarted",
         "ScriptFinished",
+        "ScriptOutput",
         "HostRefused",
         "FileReceived",
         "ApprovalRequested",
