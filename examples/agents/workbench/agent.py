@@ -1,0 +1,20 @@
+"""An office desk: upload a spreadsheet, get a chart and a document back."""
+
+import os
+from pathlib import Path
+
+from google.adk.agents import LlmAgent
+
+from adk_skills_agent import SkillToolset
+
+root_agent = LlmAgent(
+    name="workbench",
+    model=os.environ.get("ADK_SKILLS_MODEL", "gemini-2.5-flash"),
+    description="Works on files: reads spreadsheets, draws charts, writes documents.",
+    instruction=(
+        "You work on the user's files, which are in uploads/. Load the skill that fits, follow it, and name the files "
+        "you made. Answer briefly."
+    ),
+    # A shell beside the scripts, and the packages they name: the user is asked once before anything is installed.
+    tools=[SkillToolset.from_dirs([Path(__file__).parent / "skills"], shell=True, dependencies="ask")],
+)
