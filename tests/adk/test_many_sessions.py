@@ -68,7 +68,7 @@ async def test_the_memory_of_a_toolset_does_not_grow_with_its_sessions(worker: P
         return len(ours)
 
     before = await talk(4)
-    assert await talk(8) <= before + 8  # a workspace's entry each, at most
+    assert await talk(8) <= before + 24  # a workspace and its upload each, at most; of 256 sessions, whatever comes
     await toolset.close()
 
 

@@ -121,6 +121,11 @@ class SkillRuntime:
 
     def __post_init__(self) -> None:
         self.permissions = self.permissions.with_prefix(self.prefix, trusting=self.trust_allowed_tools)
+        if self.permissions.hosts and self.settings.policy.network.mode == "host":
+            logger.warning(
+                "The rules for hosts do not hold: the policy's network is 'host', which nothing checks. Name the hosts "
+                "in the policy or in grants instead."
+            )
         files = self.limits.manifest_files if self.file_list else 0
         self._texts = SkillTexts(self.limits.skill_tokens, files, self.skill_path_for_model)
 

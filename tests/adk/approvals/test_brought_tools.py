@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from approval_chat import agent_with, calls
+from google.adk.agents import LlmAgent
+from google.adk.tools.tool_context import ToolContext
 
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
@@ -108,3 +110,38 @@ async def test_a_tool_that_streams_cannot_be_asked_for_and_is_left_out(
     assert "send_mail" not in server.requests[-1].tool_names
     assert "delete_mail" in server.requests[-1].tool_names
     assert "the streaming tool send_mail needs an approval" in caplog.text
+
+
+async def test_trusted_allowed_tools_are_not_asked_about_and_denials_stay(
+    mailer: Path, rehearse: Any, chat: Any
+) -> None:
+    steps = ("load_skill", {"skill_name": "mailer"}), MAIL, "Sent.", DELETE, "Done."
+    toolset = SkillToolset.from_dirs(
+        [mailer],
+        permissions={"tools": {"send_mail": "ask", "delete_mail": "ask"}},
+        additional_tools=[send_mail, delete_mail],
+        trust_allowed_tools=True,
+    )
+    talk = await chat(agent_with(rehearse(calls(*steps)), toolset))
+    await talk.say("Mail Bob")
+    assert talk.results[-1] == {"sent": "bob"}
+    assert talk.questions == []
+    await talk.say("Delete it")
+    assert talk.question["payload"]["skill_approval"]["approves"] == ["tool:delete_mail"]  # nobody named that one
+
+
+async def test_trusted_tools_are_those_of_active_skills(mailer: Path, rehearse: Any, chat: Any) -> None:
+    found: list[tuple[str, ...]] = []
+    toolsets: list[SkillToolset] = []
+
+    def look(tool_context: ToolContext) -> dict[str, str]:
+        """Look."""
+        found.append(toolsets[-1].runtime.trusted_tools(tool_context))
+        return {}
+
+    for trusting in (True, False):
+        toolsets.append(SkillToolset.from_dirs([mailer], trust_allowed_tools=trusting))
+        server = rehearse(calls(("look", {}), ("load_skill", {"skill_name": "mailer"}), ("look", {}), "Done."))
+        agent = LlmAgent(name="assistant", model=server.model(), tools=[toolsets[-1], look])
+        await (await chat(agent)).say("Go")
+    assert found == [(), ("send_mail",), (), ()]

@@ -344,6 +344,13 @@ def test_the_network_of_a_run_is_never_wider_than_what_is_left_after_the_denials
     assert network_of(Network.host(), ["c.test"], HostRules(asked=("*",))) == Network.host()
 
 
+def test_rules_that_nothing_keeps_are_said_to_the_owner(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    SkillToolset.from_dirs(
+        [folder], policy=SandboxPolicy(network=Network.host()), permissions={"hosts": {"x.test": "deny"}}
+    )
+    assert "The rules for hosts do not hold" in caplog.text
+
+
 def test_rules_speak_of_the_skill_they_name() -> None:
     rules = Permissions(hosts={"weather-*/x.test": "ask", "*.y.test": "deny", "z.test": "allow"})
     assert host_rules(rules, "weather-eu") == HostRules(("z.test",), ("*.y.test",), ("x.test",))

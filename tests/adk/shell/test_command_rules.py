@@ -82,6 +82,8 @@ A=$(git push)
 export A=$(git push)
 env X=1 git push
 env -S 'git push'
+env = git push
+env A-B=x git push
 sudo git push
 sudo -u root git push
 timeout 5 git push
@@ -198,6 +200,8 @@ def test_a_line_gets_the_strictest_verdict_of_its_simple_commands(line: str, ver
         "rm $X file",  # may be -rf
         "rm -r* x",
         "! ! git status",
+        "ls\n\\rm -rf x",
+        "ls\n\\git push",
         "\\ \n A=1 rm -rf x",
         "$X",
         'git "$X"',

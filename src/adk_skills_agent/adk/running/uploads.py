@@ -45,7 +45,8 @@ MAX_UPLOAD_BYTES = 64 << 20
 _MAX_NAME_CHARS = 100
 _MAX_NAME_BYTES = 200
 _TOLD = 20  # names in the system instruction
-_SESSIONS = 1024  # remembered; a forgotten one finds its files in the folder
+_SESSIONS = 256  # remembered, as many as there are workspaces; a forgotten one finds its files in the folder
+_INVOCATIONS = 64
 _READABLE = ("image/", "audio/", "video/", "text/", "application/pdf")
 _SUFFIXES = {
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
@@ -82,12 +83,10 @@ class _Session:
     Attributes:
         folder: The workspace; another one has nothing yet.
         uploads: By where each came from.
-        invocation: The last one in which artifacts were looked for.
     """
 
     folder: Path | None = None
     uploads: dict[str, Upload] = field(default_factory=dict)
-    invocation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,7 @@ class Uploads:
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._looked: OrderedDict[str, None] = OrderedDict()  # invocations whose artifacts were listed
 
     async def bring(self, runtime: SkillRuntime, tool_context: ToolContext, llm_request: LlmRequest) -> str:
         """Copy what is new into the session's workspace.
@@ -119,16 +119,14 @@ class Uploads:
         key = workspace_key(session.app_name, session.user_id, session.id)
         known = self._sessions.get(key)
         sources = _attached(tool_context)
-        looks = known is None or known.invocation != tool_context.invocation_id
+        looks = tool_context.invocation_id not in self._looked
         artifacts = await _artifacts(tool_context) if looks else []
-        if known is not None:
-            known.invocation = tool_context.invocation_id
-        if not sources and not artifacts and (known is None or not known.uploads):
-            if known is None:
-                self._remember(key).invocation = tool_context.invocation_id
+        self._looked[tool_context.invocation_id] = None
+        if len(self._looked) > _INVOCATIONS:
+            self._looked.popitem(last=False)
+        if not sources and not artifacts and known is None:
             return ""
         known = known or self._remember(key)
-        known.invocation = tool_context.invocation_id
         async with SHARED_WORKSPACES.claim(key, runtime.owner) as claim:
             opened = await asyncio.to_thread(claim.open)
             if known.folder != opened.path and not artifacts:

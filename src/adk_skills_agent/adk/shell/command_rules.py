@@ -326,6 +326,8 @@ class _Reader:
         if depth > _MOST_DEPTH:
             self._doubt("it is nested too deeply to be read")
             return
+        if node.type in _ONE_LINE and not _is_together(node):
+            self._doubt("it cannot be read as a command line")
         if node.type in ("command", "declaration_command", "unset_command"):
             self._command(node, more)
         elif node.type == "test_command" and node.children and node.children[0].type == "[":
@@ -333,9 +335,11 @@ class _Reader:
         elif node.type == "variable_assignment":
             self._assignment(node)
         elif node.type in ("word", "heredoc_start"):
-            text = _text(node)
-            if "`" in re.sub(r"\\.", "", text) or ("$(" in re.sub(r"\\.", "", text)):
+            plain = re.sub(r"\\.", "", _text(node), flags=re.DOTALL)
+            if "`" in plain or "$(" in plain:
                 self._doubt("it hides a command in a word")
+            if re.search(r"\s", plain):  # the grammar takes the end of a line before a backslash for a part of the word
+                self._doubt("it cannot be read as a command line")
         behind = self._behind_redirections(node) if node.type == "redirected_statement" else ()
         for child in node.children:
             self.visit(child, depth + 1, behind if node.children and child == node.children[0] else ())
@@ -478,7 +482,7 @@ class _Reader:
                 arguments = arguments[1:]
                 break
             if not option.startswith("-") or option == "-":
-                if starter.assignments and "=" in option and re.fullmatch(r"\w+", option.partition("=")[0]):
+                if starter.assignments and "=" in option:
                     self._variable(option.partition("=")[0])
                     arguments = arguments[1:]
                     continue
@@ -637,6 +641,23 @@ _STARTERS: Mapping[str, _Starter] = {
         opens_shell=True,
     ),
 }
+
+
+# The grammar passes over some line ends before a backslash, and would make two commands one.
+_ONE_LINE = frozenset({"command", "declaration_command", "unset_command", "redirected_statement", "file_redirect"})
+_BETWEEN_WORDS = re.compile(rb"(?:[ \t]|\\\n)*")
+
+
+def _is_together(node: Node) -> bool:
+    """Whether between the parts of a command there is nothing but blanks and continued lines."""
+    source = node.text or b""
+    position = node.start_byte
+    for child in node.children:
+        between = source[position - node.start_byte : child.start_byte - node.start_byte]
+        if _BETWEEN_WORDS.fullmatch(between) is None:
+            return False
+        position = child.end_byte
+    return True
 
 
 # A word of the tree as text

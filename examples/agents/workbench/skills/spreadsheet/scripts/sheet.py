@@ -75,7 +75,11 @@ def main():
         writer = csv.writer(file)
         writer.writerow([given.group_by, given.value])
         writer.writerows(ordered)
-    print(json.dumps({"groups": len(ordered), "total": sum(sums.values()), "rows_left_out": left_out, "top": ordered[:10]}))
+    print(
+        json.dumps(
+            {"groups": len(ordered), "total": sum(sums.values()), "rows_left_out": left_out, "top": ordered[:10]}
+        )
+    )
 
 
 if __name__ == "__main__":
