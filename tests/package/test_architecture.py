@@ -12,7 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "adk_skills_agent"
 PAGE = REPOSITORY / "docs" / "architecture.md"
-MOST_FILES = 38
+MOST_FILES = 40
 
 
 def named_files() -> set[str]:
