@@ -28,7 +28,7 @@ FILES: dict[str, str | bytes] = {
     "scripts/warn.sh": "echo careful >&2\n",
     "scripts/left.py": "with open('report.csv', 'w') as file:\n    file.write('a,b')\n",
     "scripts/said.py": "import sys\nprint('done')\nsys.exit('no input')\n",
-    "scripts/slow.py": "import time\nprint('started', flush=True)\ntime.sleep(60)\n",
+    "scripts/slow.py": "import time\nprint('started', flush=True)\ntime.sleep(12)\n",
     "scripts/slow.sh": "echo started\nsleep 60\necho never\n",
 }
 BACKENDS: dict[str, Callable[[Path], dict[str, Any]]] = {

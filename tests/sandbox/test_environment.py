@@ -10,6 +10,7 @@ import pytest
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.policy import looks_secret
+from adk_skills_agent.sandbox.process import command
 from adk_skills_agent.sandbox.process.command import build_environment, search_path
 
 PLACES = {"home": "/w", "tmp": "/t", "run_id": "1"}
@@ -60,3 +61,27 @@ def test_the_interpreters_folder_comes_first_on_the_path():
     assert search_path("/opt/py/bin/python").split(":") == ["/opt/py/bin", "/usr/local/bin", "/usr/bin", "/bin"]
     assert search_path("python3") == "/usr/local/bin:/usr/bin:/bin"
     assert search_path("/usr/bin/python3") == "/usr/bin:/usr/local/bin:/bin"
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ("         0          0 4294967295\n", True),
+        ("0 100000 65536\n", False),
+        ("0 0 1\n1879048192 500000 268435456\n", True),
+        ("1879048193 500000 268435455\n", False),
+        ("", False),
+        ("none\n", False),
+    ],
+)
+def test_a_run_gets_a_user_id_of_its_own_only_where_all_of_them_are_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, has: bool
+) -> None:
+    """Row 77; in a container of a plain user root may take on no others than it was given."""
+    (tmp_path / "map").write_text(text)
+    assert command._has_own_ids(str(tmp_path / "map")) is has
+    assert command._has_own_ids(str(tmp_path / "none")) is False
+    monkeypatch.setattr(command, "_own_ids_are_mapped", lambda: has)
+    taken = {command.own_id(command.NOBODY) for _ in range(8)}
+    assert (taken <= set(command.OWN_IDS), len(taken) > 1) == (True, True) if has else taken == {command.NOBODY}
+    assert (command.own_id(None), command.own_id(1234)) == (None, 1234)

@@ -12,6 +12,14 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.in_process import InProcessPython
 
 
+@pytest.fixture(autouse=True)
+def nothing_of_other_tests() -> None:
+    """While a run of another test that hangs is captured, its stand-in stays in place."""
+    for thread in threading.enumerate():
+        if thread.name == "adk-skills-in-process":
+            thread.join(30)
+
+
 def test_the_streams_are_back_after_a_run_also_after_a_failing_one() -> None:
     before = (sys.stdout, sys.stderr)
     python = InProcessPython()

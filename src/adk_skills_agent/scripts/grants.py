@@ -162,6 +162,31 @@ class Grants:
         for name, grant in _by_name(also).items():
             own = self._by_name.get(name)
             self._by_name[name] = grant.and_also(own) if own is not None else grant
+        self.empty = not self._all and not self._by_name
+
+    def opened(
+        self,
+        skill: str,
+        script: str,
+        policy: SandboxPolicy,
+        env: Mapping[str, EnvValue],
+        hosts: HostRules | None = None,
+        has: HasFile = lambda _path: False,
+    ) -> tuple[SandboxPolicy, dict[str, EnvValue]]:
+        """The policy and the variables of one run: the toolset's, with what is granted to it.
+
+        Args:
+            skill: The skill's name; empty for what is granted to all only.
+            script: The script, relative to the skill's root; empty for a command.
+            policy: The toolset's.
+            env: Variables that come before granted ones.
+            hosts: What rules and answers say of hosts.
+            has: As :meth:`of`.
+        """
+        granted = self.of(skill, script, has) | dict(env)
+        return self.policy_of(skill, script, policy, hosts, has), self.with_programs(
+            skill, script, policy, granted, has
+        )
 
     def of(self, skill: str, script: str, has: HasFile = lambda _path: False) -> dict[str, EnvValue]:
         """The variables of one script.

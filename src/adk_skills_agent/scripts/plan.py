@@ -28,7 +28,7 @@ from adk_skills_agent.sandbox import (
     ReadOnlyMount,
     SandboxPolicy,
 )
-from adk_skills_agent.scripts.grants import Grants, HostRules
+from adk_skills_agent.scripts.grants import NO_HOST_RULES, Grants, HostRules
 from adk_skills_agent.scripts.interpreters import SCRIPTS_FOLDER, Interpreters, is_runnable
 
 if TYPE_CHECKING:
@@ -266,11 +266,13 @@ def plan_script(
     script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
     command, notes = settings.interpreters.command(_seen_at(script.path), script.file, python=settings.policy.python)
-    granted = grants.of(skill.name, script.path, skill.has_file) | dict(env or {})
+    policy, granted = settings.policy, dict(env or {})
+    if not grants.empty or hosts not in {None, NO_HOST_RULES}:
+        policy, granted = grants.opened(skill.name, script.path, policy, granted, hosts, skill.has_file)
     request = ExecutionRequest(
         argv=(*command, *argv),
-        policy=grants.policy_of(skill.name, script.path, settings.policy, hosts, skill.has_file),
-        env=_SKILL_ENV | grants.with_programs(skill.name, script.path, settings.policy, granted, skill.has_file),
+        policy=policy,
+        env=_SKILL_ENV | granted,
         stdin=stdin,
         mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest),),
         input_files=input_files,

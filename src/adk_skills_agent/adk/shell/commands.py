@@ -226,12 +226,9 @@ class SandboxShell:
         places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
         session = context.session
         policy = job or replace(settings.policy, wall_seconds=call.seconds)
-        granted = runtime.grants.of(call.skill, "") | dict(self.own.env)
+        policy, env = runtime.grants.opened(call.skill, "", policy, self.own.env, call.hosts)
         if call.skill:
-            where = str(SKILLS_DIR / skill_folder(call.skill))
-            granted = {**dict.fromkeys(SKILL_VARIABLES, where), **granted}
-        env = runtime.grants.with_programs(call.skill, "", policy, granted)
-        policy = runtime.grants.policy_of(call.skill, "", policy, call.hosts)
+            env = {**dict.fromkeys(SKILL_VARIABLES, str(SKILLS_DIR / skill_folder(call.skill))), **env}
         request = ExecutionRequest(
             argv=shell_argv(call.command, () if await self._has_own_files() else places),
             policy=within(policy, call.environment) if call.environment is not None else policy,
