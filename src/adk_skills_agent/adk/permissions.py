@@ -204,6 +204,7 @@ class Permissions:
         self.grants = written_grants(grants)
         self._matchers = [(rule, _pattern(rule).match) for rule in self.rules]
         self._prefix = ""
+        self._trusting = False
 
     def __repr__(self) -> str:
         rules = ", ".join(map(str, (*self.rules, *self.hosts, *self.commands)))
@@ -218,13 +219,15 @@ class Permissions:
         """
         return load_permissions(path)
 
-    def with_prefix(self, prefix: str) -> Permissions:
+    def with_prefix(self, prefix: str, *, trusting: bool = False) -> Permissions:
         """The same rules where the model sees tools with a prefix: a rule may name them with it or without.
 
         Args:
             prefix: With its underscore, or empty.
+            trusting: Whether a tool that the skill's ``allowed-tools`` names is not asked about by itself.
         """
         prefixed = copy.copy(self)
+        prefixed._trusting = trusting
         prefixed._prefix = prefix
         return prefixed
 
@@ -251,6 +254,9 @@ class Permissions:
         subjects = [SKILL] if verdict is Verdict.ASK else []
         requested: set[str] = set()
         subject = subject_of(action, target)
+        if own is not None and self._trusting and action == "tool" and target in skill.allowed_tools:
+            own = None if own.verdict is Verdict.ASK else own
+            requested.add(subject)
         if own is not None and own.verdict is Verdict.ASK:
             subjects.append(subject)
             rule, reason = own, f"the rule '{own}' says so"

@@ -120,7 +120,7 @@ class SkillRuntime:
     _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
-        self.permissions = self.permissions.with_prefix(self.prefix)
+        self.permissions = self.permissions.with_prefix(self.prefix, trusting=self.trust_allowed_tools)
         files = self.limits.manifest_files if self.file_list else 0
         self._texts = SkillTexts(self.limits.skill_tokens, files, self.skill_path_for_model)
 
@@ -144,6 +144,21 @@ class SkillRuntime:
     def adk_executor_timeout(self) -> float:
         """Seconds for a script in an executor or environment of others."""
         return DEFAULT_SCRIPT_TIMEOUT if self.script_timeout is None else self.script_timeout
+
+    @property
+    def takes_uploads(self) -> bool:
+        """Whether files of the user are put into the session's workspace: where all its skills share it."""
+        return self.workspace == "session"
+
+    def trusted_tools(self, context: ReadonlyContext) -> tuple[str, ...]:
+        """Entries of ``allowed-tools`` that need no question now: those of active skills, where the owner trusts them.
+
+        For ``decide_command(permissions, line, trusted)``. May block: a skill's head may have to be read.
+        """
+        if not self.trust_allowed_tools:
+            return ()
+        skills = [self.source.local(name) for name in self.active.active(context)]
+        return tuple(dict.fromkeys(tool for skill in skills if skill is not None for tool in skill.allowed_tools))
 
     @property
     def empty(self) -> bool:

@@ -15,7 +15,8 @@ from adk_skills_agent.adk.activation.additional_tools import permitted_tools
 from adk_skills_agent.adk.activation.instructions import put_in_force
 from adk_skills_agent.adk.activation.mentions import activate_mentioned
 from adk_skills_agent.adk.events.events import SkillDropped, origin_of
-from adk_skills_agent.adk.running.runner import ScriptReadiness
+from adk_skills_agent.adk.running.runner import ScriptReadiness, own_sandbox_runs
+from adk_skills_agent.adk.running.uploads import SHARED_UPLOADS
 from adk_skills_agent.adk.shell.commands import shell_instruction
 from adk_skills_agent.adk.shell.jobs import JOBS
 from adk_skills_agent.adk.tools.base import answer_undeclared
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.tools.base import ToolsetTool
 
 logger = logging.getLogger(__name__)
+
+_WITH_FILES = frozenset({"run_skill_script", "execute"})
+"""The tools that work in the session's workspace: without one of them nobody could use a file in it."""
 
 
 class RuntimeToolset(BaseToolset):
@@ -119,6 +123,10 @@ class RuntimeToolset(BaseToolset):
         if runtime.empty:
             # All skills are gone, in the middle of a session maybe: what was active is released, and said once.
             self._answer_for_undeclared((), tool_context, llm_request)
+            if self._shell_tools and own_sandbox_runs(runtime, tool_context):
+                uploads = await SHARED_UPLOADS.bring(runtime, tool_context, llm_request)
+                if uploads:
+                    llm_request.append_instructions([uploads])
             self._introduce_shell(await self._working_tools(tool_context), tool_context, llm_request)
             await put_in_force(runtime, tool_context, llm_request)
             return
@@ -127,6 +135,10 @@ class RuntimeToolset(BaseToolset):
         offered = {tool.base_name for tool in selected if tool.offered(tool_context)}
         self._answer_for_undeclared(working, tool_context, llm_request)
         told = await self.introduce(llm_request, tool_context, offered)
+        if runtime.takes_uploads and not _WITH_FILES.isdisjoint(offered) and own_sandbox_runs(runtime, tool_context):
+            uploads = await SHARED_UPLOADS.bring(runtime, tool_context, llm_request)
+            if uploads:
+                told.append(uploads)
         asked = await activate_mentioned(runtime, tool_context)
         if asked.text:
             told.append(asked.text)

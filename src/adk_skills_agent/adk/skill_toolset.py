@@ -97,8 +97,8 @@ class SkillToolset(RuntimeToolset):
             ``"skill"``: each has a folder of its own in each session.
         shell: True, or settings, for ``execute``, ``read_file``, ``write_file`` and ``edit_file`` in the session's
             workspace, or in the environment.
-        trust_allowed_tools: Whether commands that an active skill's ``allowed-tools`` name (``Bash(git:*)``) are not
-            asked about. They never lift what the permissions deny.
+        trust_allowed_tools: Whether what an active skill's ``allowed-tools`` names needs no question of its own: tools
+            it brings, and commands as ``Bash(git:*)``. It never lifts what a rule denies.
         dependencies: What may be done for packages that skills need: ``"off"``, ``"locked"`` (only what
             ``adk-skills prepare`` made), ``"ask"`` (the user sees the exact list and is asked once) or ``"install"``;
             or a :class:`Dependencies`, which also names a preset, indexes and locks. None is ``"ask"`` where scripts

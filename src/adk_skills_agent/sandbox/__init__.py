@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         SandboxPolicy,
         Status,
     )
+    from adk_skills_agent.sandbox.files.collect import distinct_name, is_scratch, mime_type, safe_name, scratch_note
     from adk_skills_agent.sandbox.files.removal import temporary_folder, temporary_prefix
     from adk_skills_agent.sandbox.in_process import InProcessPython, InProcessResult
     from adk_skills_agent.sandbox.local import local_sandbox
@@ -95,6 +96,7 @@ _NAMES = {
         "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "
         "ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status WORK_DIR"
     ),
+    "files.collect": "distinct_name is_scratch mime_type safe_name scratch_note",
     "files.removal": "temporary_folder temporary_prefix",
     "in_process": "InProcessPython InProcessResult",
     "local": "local_sandbox",

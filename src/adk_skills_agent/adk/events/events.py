@@ -9,6 +9,7 @@ user, session or path of the host is in a metric.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import functools
 import inspect
 import logging
@@ -257,6 +258,42 @@ class CommandFinished(SkillEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptOutput(SkillEvent):
+    """What a running script printed, a few times a second; only for listeners with ``output = True``.
+
+    Attributes:
+        script: Relative to the skill.
+        run: The id of the ``ScriptStarted``.
+        stream: ``stdout`` or ``stderr``.
+        text: What came since the last one, at most 2,000 characters.
+        last: Whether no more of this stream is told: it is longer than 64 KiB.
+    """
+
+    script: str
+    run: str = ""
+    stream: str = "stdout"
+    text: str = ""
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReceived(SkillEvent):
+    """A file of the user was put into the session's workspace, or could not be.
+
+    Attributes:
+        path: Where it is in the workspace.
+        bytes: Its size.
+        source: ``message`` or ``artifact``.
+        problem: Why it was not copied, or empty.
+    """
+
+    path: str
+    bytes: int = 0
+    source: str = "message"
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostRefused(SkillEvent):
     """A script tried to connect to a host that it may not.
 
@@ -377,11 +414,21 @@ class Events:
         self._listeners = tuple(listeners)
         self._redaction = EventRedaction(redact)
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._with_output = tuple(one for one in self._listeners if getattr(one, "output", False) is True)
+
+    @property
+    def output_heard(self) -> bool:
+        """Whether a listener wants what scripts print while they run; such a one says ``output = True``."""
+        return bool(self._with_output)
 
     @property
     def heard(self) -> bool:
         """Whether a listener takes details now that cost something to find out; one may say ``idle = True``."""
         return any(getattr(listener, "idle", False) is not True for listener in self._listeners)
+
+    def redacted(self, text: str) -> str:
+        """A text without the owner's secrets."""
+        return self._redaction.without_secrets(text)
 
     def emit(self, event: SkillEvent) -> None:
         """Tell everybody. Never raises and never waits."""
@@ -392,7 +439,7 @@ class Events:
         except Exception:  # a secret may be in it, so it must not go on
             logger.exception("an event of type %s was lost: its secrets could not be taken out", type(event).__name__)
             return
-        for listener in self._listeners:
+        for listener in self._with_output if isinstance(event, ScriptOutput) else self._listeners:
             try:
                 answer = listener(event)
                 if answer is not None and inspect.isawaitable(answer):
@@ -430,6 +477,56 @@ class Events:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+# What a script prints, as events: gathered, so that a flood of small writes is a few events a second.
+
+OUTPUT_SECONDS = 0.25
+"""Between two events of one run."""
+MAX_OUTPUT_CHARS = 64 << 10
+"""Of one stream of one run."""
+
+
+class OutputEvents:
+    """Gathers what one run prints; every method is called on the event loop.
+
+    Args:
+        events: Who is told.
+        about: The event without a text: origin, skill, script and run.
+    """
+
+    def __init__(self, events: Events, about: ScriptOutput) -> None:
+        self._events = events
+        self._about = about
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {stream: decoder("replace") for stream in ("stdout", "stderr")}
+        self._waiting: dict[str, str] = {}
+        self._told = dict.fromkeys(self._decoders, 0)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __call__(self, stream: str, chunk: bytes) -> None:
+        """Take a piece of output; for ``ExecutionRequest.on_output``."""
+        if self._told[stream] >= MAX_OUTPUT_CHARS:
+            return
+        self._waiting[stream] = self._waiting.get(stream, "") + self._decoders[stream].decode(chunk)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(OUTPUT_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Tell what waits; at the end of the run, too."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, {}
+        for stream, text in waiting.items():
+            room = MAX_OUTPUT_CHARS - self._told[stream]
+            self._told[stream] += len(text)
+            # Whole texts are redacted before they are cut: a cut in the middle of a secret would hide it from that.
+            shown = self._events.redacted(text)[:room]
+            for start in range(0, len(shown), MAX_TEXT_CHARS):
+                piece = shown[start : start + MAX_TEXT_CHARS]
+                last = start + len(piece) >= room
+                self._events.emit(replace(self._about, stream=stream, text=piece, last=last, time=time.time()))
 
 
 # An event as listeners may see it: no secret in any of its texts, and none of any length.
@@ -487,13 +584,14 @@ class EventRedaction:
 
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = self._without_secrets(value)  # before the cut: half a secret is one
+            text = self.without_secrets(value)  # before the cut: half a secret is one
             return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
         if isinstance(value, tuple) and value:
             return tuple(self._clean(item) for item in value)
         return value
 
-    def _without_secrets(self, text: str) -> str:
+    def without_secrets(self, text: str) -> str:
+        """A text with the names of secrets in their places."""
         if self._redact is None or self._redact_name is None or len(text) < MIN_SECRET_CHARS:
             return text
         return self._redact_name(text) if len(text) <= _NAME_CHARS else self._redact(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -48,6 +48,7 @@ class ScriptCall:
         claim: To the session's workspace, for a run in our sandbox.
         version: The version of the skill that the user approved for this call; empty when nobody had to.
         hosts: What rules and answers say of hosts; for our sandbox.
+        on_output: Called with output as it arrives; for our sandbox.
         prepared: What was prepared with the search for the script, or why it cannot run; None when nothing was.
         packages: Digests of locks whose packages the user approved for this call.
     """
@@ -61,6 +62,7 @@ class ScriptCall:
     claim: WorkspaceClaim | None = None
     version: str = ""
     hosts: HostRules | None = None
+    on_output: Callable[[str, bytes], None] | None = None
     prepared: Prepared | SkillsError | None = None
     packages: tuple[str, ...] = ()
 

@@ -23,7 +23,14 @@ from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
-from adk_skills_agent.sandbox import IsolationLevel, check_policy, local_sandbox, redacted
+from adk_skills_agent.sandbox import (
+    IsolationLevel,
+    check_policy,
+    is_scratch,
+    local_sandbox,
+    redacted,
+    scratch_note,
+)
 from adk_skills_agent.scripts import (
     RunSettings,
     ScriptOutcome,
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.runtime import SkillRuntime
     from adk_skills_agent.catalog import Skill
     from adk_skills_agent.packages.skill_environments import Ready
-    from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
+    from adk_skills_agent.sandbox import EnvValue, ExecutionResult, Sandbox, SandboxPolicy
 
 
 logger = logging.getLogger(__name__)
@@ -110,7 +117,8 @@ class OwnSandbox:
             plan, workspace = prepared.plan, prepared.workspace
             session = tool_context.session
             share = share_of(session.app_name, session.user_id, session.id)
-            request = replace(plan.request, share=share, input_files=call.inputs)
+            heard = both_hear(plan.request.on_output, call.on_output)
+            request = replace(plan.request, share=share, input_files=call.inputs, on_output=heard)
             if runtime.shell is not None:  # the same /tmp, and the skill where its text says
                 own = replace(request.mounts[0], target=SKILLS_DIR / skill_folder(skill), linked=False)
                 request = replace(request, tmp=workspace.tmp, mounts=(*request.mounts, own))
@@ -225,6 +233,7 @@ class OwnSandbox:
                 result = redacted(result, runtime.grants.forms)
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
+        result = without_scratch(result)
         outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
         for thing in outcome.missing:
             logger.warning("%s", thing.for_owner())
@@ -243,6 +252,30 @@ class OwnSandbox:
             result.isolation.level.value,
         )
         return outcome
+
+
+def both_hear(
+    one: Callable[[str, bytes], None] | None, other: Callable[[str, bytes], None] | None
+) -> Callable[[str, bytes], None] | None:
+    """Who hears what is printed: both, or the one there is."""
+    if one is None or other is None:
+        return one or other
+
+    def hear(stream: str, chunk: bytes) -> None:
+        one(stream, chunk)
+        other(stream, chunk)
+
+    return hear
+
+
+def without_scratch(result: ExecutionResult) -> ExecutionResult:
+    """The result without hidden files and caches, for sandboxes that hand over all there is."""
+    files = tuple(file for file in result.files if not is_scratch(file.path))
+    skipped = tuple(one for one in result.skipped_files if not is_scratch(one[0]))
+    count = len(result.files) - len(files) + len(result.skipped_files) - len(skipped)
+    if not count:
+        return result
+    return replace(result, files=files, skipped_files=skipped, notes=(*result.notes, scratch_note(count)))
 
 
 def workspace_claim(
@@ -279,6 +312,16 @@ def script_backend_of(
         own = OwnSandbox(runtime.sandbox, settings)
         return ScriptBackend("sandbox", own.run, own=own)
     return None
+
+
+def own_sandbox_runs(runtime: SkillRuntime, context: ReadonlyContext) -> bool:
+    """Whether scripts of this agent run in a sandbox of ours, in the workspace of the session."""
+    if runtime.environment is not None:
+        return False
+    executor = runtime.code_executor
+    if executor is None and not (runtime.prefers_sandbox and runtime.sandbox is not None):
+        executor = agent_executor(context)
+    return isinstance(executor, SandboxedCodeExecutor) if executor is not None else runtime.sandbox is not None
 
 
 def agent_executor(context: ReadonlyContext) -> BaseCodeExecutor | None:

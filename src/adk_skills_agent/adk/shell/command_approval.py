@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
-    from adk_skills_agent.adk.shell.skills import MountedSkill
 
 _MARK = "adk_skills_command"
 _SHOWN = 400
 _MOST_KEPT = 500
 
 
-async def permit_command(
-    runtime: SkillRuntime, context: ToolContext, line: str, skills: Sequence[MountedSkill]
-) -> dict[str, Any] | None:
+async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str) -> dict[str, Any] | None:
     """Whether a command line may run: the owner's rules, and the user where they say so.
 
     With ``trust_allowed_tools`` what an active skill's ``allowed-tools`` name (``Bash(git:*)``) is not asked about.
@@ -34,15 +31,15 @@ async def permit_command(
         runtime: The toolset's permissions, guard and events.
         context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
         line: The command line.
-        skills: The active skills.
 
     Returns:
         None to go on, else the tool's answer.
     """
     if not runtime.permissions.commands:
         return None
-    trusted = [tool for one in skills for tool in one.skill.allowed_tools] if runtime.trust_allowed_tools else []
-    decision = await asyncio.to_thread(decide_command, runtime.permissions, line, trusted)
+    decision = await asyncio.to_thread(
+        lambda: decide_command(runtime.permissions, line, runtime.trusted_tools(context))
+    )
     if decision.verdict is Verdict.ALLOW:
         return None
     key = call_key("denied", "execute", decision.target)

@@ -525,30 +525,8 @@ class _Reader:
             self._found.doubts.append(why)
 
 
-_RESERVED = frozenset(
-    [
-        "!",
-        "if",
-        "then",
-        "elif",
-        "else",
-        "fi",
-        "for",
-        "in",
-        "do",
-        "done",
-        "case",
-        "esac",
-        "while",
-        "until",
-        "select",
-        "function",
-        "{",
-        "}",
-        "[[",
-        "]]",
-    ]
-)
+_WORDS_OF_BASH = "! if then elif else fi for in do done case esac while until select function { } [[ ]]"
+_RESERVED = frozenset(_WORDS_OF_BASH.split())
 _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unsetenv")
 
 

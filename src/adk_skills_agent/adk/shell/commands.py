@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
 from adk_skills_agent.adk.running.call import save_outputs
-from adk_skills_agent.adk.running.runner import OwnSandbox, workspace_claim
+from adk_skills_agent.adk.running.runner import OwnSandbox, both_hear, without_scratch, workspace_claim
 from adk_skills_agent.adk.shell.files import EnvironmentFiles, ShellFiles, WorkspaceFiles
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, MountedSkill, skill_folder, skill_mounts
 from adk_skills_agent.errors import ConfigError, InvalidArguments, SandboxError, SkillsError
@@ -122,6 +122,7 @@ class ShellCall:
         environment: The packages of ``skill``; None for those of the agent's Python.
         notes: What the model has to know of packages that are not there.
         hosts: What the owner's rules and the user's answers say of hosts.
+        on_output: Called with output as it arrives, besides the toolset's.
     """
 
     command: str
@@ -132,6 +133,7 @@ class ShellCall:
     environment: Environment | None = None
     notes: tuple[str, ...] = ()
     hosts: HostRules = NO_HOST_RULES
+    on_output: Callable[[str, bytes], None] | None = None
 
 
 def checked_command(command: str) -> str:
@@ -210,7 +212,6 @@ class SandboxShell:
         workspace: SessionWorkspace,
         *,
         job: SandboxPolicy | None = None,
-        on_output: Callable[[str, bytes], None] | None = None,
     ) -> ScriptPlan:
         """The request for the sandbox; nothing is executed.
 
@@ -219,7 +220,6 @@ class SandboxShell:
             call: The command.
             workspace: Where it works.
             job: The limits of a background job; None for those of a command.
-            on_output: Called with output as it arrives; None takes the toolset's.
         """
         runtime, settings = self.runtime, self.own.settings
         mounts = await asyncio.to_thread(skill_mounts, list(call.skills), call.versions or {})
@@ -237,7 +237,7 @@ class SandboxShell:
             workspace=workspace.path,
             tmp=workspace.tmp,
             spill_dir=workspace.spill,
-            on_output=on_output or self.own.on_output,
+            on_output=both_hear(self.own.on_output, call.on_output),
             label=f"command of {call.skill or 'the agent'}",
             redact=runtime.grants.secrets,
             share=share_of(session.app_name, session.user_id, session.id),
@@ -262,7 +262,7 @@ class SandboxShell:
         forms = self.runtime.grants.forms
         if not getattr(self.own.sandbox, "filters_secrets", False):
             result = redacted(result, forms)
-        return script_outcome(plan, result, error_chars=self.runtime.limits.error_chars)
+        return script_outcome(plan, without_scratch(result), error_chars=self.runtime.limits.error_chars)
 
     async def _has_own_files(self) -> bool:
         """Whether the command will find the paths it names."""

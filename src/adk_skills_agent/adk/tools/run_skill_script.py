@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.activation.active_skills import turn_of
-from adk_skills_agent.adk.events.events import ScriptFinished, ScriptStarted, origin_of
+from adk_skills_agent.adk.events.events import (
+    OutputEvents,
+    ScriptFinished,
+    ScriptOutput,
+    ScriptStarted,
+    origin_of,
+)
 from adk_skills_agent.adk.guard import call_key
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
@@ -261,6 +267,11 @@ class RunSkillScriptTool(ToolsetTool):
                 executor=backend.name,
             )
         )
+        printed: OutputEvents | None = None
+        if runtime.events.output_heard:
+            about = ScriptOutput(origin=origin, skill=call.skill.name, script=call.path, run=run_id)
+            printed = OutputEvents(runtime.events, about)
+            call = replace(call, on_output=printed)
         began = time.monotonic()
         status, reason, code, run = "error", "cancelled", "", ScriptRun({})
         try:
@@ -271,6 +282,8 @@ class RunSkillScriptTool(ToolsetTool):
             reason, code = "sandbox_error" if broken else "not_started", error.code.value
             raise
         finally:
+            if printed is not None:
+                printed.flush()
             runtime.events.emit(
                 ScriptFinished(
                     origin=origin,

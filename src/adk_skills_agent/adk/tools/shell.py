@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, origin_of
+from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, OutputEvents, ScriptOutput, origin_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
@@ -172,7 +172,7 @@ class ExecuteTool(ShellTool):
         refusal, versions = await permit_shell(runtime, tool_context, skills)
         if refusal is not None:
             return refusal
-        refusal = await permit_command(runtime, tool_context, command, skills)
+        refusal = await permit_command(runtime, tool_context, command)
         if refusal is not None:
             return refusal
         hosts = HostsOfCall()
@@ -199,6 +199,11 @@ class ExecuteTool(ShellTool):
                 origin=origin_of(tool_context), skill=skill, command=command, run=run_id, executor=shell.name
             )
         )
+        printed: OutputEvents | None = None
+        if runtime.events.output_heard:
+            about = ScriptOutput(origin=origin_of(tool_context), skill=skill, script=COMMAND, run=run_id)
+            printed = OutputEvents(runtime.events, about)
+            call = replace(call, on_output=printed)
         ended = CommandFinished(
             origin=origin_of(tool_context),
             skill=skill,
@@ -227,6 +232,8 @@ class ExecuteTool(ShellTool):
             ended = replace(ended, reason="not_started", error_code=error.code.value)
             raise
         finally:
+            if printed is not None:
+                printed.flush()
             runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
         return answer
 
@@ -294,7 +301,8 @@ class ExecuteTool(ShellTool):
                         async with claim.turn():
                             before = await asyncio.to_thread(copy_workspace, workspace.path, copy)
                         own = replace(workspace, path=copy)
-                        plan = await shell.plan(tool_context, call, own, job=policy, on_output=job.take)
+                        heard = replace(call, on_output=job.take)
+                        plan = await shell.plan(tool_context, heard, own, job=policy)
                         # A turn of its own in /tmp would be lost in another's; a job has one that is its own.
                         plan = replace(plan, request=replace(plan.request, tmp=None))
                         outcome = await shell.execute(tool_context, plan)

@@ -389,7 +389,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     walk = Walk(most + len(workspace.given) + len(workspace.given_folders) + len(workspace.links), own=True)
     taken: set[str] = set()
     hard_links: dict[tuple[int, int], list[Entry]] = {}
-    left_out = 0
+    left_out = scratch = 0
     budget = policy.max_total_file_bytes
     try:
         top = open_own_folder(workspace.work)
@@ -420,6 +420,10 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
                     _secret_in(entry, secrets) if secrets is not None and stat.S_ISREG(entry.info.st_mode) else None
                 )
                 reason = secret or reason
+                if reason is None and is_scratch(entry.path):
+                    result.changed[entry.path] = entry.info  # for the session's next run; nobody's result
+                    scratch += 1
+                    continue
                 if reason is None:
                     result.changed[entry.path] = entry.info
                     reason = _take(entry, policy, budget, taken, result)
@@ -445,9 +449,30 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     result.skipped.extend((readable_name(path), reason) for path, reason in walk.skipped[:_MAX_SKIPPED])
     if walk.stopped:
         result.notes.append(f"Not all of the workspace was looked at for output files: {walk.stopped}.")
+    if scratch:
+        result.notes.append(scratch_note(scratch))
     if left_out:
         result.notes.append(f"{left_out:,} more files were not collected.")
     return result
+
+
+SCRATCH_FOLDERS = frozenset({"__pycache__", "node_modules", "venv", "__MACOSX"})
+"""Folders of caches and packages whose names have no dot at their beginning."""
+
+
+def is_scratch(path: str) -> bool:
+    """Whether a file of the workspace is no result: hidden, or in a cache, a virtual environment, a repository."""
+    parts = path.split("/")
+    return any((part.startswith(".") and part.strip(".")) or part in SCRATCH_FOLDERS for part in parts)
+
+
+def scratch_note(count: int) -> str:
+    """What is said of files that are no results."""
+    files = "file is" if count == 1 else "files are"
+    return (
+        f"{count:,} hidden {files} left out of the output files (names with a dot, caches, environments); what is in "
+        "the working directory stays there for the session."
+    )
 
 
 def left_in_home(home: str) -> list[str]:
