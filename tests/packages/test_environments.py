@@ -251,6 +251,7 @@ def test_code_that_python_would_run_at_every_start_is_removed_and_never_run(
     assert not mark.exists()
     notes = " ".join(environment.notes)
     assert "alpha.pth was removed" in notes
+    assert "plain.pth was removed: it adds folders" in notes
     assert "sitecustomize.py was removed" in notes
     assert not list(environment.site.glob("*.pth"))
 

@@ -165,6 +165,14 @@ def test_the_first_line_decides_before_the_suffix(make_skill: MakeSkill) -> None
     assert "ruby" in named(needs, NeedKind.INTERPRETER)
 
 
+def test_functions_of_a_sourced_script_are_no_programs(make_skill: MakeSkill) -> None:
+    files = {
+        "scripts/a.sh": ". ./lib.sh\ndie-loudly x\nno-such-thing\n",
+        "scripts/lib.sh": "die-loudly() { exit 1; }\n",
+    }
+    assert [need.name for need in needs_of(make_skill, **files).missing] == ["no-such-thing"]
+
+
 def test_a_shell_scan_follows_quotes_here_documents_substitutions_and_case() -> None:
     text = """
 # comment; curl

@@ -364,8 +364,9 @@ def _cleaned(env: Path, site: Path, before: dict[str, str], lock: Lock, what: st
         if entry.suffix == ".pth":
             code = _runs_at_start(entry)
             entry.unlink()
-            if code and not ours:
-                notes.append(f"{entry.name} was removed: it runs code in every Python that starts.")
+            if not ours:
+                does = "runs code in every Python that starts" if code else "adds folders to Python's path"
+                notes.append(f"{entry.name} was removed: it {does}.")
         elif entry.name.partition(".")[0] in _STARTS_BY_ITSELF:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             notes.append(f"{entry.name} was removed: Python would run it at every start.")

@@ -309,6 +309,7 @@ _MAX_NESTING = 20
 def shell_code(code: SkillText, findings: Findings, *, optional: bool = False) -> None:
     """Read what shell code needs: programs it calls, keys it reads, hosts it names."""
     own = {found[1] or found[2] for found in _FUNCTION.finditer(code.text)}
+    findings.functions |= own
     assigned = {found[1] for found in re.finditer(r"(?:^|[\s;&|(])([A-Za-z_]\w*)\+?=", code.text)}
     assigned |= set(re.findall(r"\b(?:for|read(?:\s+-\w+)*)\s+([A-Za-z_]\w*)", code.text))
     for program, at in programs_called(code.text):

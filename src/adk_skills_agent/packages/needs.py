@@ -329,6 +329,8 @@ def supplied(skill: str, findings: Findings, *, python: str | None = None, site:
     groups: dict[tuple[NeedKind, str], list[Finding]] = {}
     for found in findings.found:
         name = found.name
+        if found.kind is NeedKind.PROGRAM and name in findings.functions and not found.declared:
+            continue
         if found.kind is NeedKind.PYTHON_PACKAGE:
             name = canonicalize_name(name.partition("[")[0])
         groups.setdefault((found.kind, name), []).append(found)

@@ -369,16 +369,17 @@ class SkillEnvironments:
                     return found
         base = preset_requirements(settings.preset) if settings.preset else ()
         if base:
-            shared = self._kept(base, python)
-            found = find_environment(shared, cache=self.cache, python=python) if shared else None
-            if found is not None and shared is not None and _covers(shared, own):
-                return found
+            for shared in self._kept(base, python):
+                found = find_environment(shared, cache=self.cache, python=python) if _covers(shared, own) else None
+                if found is not None:
+                    return found
         elif not self._wants(skill, needs, script, python):
             return None  # the agent's Python has it all, or nothing is needed
         wanted = tuple(sorted({*base, *own}))
-        kept = next((one for one in beside if one.packages and one.answers(wanted)), None) or self._kept(wanted, python)
-        if kept is not None:
-            found = find_environment(kept, cache=self.cache, python=python)
+        answering = [one for one in beside if one.packages and one.answers(wanted)]
+        kept = self._kept(wanted, python)
+        for lock in (*answering, *kept):
+            found = find_environment(lock, cache=self.cache, python=python)
             if found is not None:
                 return found
         if settings.mode in {"locked", "off"}:
@@ -388,14 +389,20 @@ class SkillEnvironments:
                 f"Prepare them: adk-skills prepare {skill.name}"
                 + (f" --environment {settings.preset}" if settings.preset else ""),
             )
-        lock = kept or resolve(
-            wanted,
-            cache=self.cache / "uv",
-            python=python,
-            index=settings.index,
-            exclude_newer=settings.exclude_newer,
-            what=what,
-            progress=progress,
+        # What was resolved from other indexes may not be in these.
+        usable = (*answering, *(one for one in kept if one.source == str(self._place(wanted, python))))
+        lock = (
+            usable[0]
+            if usable
+            else resolve(
+                wanted,
+                cache=self.cache / "uv",
+                python=python,
+                index=settings.index,
+                exclude_newer=settings.exclude_newer,
+                what=what,
+                progress=progress,
+            )
         )
         if settings.mode == "ask" and lock.digest not in approved:
             self.keep(lock, wanted, python)  # the answer is about exactly this one
@@ -416,22 +423,29 @@ class SkillEnvironments:
             found.append(parse_lock(skill.read_bytes(LOCK_FILE), LOCK_FILE))
         return found
 
-    def _kept(self, wanted: Sequence[str], python: str | None) -> Lock | None:
+    def _kept(self, wanted: Sequence[str], python: str | None) -> list[Lock]:
+        """What requirements came to before: from these indexes, then from whatever ``adk-skills prepare`` was told."""
         from adk_skills_agent.packages.lock import read_lock
 
-        with contextlib.suppress(ConfigError):
-            return read_lock(self._place(wanted, python))
-        return None
+        found: list[Lock] = []
+        for place in (self._place(wanted, python), self._place(wanted, python, any_index=True)):
+            with contextlib.suppress(ConfigError):
+                lock = read_lock(place)
+                if lock is not None:
+                    found.append(lock)
+        return found
 
     def keep(self, lock: Lock, wanted: Sequence[str], python: str | None) -> None:
         """Note in the cache what requirements come to, so that nothing is resolved twice."""
         write_lock(self._place(wanted, python), lock)
+        write_lock(self._place(wanted, python, any_index=True), lock)
 
-    def _place(self, wanted: Sequence[str], python: str | None) -> Path:
+    def _place(self, wanted: Sequence[str], python: str | None, *, any_index: bool = False) -> Path:
         from adk_skills_agent.packages.lock import python_of, this_platform
 
         index = self.dependencies.index
-        content = [sorted(wanted), python_of(python).minor, this_platform(), index.urls, index.find_links]
+        where = [] if any_index else [index.urls, index.find_links]
+        content = [sorted(wanted), python_of(python).minor, this_platform(), *where]
         return self.cache / "locks" / f"{hashlib.sha256(json.dumps(content).encode()).hexdigest()}.lock"
 
 

@@ -317,3 +317,37 @@ async def test_a_program_that_is_granted_is_not_called_missing(
     await talk.say("How many pages?")
     assert talk.results[0]["stdout"] == "found 7\n"
     assert "notes" not in talk.results[0]
+
+
+def test_what_was_prepared_from_another_index_is_found_and_never_fetched_from_this_one(
+    skill: Path, dependencies: Dependencies, index: LocalIndex
+) -> None:
+    made = SkillEnvironments(replace(dependencies, mode="install")).environment_for(opened(skill))
+    elsewhere = replace(dependencies, mode="locked", indexes=("http://127.0.0.1:9/simple",))
+    assert SkillEnvironments(elsewhere).environment_for(opened(skill)) == made
+    assert dependencies.cache is not None
+    collect(dependencies.cache, unused_days=0)
+    with pytest.raises(Exception, match="does not answer"):
+        SkillEnvironments(replace(elsewhere, mode="install")).environment_for(opened(skill))
+
+
+def test_a_preset_is_what_every_script_gets_and_skills_may_need_more(
+    skill: Path, make_skill: Callable[..., Path], dependencies: Dependencies, index: LocalIndex, monkeypatch: Any
+) -> None:
+    index.add("tabulate", "0.9")
+    from adk_skills_agent.packages import lock
+
+    monkeypatch.setattr(lock, "preset_requirements", lambda name: ("tabulate==0.9",))
+    plain = opened(make_skill("plain", files={"scripts/a.py": "print(1)\n"}))
+    preset = replace(dependencies, mode="install", preset="office")
+    environments = SkillEnvironments(preset)
+    shared, more = environments.environment_for(plain), environments.environment_for(opened(skill))
+    assert shared is not None
+    assert more is not None
+    assert (shared.site / "tabulate.py").exists()
+    assert not (shared.site / "pypdf.py").exists()
+    assert (more.site / "tabulate.py").exists()
+    assert (more.site / "pypdf.py").exists()
+    other = opened(make_skill("table", files={"scripts/a.py": "import tabulate\n"}))
+    assert environments.environment_for(other) == shared
+    assert SkillEnvironments(replace(preset, mode="locked")).environment_for(plain) == shared
