@@ -86,7 +86,7 @@ def test_the_api_server_keeps_session_state_and_artifacts(model: Model, agents: 
     server = model(REPORT)
     with serving(server, "api_server", agents) as served:
         (served_agents := served.call("/list-apps")).sort()
-        assert served_agents == ["filesystem_pattern", "skill_script_demo", "specialists"]
+        assert served_agents == ["filesystem_pattern", "skill_script_demo", "specialists", "workbench"]
     server = model(COORDINATOR, REPORT)
     with serving(server, "api_server", agents) as served:
         events = served.ask("specialists", "Report the sample by region.")

@@ -29,7 +29,7 @@ def add_table(document, lines):
     rows = [row for row in rows if not all(set(cell) <= set("-: ") and cell for cell in row)]
     table = document.add_table(rows=0, cols=max(map(len, rows)), style="Table Grid")
     for row in rows:
-        for cell, text in zip(table.add_row().cells, row):
+        for cell, text in zip(table.add_row().cells, row, strict=False):
             add_text(cell.paragraphs[0], text)
 
 
