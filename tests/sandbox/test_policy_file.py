@@ -99,7 +99,7 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         ("isolation: seccomp\n", "a.yaml", 1, "say 'landlock'"),
         (HEAD + "maker = 'zygote'\n", "a.toml", 2, "maker must be 'auto'"),
         (HEAD + "network = 'allow'\n", "a.toml", 2, "needs hosts"),
-        (HEAD + "network = {mode='allow', host=['a']}\n", "a.toml", 2, "no setting 'host'"),
+        (HEAD + "network = {mode='allow', host=['a']}\n", "a.toml", 2, "network has no 'host'"),
         (HEAD + "network = {mode='allow', hosts=[]}\n", "a.toml", 2, "at least one host"),
         (HEAD + "network = {mode='allow', hosts=['a'], ports=[70000]}\n", "a.toml", 2, "no port"),
         (HEAD + "[tool.adk-skills.policy.network]\nmode = 'open'\n", "a.toml", 2, "none, loopback"),
