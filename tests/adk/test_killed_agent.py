@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-KINDS = {"sessions", "memory", "environment", "spill"}
+KINDS = {"sessions", "memory", "environment"}
 
 # Its script leaves a file in the workspace of its session, then a piece of code runs until the agent is killed.
 AGENT = """
