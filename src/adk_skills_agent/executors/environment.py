@@ -283,7 +283,7 @@ def _argv(command: str) -> tuple[str, ...]:
 # Read and write files of an environment, confined to its folder whatever links and names are in the way.
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -346,11 +346,35 @@ def write(root: Path, path: PurePosixPath, content: bytes, most: int | None) -> 
     # Without the bit a script that was handed over as text could not be started by its name (row E8).
     mode = 0o700 if content.startswith(b"#!") else 0o600
     with _folder_of(root, path, make=True) as folder, _described(path):
-        descriptor = os.open(path.name, _WRITE, mode, dir_fd=folder)
-    _regular(descriptor, path)
-    with open(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)
-        file.write(content)
+        mode |= _mode_of(folder, path.name) & 0o100
+        # Aside, then renamed: when the disk is full, what was there stays.
+        partial = f".{os.urandom(8).hex()}.part"
+        descriptor = os.open(partial, _NEW, mode, dir_fd=folder)
+        try:
+            with open(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                file.write(content)
+            os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial, dir_fd=folder)
+            raise
+
+
+def _mode_of(folder: int, name: str) -> int:
+    """The mode of the file that is about to be replaced; 0 for none.
+
+    Raises:
+        OSError: Something else has the name.
+    """
+    try:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return 0
+    if not stat.S_ISREG(info.st_mode):
+        kinds = {stat.S_IFLNK: errno.ELOOP, stat.S_IFDIR: errno.EISDIR}
+        raise OSError(kinds.get(stat.S_IFMT(info.st_mode), errno.ENXIO), "it is no regular file")
+    return info.st_mode
 
 
 def copy_tree(source: Path, target: Path) -> list[str]:

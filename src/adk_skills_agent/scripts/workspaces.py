@@ -275,6 +275,47 @@ SHARED_WORKSPACES = SessionWorkspaces()
 """Those of this process: several agents of one session must see the same files."""
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a folder takes: bytes as a file system in memory counts them, and files and folders."""
+
+    size: int
+    entries: int
+
+    def has_room(self, most_bytes: int | None, most_entries: int | None, data: bytes) -> bool:
+        """Whether one more file of this content fits below the limits."""
+        fits = most_bytes is None or self.size + in_pages(len(data)) <= in_pages(most_bytes)
+        return fits and (most_entries is None or self.entries + 1 <= most_entries)
+
+
+def usage_of(root: Path, *, but: str = "") -> Usage:
+    """What is in a folder. Blocks.
+
+    Args:
+        root: The folder; it may be missing.
+        but: The relative path of a file that does not count, because it is about to be replaced.
+    """
+    total, entries, left_out = 0, 0, f"{root}/{but}"
+    for folder, folders, files in os.walk(root):
+        entries += len(folders) + len(files)
+        for name in files:
+            path = f"{folder}/{name}"
+            if path == left_out:
+                entries -= 1
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                total += in_pages(os.lstat(path).st_size)
+    return Usage(total, entries)
+
+
+_PAGE_BYTES = 4096
+
+
+def in_pages(size: int) -> int:
+    """A file's size as a file system in memory counts it."""
+    return -(-size // _PAGE_BYTES) * _PAGE_BYTES
+
+
 def _tmp_of(workspace: Path) -> Path:
     return workspace.with_name(f"{workspace.name}-tmp")
 

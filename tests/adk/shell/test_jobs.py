@@ -17,8 +17,9 @@ from google.adk.agents import LlmAgent
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
-from adk_skills_agent import CommandFinished, ShellSettings, ShellToolset
+from adk_skills_agent import CommandFinished, SandboxPolicy, ShellSettings, ShellToolset
 from adk_skills_agent.adk.shell.jobs import Job, bring_back, copy_workspace
+from adk_skills_agent.errors import SandboxError
 
 
 class Desk:
@@ -218,11 +219,76 @@ def test_what_a_job_brings_back(tmp_path: Path) -> None:
     (copy / "removed").unlink()
     (copy / "both").write_text("job")
     (work / "both").write_text("other")
-    notes = bring_back(copy, before, work)
+    notes = bring_back(copy, before, work, SandboxPolicy())
     assert notes == ["'both' was changed by another command meanwhile; the job's version replaced it."]
     found = {path.relative_to(work).as_posix(): path.read_text() for path in work.rglob("*") if path.is_file()}
     found.pop("link")
     assert found == {"same": "s", "changed": "new", "both": "job", "deep/kept": "k", "added/file": "a"}
+
+
+def test_a_file_takes_the_place_of_a_folder_and_the_reverse(tmp_path: Path) -> None:
+    work, copy = tmp_path / "work", tmp_path / "copy"
+    (work / "a").mkdir(parents=True)
+    (work / "a/x").write_text("1")
+    (work / "b").write_text("1")
+    (work / "gone/deep").mkdir(parents=True)
+    before = copy_workspace(work, copy)
+    (copy / "a/x").unlink()
+    (copy / "a").rmdir()
+    (copy / "a").write_text("new")
+    (copy / "b").unlink()
+    (copy / "b").mkdir()
+    (copy / "b/y").write_text("deep")
+    (copy / "gone/deep").rmdir()
+    (copy / "gone").rmdir()
+    assert bring_back(copy, before, work, SandboxPolicy()) == []
+    assert sorted(path.relative_to(work).as_posix() for path in work.rglob("*")) == ["a", "b", "b/y"]
+    assert (work / "a").read_text() == "new"
+
+
+def test_what_has_no_room_is_said_and_a_lost_copy_deletes_nothing(tmp_path: Path) -> None:
+    work, copy = tmp_path / "work", tmp_path / "copy"
+    work.mkdir()
+    (work / "keep").write_text("k")
+    before = copy_workspace(work, copy)
+    (copy / "big").write_bytes(b"x" * 20_000)
+    (copy / "small").write_text("s")
+    notes = bring_back(copy, before, work, SandboxPolicy(workspace_bytes=12_000))
+    assert notes == ["'big' of the job was not kept: the workspace has no room for it."]
+    assert sorted(os.listdir(work)) == ["keep", "small"]
+    with pytest.raises(SandboxError, match="gone"):
+        bring_back(tmp_path / "missing", before, work, SandboxPolicy())
+    assert (work / "keep").read_text() == "k"
+
+
+async def test_what_a_job_leaves_becomes_artifacts_and_its_own_time_holds(desk: Desk) -> None:
+    await desk("execute", command="echo chart > chart.svg", background=True)
+    ended = await desk.ended("job-1")
+    assert ended["saved_artifacts"] == ["chart.svg"]
+    await desk("execute", command="sleep 30", background=True, timeout=0.3)
+    assert (await desk.ended("job-2"))["reason"] == "timeout"
+
+
+async def test_the_end_of_one_toolset_leaves_the_jobs_of_another_alone() -> None:
+    first, second = ShellToolset(), ShellToolset()
+    desk = await Desk(first).open()
+    other = Desk(second)
+    other.context = desk.context
+    await desk("execute", command="sleep 1; echo mine > mine.txt", background=True)
+    await other("execute", command="true")
+    await second.close()
+    assert (await desk.ended("job-1"))["status"] == "ok"
+    await first.close()
+
+
+async def test_waiting_for_a_job_holds_no_thread(desk: Desk) -> None:
+    await desk("execute", command="sleep 3", background=True)
+    waiting = [asyncio.create_task(desk("job_output", id="job-1", wait=20)) for _ in range(40)]
+    await asyncio.sleep(0.1)
+    answer = await desk("execute", command="echo now")
+    assert answer["stdout"] == "now\n"
+    assert not any(task.done() for task in waiting)
+    assert {one["status"] for one in await asyncio.gather(*waiting)} == {"ok"}
 
 
 def test_characters_that_arrive_in_pieces_are_whole() -> None:

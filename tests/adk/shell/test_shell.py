@@ -45,6 +45,7 @@ def calls(rehearse: Any, ask: Any) -> Any:
         run.last = answered  # type: ignore[attr-defined]
         return [answer for _, answer in answered.results]
 
+    run.ask, run.rehearse = ask, rehearse  # type: ignore[attr-defined]
     return run
 
 
@@ -458,4 +459,44 @@ async def test_hosts_granted_to_a_skill_are_for_its_commands_only(make_skill: Ca
     assert "has not granted the hosts elsewhere.invalid to the skill 'weather'" in str(answers[1]["notes"])
     assert int(answers[3]["stdout"]) > 0
     assert answers[4]["stdout"] == "0\n"
+    await toolset.close()
+
+
+async def test_a_full_workspace_can_be_emptied(calls: Any) -> None:
+    small = SandboxPolicy(workspace_bytes=1 << 20, workspace_inodes=50, tmp_bytes=1 << 20)
+    toolset = ShellToolset(policy=small)
+    many = "for n in $(seq 49); do head -c 20000 /dev/zero > f$n; done"
+    answers = await calls(
+        toolset,
+        sh(many),
+        ("write_file", {"path": "one-more", "content": "x" * 200_000}),
+        sh("rm -f f*; ls | wc -l"),
+        ("write_file", {"path": "one-more", "content": "x" * 200_000}),
+        ("write_file", {"path": "/tmp/home/x", "content": "x"}),
+        sh("echo on"),
+    )
+    assert "has no room" in answers[1]["error"]
+    assert answers[2]["stdout"] == "0\n", answers[2]
+    assert answers[3]["status"] == "ok"
+    assert "home folder" in answers[4]["error"]
+    assert answers[5]["stdout"] == "on\n"
+    await toolset.close()
+
+
+async def test_a_session_that_has_more_than_it_may_still_runs_commands(calls: Any, tmp_path: Path) -> None:
+    """What was kept under larger limits, or came at once from several runs."""
+    settings = ShellSettings(keep_in=tmp_path)
+    toolset = ShellToolset(settings, policy=SandboxPolicy(workspace_bytes=1 << 20, workspace_inodes=50))
+    turns = many_calls(sh("true")) + many_calls(sh("rm f*; ls | wc -l")).removeprefix("turns:")
+    agent = agent_with(calls.rehearse(turns), toolset)
+    first = await calls.ask(agent, "go")
+    (work,) = tmp_path.glob("*/work")
+    for number in range(90):
+        (work / f"f{number}").write_bytes(b"x" * 20_000)
+    home = work.with_name("work-tmp") / "home"
+    home.mkdir(parents=True)
+    (home / "x").write_text("x")
+    second = await calls.ask(agent, "go on", session_of=first)
+    assert second.results[0][1].get("stdout") == "0\n", second.results
+    assert not list(work.iterdir())
     await toolset.close()

@@ -26,7 +26,7 @@ from google.genai import types
 from adk_skills_agent.adk.events.events import FileReceived, origin_of
 from adk_skills_agent.sandbox import distinct_name, safe_name
 from adk_skills_agent.scripts.plan import workspace_key
-from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
+from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, usage_of
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -127,7 +127,8 @@ class Uploads:
         if not sources and not artifacts and known is None:
             return ""
         known = known or self._remember(key)
-        async with SHARED_WORKSPACES.claim(key, runtime.owner) as claim:
+        kept_in = runtime.shell.keep_in if runtime.shell is not None else None
+        async with SHARED_WORKSPACES.claim(key, runtime.owner, kept_in) as claim:
             opened = await asyncio.to_thread(claim.open)
             if known.folder != opened.path and not artifacts:
                 artifacts = await _artifacts(tool_context)  # a new folder has none of the earlier ones
@@ -161,7 +162,8 @@ class Uploads:
             if inline is not None and "." not in name:
                 name = upload_name(source.name, inline.mime_type or "", len(known.uploads) + 1)
         digest = hashlib.sha256(data).digest()
-        problem = _too_much(data, known.uploads.values(), runtime.settings.policy)
+        policy = runtime.settings.policy
+        problem = await asyncio.to_thread(_too_much, data, tuple(known.uploads.values()), policy, known.folder)
         path = f"{FOLDER}/{name}"
         if not problem and known.folder is not None:
             taken = {one.path.rpartition("/")[2].casefold() for one in known.uploads.values() if not one.problem}
@@ -255,8 +257,8 @@ async def _artifacts(tool_context: ToolContext) -> list[_Source]:
     return found
 
 
-def _too_much(data: bytes, before: Iterable[Upload], policy: SandboxPolicy) -> str:
-    """Why a file has no room in the workspace; empty when it has."""
+def _too_much(data: bytes, before: Iterable[Upload], policy: SandboxPolicy, workspace: Path | None) -> str:
+    """Why a file has no room in the workspace; empty when it has. Blocks."""
     uploads = [one for one in before if not one.problem]
     most = min(MAX_UPLOAD_BYTES, policy.file_bytes if policy.file_bytes is not None else MAX_UPLOAD_BYTES)
     if len(data) > most:
@@ -266,6 +268,10 @@ def _too_much(data: bytes, before: Iterable[Upload], policy: SandboxPolicy) -> s
     room = None if policy.workspace_bytes is None else policy.workspace_bytes // 2
     if room is not None and sum(one.size for one in uploads) + len(data) > room:
         return f"all uploads together would be larger than {room:,} bytes, half of the workspace"
+    if workspace is not None and not usage_of(workspace).has_room(
+        policy.workspace_bytes, policy.workspace_inodes, data
+    ):
+        return "the workspace has no room for it; delete files there"
     return ""
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
 from adk_skills_agent.adk.running.call import save_outputs
@@ -32,6 +32,7 @@ from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, script_outcome, 
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, check_text, within
+from adk_skills_agent.scripts.workspaces import usage_of
 
 if TYPE_CHECKING:
     from google.adk.environment import BaseEnvironment
@@ -226,6 +227,7 @@ class SandboxShell:
         places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
         session = context.session
         policy = job or replace(settings.policy, wall_seconds=call.seconds)
+        policy = await asyncio.to_thread(_with_a_way_out, policy, workspace)
         policy, env = runtime.grants.opened(call.skill, "", policy, self.own.env, call.hosts)
         if call.skill:
             env = {**dict.fromkeys(SKILL_VARIABLES, str(SKILLS_DIR / skill_folder(call.skill))), **env}
@@ -343,6 +345,22 @@ def command_answer(told: dict[str, object]) -> dict[str, object]:
         if told.get("stderr") == f"Exit code {answer['exit_code']}":
             told.pop("stderr")
     return answer | {key: value for key, value in told.items() if key != "status" and value not in ("", False, None)}
+
+
+_ROOM_BYTES, _ROOM_ENTRIES = 256 << 10, 64
+
+
+def _with_a_way_out(policy: SandboxPolicy, workspace: SessionWorkspace) -> SandboxPolicy:
+    """The policy with room for what is in a full workspace already: else no command could delete anything. Blocks."""
+    work, tmp = usage_of(workspace.path), usage_of(workspace.tmp)
+    wanted: dict[str, Any] = {
+        "workspace_bytes": work.size + _ROOM_BYTES,
+        "tmp_bytes": tmp.size + _ROOM_BYTES,
+        "workspace_inodes": max(work.entries, tmp.entries) + _ROOM_ENTRIES,
+    }
+    limits = {name: getattr(policy, name) for name in wanted}
+    short = {name: least for name, least in wanted.items() if limits[name] is not None and limits[name] < least}
+    return replace(policy, **short) if short else policy
 
 
 def shell_argv(command: str, places: Sequence[PurePosixPath] = ()) -> tuple[str, ...]:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.permissions import permit_reading
 from adk_skills_agent.adk.running.runner import workspace_claim
-from adk_skills_agent.adk.shell.skills import SKILLS_DIR, mounted_skills
+from adk_skills_agent.adk.shell.skills import SKILLS_DIR, mounted_skills, skill_folder
 from adk_skills_agent.errors import InvalidArguments, ResourceNotFound, SkillsError
 from adk_skills_agent.executors.environment import inside, read, write
 from adk_skills_agent.sandbox import WORK_DIR
 from adk_skills_agent.scripts.plan import check_text
+from adk_skills_agent.scripts.workspaces import usage_of
 
 if TYPE_CHECKING:
     from google.adk.environment import BaseEnvironment
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox import SandboxPolicy
 
 TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it
+HOME = "home"
+MAX_DEPTH = 30
+"""Folders of a path: what lies deeper is not copied into a run."""
 _MAX_PATH_BYTES = 4_000
 
 
@@ -102,13 +106,19 @@ class WorkspaceFiles(ShellFiles):
                 await asyncio.to_thread(self._write, workspace.path, workspace.tmp, place, relative, content)
 
     def _write(self, work: Path, tmp: Path, place: PurePosixPath, relative: PurePosixPath, content: str) -> None:
-        root, most = (work, self.policy.workspace_bytes) if place == WORK_DIR else (tmp, self.policy.tmp_bytes)
+        policy = self.policy
+        root, most = (work, policy.workspace_bytes) if place == WORK_DIR else (tmp, policy.tmp_bytes)
         data = content.encode()
+        if place == TMP_DIR and relative.parts[0] == HOME:
+            raise InvalidArguments(f"{TMP_DIR}/{HOME} is the home folder, which is new in every run. Use {WORK_DIR}.")
+        if len(relative.parts) > MAX_DEPTH:
+            raise InvalidArguments(f"The path has {len(relative.parts)} folders; at most {MAX_DEPTH} are possible.")
         root.mkdir(mode=0o700, exist_ok=True)
-        if most is not None and (used := _used(root, relative)) + len(data) > most:
+        used = usage_of(root, but=str(relative))
+        if not used.has_room(most, policy.workspace_inodes, data):
             raise InvalidArguments(
-                f"{_shown(place, relative)} would have {len(data):,} bytes, and {place} has room for "
-                f"{max(most - used, 0):,}. Delete files you do not need, with execute."
+                f"{place} has no room for {_shown(place, relative)} of {len(data):,} bytes: {used.size:,} bytes in "
+                f"{used.entries:,} files are there. Delete what you do not need, with execute."
             )
         try:
             write(root, relative, data, self.policy.file_bytes)
@@ -127,6 +137,9 @@ class WorkspaceFiles(ShellFiles):
                 return await asyncio.to_thread(known.read_bytes, path, self.policy.file_bytes)
         active = [str(SKILLS_DIR / skill.folder) for skill in await mounted_skills(self.runtime, self.context)]
         there = f"Skills there: {', '.join(active)}." if active else "No skill is active; load the skill first."
+        withheld = [name for name in self.runtime.active.active(self.context) if skill_folder(name) == folder]
+        if withheld and str(SKILLS_DIR / folder) not in active:
+            there = "Its scripts may not run here, so it is not in the shell; read it with the tool for resources."
         raise ResourceNotFound(f"There is no file {_shown(SKILLS_DIR, relative)}. {there}", ())
 
 
@@ -214,22 +227,11 @@ def _similar(root: Path, place: PurePosixPath, relative: PurePosixPath) -> tuple
         if len(known) > _MOST_LOOKED_AT:
             break
     same = [path for path in known if PurePosixPath(path).name == relative.name]
-    close = same or list(nearest(str(relative), known))
+    close = [path for path in same or nearest(str(relative), known) if path.isprintable()]
     return tuple(path if place == WORK_DIR else str(place / path) for path in close[:5])
 
 
 _MOST_LOOKED_AT = 2_000
-
-
-def _used(root: Path, but: PurePosixPath) -> int:
-    """Bytes of all files but one."""
-    total, left_out = 0, os.path.join(root, but)  # noqa: PTH118
-    for folder, _, files in os.walk(root):
-        for name in files:
-            path = f"{folder}/{name}"
-            if path != left_out:
-                total += os.lstat(path).st_size
-    return total
 
 
 def _shown(place: PurePosixPath, relative: PurePosixPath) -> str:

@@ -21,9 +21,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.errors import InvalidArguments
+from adk_skills_agent.errors import InvalidArguments, SandboxError
+from adk_skills_agent.scripts.workspaces import Usage, in_pages, usage_of
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox import SandboxPolicy
+    from adk_skills_agent.scripts import ScriptOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +36,8 @@ MAX_JOBS = 16
 """In this process at a time: each takes one of the places of running commands."""
 MAX_REMEMBERED = 64
 """Jobs of one session that have ended and whose output can still be read."""
+MAX_SESSIONS = 256
+"""Sessions whose ended jobs are remembered."""
 _CLOSE_SECONDS = 10.0
 
 Stamp = tuple[int, int]
@@ -47,6 +54,10 @@ class Job:
         answer: Of its end, for the model; None while it runs.
         ended: By ``time.monotonic()``; None while it runs.
         left_out: Bytes of its output that were not kept.
+        stopped: Whether somebody ended it.
+        owner: Whose end ends it.
+        outcome: What happened; its files become artifacts when the model hears of the end.
+        saved: Whether they have.
     """
 
     name: str
@@ -57,6 +68,10 @@ class Job:
     ended: float | None = None
     left_out: int = 0
     stopped: bool = False
+    owner: object = None
+    outcome: ScriptOutcome | None = None
+    saved: bool = False
+    _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
     _kept: int = 0
     _decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
@@ -74,14 +89,14 @@ class Job:
             self.left_out += len(chunk[room:])
             if text := decoder.decode(chunk[:room]).replace("\0", "\ufffd"):
                 self._text.append(text)
-                self._changed.notify_all()
+                self._tell()
 
     def end(self, answer: dict[str, object]) -> None:
         """Say how it ended."""
         with self._changed:
             self.answer = answer
             self.ended = time.monotonic()
-            self._changed.notify_all()
+            self._tell()
 
     def output(self, offset: int, most: int) -> tuple[str, int]:
         """Characters of its output from an offset on, and how many there are in all."""
@@ -91,10 +106,29 @@ class Job:
             text = self._text[0] if self._text else ""
         return text[offset : offset + most], len(text)
 
-    def wait(self, offset: int, seconds: float) -> None:
-        """Wait for output past an offset, or for the end. Blocks."""
+    async def wait(self, offset: int, seconds: float) -> None:
+        """Wait for output past an offset, or for the end; no thread is held meanwhile."""
+        event = asyncio.Event()
+        waiter = (asyncio.get_running_loop(), event)
         with self._changed:
-            self._changed.wait_for(lambda: self.ended is not None or sum(map(len, self._text)) > offset, seconds)
+            self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                while self.ended is None and self.output(0, 0)[1] <= offset:
+                    event.clear()
+                    await event.wait()
+        except TimeoutError:
+            return
+        finally:
+            with self._changed:
+                self._waiting.remove(waiter)
+
+    def _tell(self) -> None:
+        """Wake who waits; with the lock."""
+        self._changed.notify_all()
+        for loop, event in self._waiting:
+            with contextlib.suppress(RuntimeError):  # the loop of that turn is closed
+                loop.call_soon_threadsafe(event.set)
 
 
 class Jobs:
@@ -108,7 +142,6 @@ class Jobs:
         self._mutex = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sessions: dict[str, list[Job]] = {}
-        self._owners: dict[int, set[str]] = {}
         self._count: dict[str, int] = {}
 
     def start(
@@ -144,15 +177,22 @@ class Jobs:
             if sum(job.ended is None for others in self._sessions.values() for job in others) >= MAX_JOBS:
                 raise InvalidArguments("Too many background jobs run on this machine. Try again later.")
             self._count[key] = self._count.get(key, 0) + 1
-            job = Job(f"job-{self._count[key]}", command, most_bytes)
+            job = Job(f"job-{self._count[key]}", command, most_bytes, owner=owner)
             jobs.append(job)
-            ended = [job for job in jobs if job.ended is not None]
-            for old in ended[: max(len(ended) - MAX_REMEMBERED, 0)]:
-                jobs.remove(old)
-            self._owners.setdefault(id(owner), set()).add(key)
+            self._forget(key, jobs)
             loop = self._running_loop()
         job.future = asyncio.run_coroutine_threadsafe(_guarded(job, run), loop)
         return job
+
+    def _forget(self, key: str, jobs: list[Job]) -> None:
+        """Let go of jobs that ended long ago: of this session, and of sessions that nobody has used for long."""
+        ended = [job for job in jobs if job.ended is not None]
+        for old in ended[: max(len(ended) - MAX_REMEMBERED, 0)]:
+            jobs.remove(old)
+        self._sessions[key] = self._sessions.pop(key)  # the last one used is the last
+        idle = [name for name, others in self._sessions.items() if all(job.ended is not None for job in others)]
+        for name in idle[: max(len(self._sessions) - MAX_SESSIONS, 0)]:
+            del self._sessions[name]  # its count stays, so that no name is used twice
 
     def of(self, key: str, name: str) -> Job:
         """A job of a session.
@@ -186,10 +226,13 @@ class Jobs:
         with self._mutex:
             if self._pid != os.getpid():
                 return
-            keys = self._owners.pop(id(owner), set())
-            jobs = [job for key in keys for job in self._sessions.pop(key, ())]
-            for key in keys:
-                self._count.pop(key, None)
+            jobs: list[Job] = []
+            for key, others in list(self._sessions.items()):
+                jobs += [job for job in others if job.owner is owner]
+                self._sessions[key] = [job for job in others if job.owner is not owner]
+                if not self._sessions[key]:
+                    del self._sessions[key]
+                    self._count.pop(key, None)
         running = [job for job in jobs if job.ended is None]
         for job in running:
             job.stopped = True
@@ -214,6 +257,8 @@ async def _guarded(job: Job, run: Callable[[Job], Awaitable[None]]) -> None:
     try:
         await run(job)
     except asyncio.CancelledError:
+        if job.ended is not None:
+            return  # its files were back already
         job.end(
             {"status": "error", "reason": "cancelled", "error": f"{job.name} was stopped; its files were not kept."}
         )
@@ -230,7 +275,7 @@ async def _guarded(job: Job, run: Callable[[Job], Awaitable[None]]) -> None:
 
 
 def copy_workspace(source: Path, target: Path) -> dict[str, Stamp]:
-    """Copy a workspace for a job; what is in the copy, by relative path. Blocks."""
+    """Copy a workspace for a job; what is in the copy, by relative path (a folder's ends with ``/``). Blocks."""
     target.mkdir(mode=0o700)
     for folder, folders, files in os.walk(source):
         here = target / os.path.relpath(folder, source)
@@ -242,47 +287,93 @@ def copy_workspace(source: Path, target: Path) -> dict[str, Stamp]:
     return _stamps(target)
 
 
-def bring_back(copy: Path, before: dict[str, Stamp], workspace: Path) -> list[str]:
+def bring_back(copy: Path, before: dict[str, Stamp], workspace: Path, policy: SandboxPolicy) -> list[str]:
     """Move what a job added or changed into the session's workspace, and remove there what it removed. Blocks.
 
-    What somebody else changed in the workspace meanwhile is replaced, and said.
+    What the job removed goes first, so that a file can take the place of a folder and the reverse. What somebody else
+    changed in the workspace meanwhile is replaced, and said; what has no room is left out, and said.
+
+    Args:
+        copy: What the job worked on.
+        before: What :func:`copy_workspace` found.
+        workspace: The session's.
+        policy: How much the workspace may hold.
 
     Returns:
         One sentence for each file that was not what the job had found, or could not be moved.
+
+    Raises:
+        SandboxError: The copy is gone.
     """
+    if not copy.is_dir():
+        raise SandboxError("The files of the job are gone; somebody deleted them.")
     notes: list[str] = []
     after = _stamps(copy)
-    for path, found in after.items():
-        if before.get(path) == found:
-            continue
-        target = workspace / path
-        try:
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if target.exists() and (path not in before or _stamp(target)[0] != before[path][0]):
-                notes.append(f"'{path}' was changed by another command meanwhile; the job's version replaced it.")
-            partial = target.with_name(f".{os.urandom(8).hex()}.part")
-            shutil.move(copy / path, partial)
-            os.replace(partial, target)  # noqa: PTH105
-        except OSError as error:
-            notes.append(f"'{path}' of the job was not kept: {error.strerror or type(error).__name__}.")
-    for path in before.keys() - after.keys():
+    for path in sorted(before.keys() - after.keys(), reverse=True):
         target = workspace / path
         with contextlib.suppress(OSError):
-            if _stamp(target)[0] == before[path][0]:
+            if path.endswith("/"):
+                target.rmdir()
+            elif _stamp(target)[0] == before[path][0]:
                 target.unlink()
-    for folder, folders, _ in os.walk(copy):
-        for name in folders:
-            with contextlib.suppress(OSError):
-                (workspace / os.path.relpath(folder, copy) / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    used = usage_of(workspace)
+    for path in sorted(after):
+        found, target = after[path], workspace / path
+        shown = f"'{path}'" if path.isprintable() else repr(path.encode("utf-8", "replace").decode())
+        try:
+            if path.endswith("/"):
+                target.mkdir(mode=0o700, parents=True, exist_ok=True)
+                continue
+            if before.get(path) == found:
+                continue
+            there = target.is_file()
+            grows = in_pages((copy / path).lstat().st_size)
+            grows -= in_pages(target.lstat().st_size) if there else 0
+            if grows > 0 and policy.workspace_bytes is not None and used.size + grows > policy.workspace_bytes:
+                notes.append(f"{shown} of the job was not kept: the workspace has no room for it.")
+                continue
+            if not there and policy.workspace_inodes is not None and used.entries >= policy.workspace_inodes:
+                notes.append(f"{shown} of the job was not kept: the workspace has too many files.")
+                continue
+            if there and (path not in before or _stamp(target)[0] != before[path][0]):
+                notes.append(f"{shown} was changed by another command meanwhile; the job's version replaced it.")
+            _move(copy / path, target)
+            used = Usage(used.size + grows, used.entries + (not there))
+        except OSError as error:
+            notes.append(f"{shown} of the job was not kept: {error.strerror or type(error).__name__}.")
     return notes
 
 
+def _move(source: Path, target: Path) -> None:
+    """Put a file in its place: aside first, so that nobody sees half of it."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = target.with_name(f".{os.urandom(8).hex()}.part")
+    try:
+        shutil.move(source, partial)
+        os.replace(partial, target)  # noqa: PTH105
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+
+
 def _stamps(root: Path) -> dict[str, Stamp]:
+    """Files and folders below a folder; a folder's path ends with ``/``.
+
+    Raises:
+        OSError: Not all of it can be read.
+    """
+
+    def unreadable(error: OSError) -> None:
+        raise error
+
     found: dict[str, Stamp] = {}
-    for folder, _, files in os.walk(root):
+    for folder, folders, files in os.walk(root, onerror=unreadable):
         for name in files:
             path = Path(folder) / name
             found[os.path.relpath(path, root)] = _stamp(path)
+        for name in folders:
+            found[f"{os.path.relpath(Path(folder) / name, root)}/"] = (0, 0)
     return found
 
 

@@ -11,14 +11,17 @@ import contextlib
 import copy
 import logging
 import os
+import re
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, OutputEvents, ScriptOutput, origin_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
+from adk_skills_agent.adk.running.call import save_outputs
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import agent_executor, script_backend_of, workspace_claim
 from adk_skills_agent.adk.shell.command_approval import permit_command
@@ -32,13 +35,13 @@ from adk_skills_agent.adk.shell.commands import (
     command_answer,
 )
 from adk_skills_agent.adk.shell.files import NeedsApproval
-from adk_skills_agent.adk.shell.jobs import JOBS, Job, bring_back, copy_workspace
+from adk_skills_agent.adk.shell.jobs import JOBS, Job, Stamp, bring_back, copy_workspace
 from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
 from adk_skills_agent.scripts import workspace_key
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.runtime import SkillRuntime
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 _MOST_MATCHES = 5
 _MAX_WAIT = 30
@@ -193,7 +198,7 @@ class ExecuteTool(ShellTool):
         call = packages
         run_id = os.urandom(16).hex()
         if background:
-            return await self._start_job(tool_context, shell, call, run_id)
+            return await self._start_job(tool_context, shell, call, run_id, _seconds(args.get("timeout")))
         runtime.events.emit(
             CommandStarted(
                 origin=origin_of(tool_context), skill=skill, command=command, run=run_id, executor=shell.name
@@ -267,7 +272,7 @@ class ExecuteTool(ShellTool):
                 return replace(call, environment=found)
 
     async def _start_job(
-        self, tool_context: ToolContext, shell: Shell, call: ShellCall, run_id: str
+        self, tool_context: ToolContext, shell: Shell, call: ShellCall, run_id: str, wanted: float | None
     ) -> dict[str, object]:
         runtime, settings = self.runtime, self.runtime.shell
         # Output is kept as it comes, so whatever has no filter of its own could put a secret there.
@@ -277,7 +282,7 @@ class ExecuteTool(ShellTool):
         origin = origin_of(tool_context)
         policy = replace(
             shell.own.settings.policy,
-            wall_seconds=settings.job_seconds,
+            wall_seconds=_shorter(settings.job_seconds, wanted),
             output_bytes=min(settings.job_output_bytes, 1 << 20),
         )
 
@@ -299,22 +304,27 @@ class ExecuteTool(ShellTool):
                     copy = workspace.spill.with_name(f"job-{os.urandom(8).hex()}")
                     try:
                         async with claim.turn():
-                            before = await asyncio.to_thread(copy_workspace, workspace.path, copy)
+                            before = await _copied(asyncio.to_thread(copy_workspace, workspace.path, copy))
                         own = replace(workspace, path=copy)
                         heard = replace(call, on_output=job.take)
                         plan = await shell.plan(tool_context, heard, own, job=policy)
                         # A turn of its own in /tmp would be lost in another's; a job has one that is its own.
                         plan = replace(plan, request=replace(plan.request, tmp=None))
                         outcome = await shell.execute(tool_context, plan)
-                        async with claim.turn():
-                            notes = await asyncio.to_thread(bring_back, copy, before, workspace.path)
+                        async with claim.turn():  # to its end, once it has begun: nobody must see half of it
+                            own_policy = shell.own.settings.policy
+                            back = asyncio.to_thread(bring_back, copy, before, workspace.path, own_policy)
+                            stopped, notes = await _to_its_end(back)
                     finally:
                         with contextlib.suppress(RuntimeError):  # the loop is closed
                             await asyncio.shield(asyncio.to_thread(_remove, copy))
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
                 answer.pop("stderr", None)
-                result = outcome.result
+                result, job.outcome = outcome.result, outcome
+                refused = refused_hosts(outcome.plan.request.policy, result)
+                if refused:
+                    tell_refused(runtime, tool_context, call.skill, COMMAND, run_id, origin, refused, answer)
                 ended = replace(
                     ended,
                     status=str(answer["status"]),
@@ -325,8 +335,11 @@ class ExecuteTool(ShellTool):
                     files=len(result.files),
                     level=result.isolation.level.value,
                 )
-                job.left_out = max(job.left_out, result.stdout_total + result.stderr_total - job._kept)
+                if result.stdout_truncated or result.stderr_truncated:  # what the sandbox itself left out
+                    job.left_out = max(job.left_out, result.stdout_total + result.stderr_total - job._kept)
                 job.end(answer)
+                if stopped:
+                    raise asyncio.CancelledError
             except SkillsError as error:
                 ended = replace(ended, reason="not_started", error_code=error.code.value)
                 raise
@@ -342,6 +355,30 @@ class ExecuteTool(ShellTool):
             )
         )
         return {"status": "running", "job": job.name, "next": f"Read it with {runtime.tool_name('job_output')}."}
+
+
+async def _copied(work: Awaitable[dict[str, Stamp]]) -> dict[str, Stamp]:
+    """Wait for the copy to its end: what is removed afterwards must be all of it."""
+    stopped, found = await _to_its_end(work)
+    if stopped:
+        raise asyncio.CancelledError
+    return found
+
+
+async def _to_its_end(work: Awaitable[_Result]) -> tuple[bool, _Result]:
+    """Wait for work whoever stops the job meanwhile; whether somebody did, and what came of it."""
+    task = asyncio.ensure_future(work)
+    stopped = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            stopped = True
+    return stopped, task.result()
+
+
+def _shorter(one: float | None, other: float | None) -> float | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def _remove(folder: Any) -> None:
@@ -406,7 +443,7 @@ def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[st
             "program, by execute.",
             "error_code": "BINARY_FILE",
         }
-    lines = content.decode("utf-8", "replace").replace("\0", "\ufffd").splitlines(keepends=True)
+    lines = re.findall(r"[^\n]*\n|[^\n]+$", content.decode("utf-8", "replace").replace("\0", "\ufffd"))
     total = len(lines)
     if not total:
         return {"status": "ok", "content": "", "total_lines": 0}
@@ -572,8 +609,24 @@ class JobOutputTool(ShellTool):
         job = JOBS.of(_session_key(tool_context), _string(args, "id"))
         offset, wait = whole_number(args, "offset"), min(whole_number(args, "wait"), _MAX_WAIT)
         if wait:
-            await asyncio.to_thread(job.wait, offset, wait)
+            await job.wait(offset, wait)
+        await _save_files(job, tool_context)
         return job_answer(job, offset)
+
+
+async def _save_files(job: Job, tool_context: ToolContext) -> None:
+    """Make artifacts of what an ended job left, when the model hears of its end for the first time."""
+    if job.outcome is None or job.answer is None or job.saved:
+        return
+    job.saved = True
+    files_only = replace(job.outcome.result, stdout_spill=None, stderr_spill=None)  # the output is told in pages
+    outcome = replace(job.outcome, stdout="", stderr="", result=files_only)
+    saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
+    if saved.files:
+        job.answer["saved_artifacts"] = list(saved.files.values())
+    if saved.notes:
+        notes = job.answer.get("notes")
+        job.answer["notes"] = [*(notes if isinstance(notes, list) else []), *saved.notes]
 
 
 class StopJobTool(ShellTool):

@@ -148,7 +148,7 @@ def fill_workspace(
     if tmp is not None:
         workspace.lasting_tmp = Workspace("", workspace.tmp, "")
         if tmp.is_dir():
-            _copy_in(workspace.lasting_tmp, _tmp_policy(policy), tmp)
+            _copy_in(workspace.lasting_tmp, _tmp_policy(policy), tmp, HOME_DIR.name)
     seen: set[str] = set()
     for file in input_files:
         _put(workspace, file, seen)
@@ -246,7 +246,7 @@ def _link(workspace: Workspace, mount: ReadOnlyMount, seen_at: str | None) -> No
         workspace.links[portable(name)] = os.lstat(target).st_ino
 
 
-def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
+def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without: str = "") -> None:
     room = _UNBOUNDED if policy.workspace_bytes is None else policy.workspace_bytes
     most = _DEFAULT_ENTRIES if policy.workspace_inodes is None else policy.workspace_inodes
     walk = Walk(most, max_seconds=60.0)
@@ -257,6 +257,8 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path) -> None:
     try:
         with contextlib.closing(walk.entries(top)) as entries:
             for entry in entries:
+                if without and _below(entry.path, {without}):
+                    continue
                 target = on_disk(workspace.work, entry.path)
                 if entry.is_folder:
                     if entry.path not in workspace.given_folders:
