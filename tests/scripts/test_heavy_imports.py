@@ -32,6 +32,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     (site / "pandas").mkdir()
     (site / "pandas/__init__.py").write_text(PANDAS)
     (site / "pandas-2.0.dist-info").mkdir()
+    (site / "pandas/io.py").write_text("")
     (site / "numpy").mkdir()  # of a distribution that is called otherwise
     (site / "numpy/__init__.py").write_text("raise SystemExit('not to be imported')")
     return str(folder / "bin/python")
@@ -42,6 +43,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         ("import pandas as pd\n", ("pandas",)),
         ("import os, pandas\nfrom pandas.io import sql\n", ("pandas", "pandas.io")),
+        ("'''\nimport pandas\n'''\n", ()),
+        ("import pandas.__main__, pandas.missing\n", ()),
+        ("import pandas\n)", ()),
         ("def f():\n    import pandas\n", ()),
         ("import numpy\nimport requests\n", ()),
         ("# import pandas\nprint('import pandas')\n", ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import math
 import re
@@ -148,7 +149,6 @@ _HEAVY = {
     "yaml": "pyyaml",
 }
 """Import name to the name of the distribution, as its ``.dist-info`` folder is called in lower case."""
-_IMPORT = re.compile(rb"^(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
 _LOOKED_THROUGH_BYTES = 64 << 10
 
 
@@ -174,23 +174,29 @@ def _heavy_imports(script: Path, _modified: int, _size: int, python: str | None)
     except OSError:
         return ()
     wanted: dict[str, None] = {}
-    for several, one in _IMPORT.findall(text):
-        for part in several.decode().split(",") if several else [one.decode()]:
-            module = part.split()[0] if part.split() else ""
-            if module.partition(".")[0] in _HEAVY and all(name.isidentifier() for name in module.split(".")):
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()  # the run itself will say so
+    for node in tree.body:
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules = [node.module]
+        for module in modules:
+            if module.partition(".")[0] in _HEAVY and "__" not in module:
                 wanted[module] = None
     if not wanted:
         return ()
     folders = _site_packages(python)
     # Only a distribution of that name: another one could bring a module that is called so.
-    return tuple(module for module in wanted if any(_has(folder, module.partition(".")[0]) for folder in folders))
+    return tuple(module for module in wanted if any(_has(folder, module) for folder in folders))
 
 
 def _has(folder: Path, module: str) -> bool:
-    return (
-        any(found.name.lower().startswith(f"{_HEAVY[module]}-") for found in folder.glob("*.dist-info"))
-        and (folder / module).is_dir()
-    )
+    top = _HEAVY[module.partition(".")[0]]
+    place = folder.joinpath(*module.split("."))
+    there = (place / "__init__.py").is_file() or place.with_suffix(".py").is_file()
+    return there and any(found.name.lower().startswith(f"{top}-") for found in folder.glob("*.dist-info"))
 
 
 def _site_packages(python: str | None) -> list[Path]:

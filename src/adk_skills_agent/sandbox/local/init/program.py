@@ -114,7 +114,7 @@ def _preload(names: "list[str]") -> None:
     for name in names:
         try:
             __import__(name)
-        except Exception as error:  # whatever the module raises, the developer wants its name
+        except BaseException as error:  # whatever the module raises, the developer wants its name
             raise _NotLoaded(name, type(error).__name__) from error
     if len(sys._current_frames()) > 1:
         raise RuntimeError("a module started a thread")  # which would be missing in the payload
