@@ -40,6 +40,8 @@ cat <<'EOF'⏎$(git push)⏎EOF
 cat <<EOF⏎hello⏎EOF
 timeout 5 python3 x.py
 env -i A=1 python3 x.py
+bash -c 'ls⏎git status'
+echo 'a⏎git push'
 xargs -n 1 wc -l
 find . -name '*.py'
 command -v git
@@ -82,6 +84,11 @@ A=$(git push)
 export A=$(git push)
 env X=1 git push
 env -S 'git push'
+env -S 'true⏎git push'
+env -S 'git⏎push'
+env -S 'git' push
+env -S '-i git push'
+env -S 'git\_push'
 env = git push
 env A-B=x git push
 sudo git push
@@ -98,12 +105,19 @@ xargs -n1 git push
 echo push | xargs git
 find . -exec git push {} ;
 find . -exec sh -c 'git push' \;
+find . -exec sh -c 'true⏎git push' \;
 bash -c 'git push'
 bash -lc "git push"
 sh -c 'bash -c "git push"'
 eval git push
 eval 'git push'
+eval 'true⏎git push'
+bash -c 'true⏎git push'
+bash -c "true⏎git push"
+bash -c '# x⏎git push'
+sh -c 'bash -c "true⏎git push"'
 trap 'git push' EXIT
+trap 'true⏎git push' EXIT
 f() { git push; }; f
 function g { git push; }
 if true; then git push; fi
@@ -159,6 +173,13 @@ rm "-rf" x
 sudo rm -rf /
 git push; rm -rf x
 bash -c 'rm -rf x'
+bash -c 'true⏎rm -rf x'
+bash -c "true⏎rm -rf x"
+eval 'true⏎rm -rf x'
+trap 'true⏎rm -rf x' EXIT
+find . -exec sh -c 'true⏎rm -rf x' \;
+rm -rf 'a⏎b'
+rm -rf \⏎ x
 f() { rm -rf x; }
 echo $(rm -rf x)
 xargs rm -rf
@@ -244,6 +265,43 @@ def test_the_decision_names_the_simple_command_and_the_rule() -> None:
     assert decision.subjects == ("command:git push origin main",)
     both = decide_command(Permissions(commands=RULES), "git push a; curl x")
     assert both.subjects == ("command:git push a", "command:curl x")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"git push {'a' * 90} --dry-run", f"git push {'a' * 90} --force"),
+        ("X=tmp; rm -r $X", "X=/; rm -r $X"),
+        ("rm -r *.tmp", "rm -r *"),
+        ("rm 'a b'", "rm a b"),
+        ("rm 'a b'", "rm 'a⏎b'"),
+        ("rm 'a b'", "rm 'a\tb'"),
+        ("rm a\\ b", "rm a b"),
+        ("rm ''", "rm"),
+        ("rm '*'", "rm *"),
+        ("rm '~/x'", "rm ~/x"),
+        (f"bash <<E # {'x' * 90}⏎ls⏎E", f"bash <<E # {'x' * 90}⏎rm x⏎E"),
+        ("ls | xargs rm", "cat list | xargs rm"),
+        ("find a -delete", "find / -delete"),
+    ],
+)
+def test_an_approval_of_one_command_covers_no_other(one: str, other: str) -> None:
+    rules = Permissions(commands={"git push *": "ask", "rm *": "ask"})
+    first = decide_command(rules, one.replace("⏎", "\n"))
+    second = decide_command(rules, other.replace("⏎", "\n"))
+    assert (first.verdict, second.verdict) == ("ask", "ask")
+    assert not set(first.subjects) & set(second.subjects)
+    assert all(len(decision.target) <= 83 for decision in (first, second))
+
+
+def test_an_approval_covers_the_same_again() -> None:
+    rules = Permissions(commands={"git push *": "ask", "rm *": "ask"})
+    known = decide_command(rules, "git push a 'b c'")
+    assert known.subjects == decide_command(rules, "ls && git  push a b\\ c").subjects
+    unknown = decide_command(rules, "rm $X")
+    assert unknown.subjects == decide_command(rules, "rm $X").subjects
+    assert unknown.subjects[0].startswith("line:")
+    assert decide_command(rules, "rm \ud800").subjects != decide_command(rules, "rm \ud801").subjects
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ Python or a file of shell commands: that is what the sandbox is for.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -33,7 +34,12 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = 100_000
 """Of a line that is read; a longer one is asked about."""
 _ANY = "\ue000"  # in a text: whatever the run makes of it, several words or none
-_SPACE = "\ue001"  # in a text: white space inside one word
+_SPACE = "\ue001"  # in a text: a space inside one word
+_LINE_END = "\ue002"  # in a text: the end of a line inside one word
+_TAB = "\ue003"  # in a text: a tab inside one word
+_INSIDE = str.maketrans({" ": _SPACE, "\n": _LINE_END, "\t": _TAB})
+_AS_LINE = str.maketrans({_SPACE: " ", _LINE_END: "\n", _TAB: "\t"})
+_AS_BLANKS = str.maketrans({_SPACE: " ", _LINE_END: " ", _TAB: " "})
 _MOST_DEPTH = 200  # of the tree
 _MOST_SHELLS = 5  # a line in a line in a line
 _SHOWN = 80
@@ -43,6 +49,8 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"}
 _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff]")
 # The grammar takes these for white space, bash for a word that begins with a space.
 _ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
+# A folder that only the run decides, or the same letters in quotes.
+_HOME = re.compile(r"(?:^|[ =:])~")
 _JOINED_LINE = re.compile(r"(?<!\s)\\\n")
 
 
@@ -84,18 +92,19 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
             name is not asked about. They never lift a denial, and nothing of what cannot be known.
 
     Returns:
-        The decision. ``target`` is the simple command that decided, ``reason`` says why; ``subjects`` is that command,
-        as ``command:<text>``, where the user has to be asked.
+        The decision. ``target`` is the simple command that decided, ``reason`` says why; ``subjects`` is what an
+        approval covers where the user has to be asked: ``command:<text>``, the whole command with marks for white space
+        inside a word, or ``line:<sha256>``, this line only, where not all of a command is known.
     """
     if not permissions.commands:
         return Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it")
     found = _read(line)
-    decisions = [_of_command(permissions.commands, words, trusted) for words in found.commands]
-    decisions += [_asked(line.strip(), doubt) for doubt in found.doubts]
+    decisions = [_of_command(permissions.commands, words, trusted, line) for words in found.commands]
+    decisions += [_asked(line.strip(), doubt, line) for doubt in found.doubts]
     decisions.append(Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it"))
     strictest = max(decisions, key=lambda decision: decision.verdict.strictness)
     if strictest.verdict is Verdict.ALLOW and not _bash_reads(line):
-        return _asked(line.strip(), "bash cannot read it")
+        return _asked(line.strip(), "bash cannot read it", line)
     if strictest.verdict is Verdict.ASK:  # the user is asked about all of it at once
         subjects = (subject for one in decisions if one.verdict is Verdict.ASK for subject in one.subjects)
         return replace(strictest, subjects=tuple(dict.fromkeys(subjects)))
@@ -105,7 +114,7 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
 # One command against the rules
 
 
-def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence[str]) -> Decision:
+def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence[str], line: str) -> Decision:
     texts = _readings(words)
     shown = _shown(words)
     sure = [rule for rule in rules if _means(rule, texts)]
@@ -120,7 +129,7 @@ def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence
     if doubt is not None and verdict is not Verdict.DENY and (best is None or doubt.rank > best.rank):
         may_be_denied = doubt.verdict is Verdict.DENY
         if may_be_denied or not _is_trusted(words, trusted):
-            return _asked(shown, f"it may be what the rule '{doubt}' is for, which only its run decides", doubt)
+            return _asked(shown, f"it may be what the rule '{doubt}' is for, which only its run decides", line, doubt)
     if best is None:
         return Decision(Verdict.ALLOW, "execute", shown, "no rule is about it")
     reason = f"the rule '{best}' is for the command '{shown}'"
@@ -128,12 +137,24 @@ def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence
         return Decision(verdict, "execute", shown, reason, best)
     if _is_trusted(words, trusted):
         return Decision(Verdict.ALLOW, "execute", shown, "the active skill's allowed-tools name it", best)
-    return Decision(Verdict.ASK, "execute", shown, reason, best, (f"command:{shown}",))
+    return Decision(Verdict.ASK, "execute", shown, reason, best, (_subject(words, line),))
 
 
-def _asked(command: str, why: str, rule: Rule | None = None) -> Decision:
+def _asked(command: str, why: str, line: str, rule: Rule | None = None) -> Decision:
     shown = command if len(command) <= _SHOWN else command[:_SHOWN] + "..."
-    return Decision(Verdict.ASK, "execute", shown, f"'{shown}': {why}", rule, (f"command:{shown}",))
+    return Decision(Verdict.ASK, "execute", shown, f"'{shown}': {why}", rule, (_subject_of_line(line),))
+
+
+def _subject(words: Sequence[_Word], line: str) -> str:
+    """What an approval of a command covers: the command in full if all of it is known, else the very line only."""
+    text = " ".join(word.text for word in words)
+    if _ANY in text or _HOME.search(text):
+        return _subject_of_line(line)
+    return f"command:{text}"
+
+
+def _subject_of_line(line: str) -> str:
+    return "line:" + hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _means(rule: Rule, texts: Sequence[str]) -> bool:
@@ -150,7 +171,7 @@ def _readings(words: Sequence[_Word]) -> list[str]:
     for skipping in (False, True):
         arguments = _without_global_options(name, rest) if skipping else rest
         texts.append(" ".join([name, *(word.text for word in arguments)]))
-    texts += [text.replace(_SPACE, " ") for text in texts]
+    texts += [text.translate(_AS_BLANKS) for text in texts]
     return list(dict.fromkeys(texts))
 
 
@@ -247,7 +268,7 @@ def _is_trusted(words: Sequence[_Word], trusted: Sequence[str]) -> bool:
 
 
 def _shown(words: Sequence[_Word]) -> str:
-    text = " ".join(word.text for word in words).replace(_SPACE, " ").replace(_ANY, "…")
+    text = " ".join(word.text for word in words).translate(_AS_BLANKS).replace(_ANY, "…")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
@@ -496,9 +517,12 @@ class _Reader:
             if flag in starter.lines:
                 text = option.partition("=")[2] if "=" in option else None
                 value = _Word(text) if text is not None else (arguments[1] if len(arguments) > 1 else _Word(_ANY))
+                arguments = arguments[1 if text is not None else 2 :]
+                if name == "env":
+                    self._split_by_env(value, arguments)
+                    return
                 self._line(value.text, known=value.known)
                 started = True
-                arguments = arguments[1 if text is not None else 2 :]
             elif flag in starter.with_value:
                 arguments = arguments[1 if "=" in option else 2 :]
             elif flag in starter.alone or any(flag.startswith(one) and len(one) == 2 for one in starter.with_value):
@@ -515,12 +539,18 @@ class _Reader:
         elif starter.opens_shell and not started:
             self._doubt(f"'{name}' starts a shell that reads its commands from its input")
 
+    def _split_by_env(self, value: _Word, behind: Sequence[_Word]) -> None:
+        """The value of ``env -S``: it is no shell that reads it, and the words behind it belong to the same command."""
+        if behind or re.search(rf"[\\$#{_LINE_END}]", value.text):
+            self._doubt("only 'env' knows how it splits a text")
+        self._line(f"env {value.text.translate(_AS_BLANKS)}", known=value.known)
+
     def _line(self, text: str, *, known: bool) -> None:
         """A text that a shell will read as a line."""
         if not known:
             self._doubt("only its run decides what a shell in it reads")
             return
-        inner = _read(text.replace(_SPACE, " "), self._depth + 1)
+        inner = _read(text.translate(_AS_LINE), self._depth + 1)
         self._found.commands += inner.commands
         self._found.doubts += inner.doubts
 
@@ -677,10 +707,10 @@ def _pieces(node: Node) -> Iterator[str]:
     if kind in ("word", "number", "test_operator", "regex", "variable_name", "special_variable_name"):
         yield _unquoted(_text(node))
     elif kind == "raw_string":
-        yield _text(node)[1:-1].replace(" ", _SPACE).replace("\t", _SPACE).replace("\n", _SPACE)
+        yield _text(node)[1:-1].translate(_INSIDE)
     elif kind == "ansi_c_string":
         inner = _text(node)[2:-1]
-        yield _ANY if "\\" in inner else inner.replace(" ", _SPACE).replace("\t", _SPACE).replace("\n", _SPACE)
+        yield _ANY if "\\" in inner else inner.translate(_INSIDE)
     elif kind in ("string", "translated_string"):
         yield _quoted(node)
     elif kind == "concatenation":
@@ -707,7 +737,7 @@ def _unquoted(text: str) -> str:
     for found in re.finditer(r"\\(.)|(.)", text, re.DOTALL):
         escaped, plain = found[1], found[2]
         if escaped is not None:
-            pieces.append("" if escaped == "\n" else _SPACE if escaped.isspace() else escaped)
+            pieces.append("" if escaped == "\n" else escaped.translate(_INSIDE))
         else:
             pieces.append(_ANY if (plain in "*?[" and len(text) > 1) or plain in "*?" else plain)
     return "".join(pieces)
@@ -728,4 +758,4 @@ def _quoted(node: Any) -> str:
             pieces.append(re.sub(r'\\([$`"\\\n])', lambda found: found[1].replace("\n", ""), _text(child)))
         else:
             pieces.append(_ANY)
-    return re.sub(r"[ \t\n]", _SPACE, "".join(pieces))
+    return "".join(pieces).translate(_INSIDE)
