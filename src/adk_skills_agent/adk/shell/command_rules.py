@@ -76,10 +76,16 @@ class _Found:
     Attributes:
         commands: Its simple commands.
         doubts: Why it cannot be known what it does, one reason each.
+        hides: Texts in it that are only data so far and have a substitution: ``'$(git push)'``.
+        read: Texts in it that were read as lines, so that what they hide was found.
+        evaluates: Whether bash may take a variable of it, or a text, for what has to be evaluated: ``$((x))``.
     """
 
     commands: list[tuple[_Word, ...]] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    hides: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    evaluates: bool = False
 
 
 def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] = ()) -> Decision:
@@ -99,6 +105,8 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
     if not permissions.commands:
         return Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it")
     found = _read(line)
+    if found.hides - found.read and found.evaluates:
+        found.doubts.append("bash may evaluate a text of it that has a command inside")
     decisions = [_of_command(permissions.commands, words, trusted, line) for words in found.commands]
     decisions += [_asked(line.strip(), doubt, line) for doubt in found.doubts]
     decisions.append(Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it"))
@@ -168,9 +176,8 @@ def _readings(words: Sequence[_Word]) -> list[str]:
     texts = [" ".join(word.text for word in words)]
     first, rest = words[0].text, list(words[1:])
     name = first.rpartition("/")[2] or first
-    for skipping in (False, True):
-        arguments = _without_global_options(name, rest) if skipping else rest
-        texts.append(" ".join([name, *(word.text for word in arguments)]))
+    for_rules = (rest, *_without_global_options(name, rest))
+    texts += [" ".join([name, *(word.text for word in arguments)]) for arguments in for_rules]
     texts += [text.translate(_AS_BLANKS) for text in texts]
     return list(dict.fromkeys(texts))
 
@@ -187,14 +194,43 @@ _GLOBAL_OPTIONS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _without_global_options(name: str, arguments: list[_Word]) -> list[_Word]:
+_FLAGS_OF_GIT = (
+    "-p -P --paginate --no-pager --bare --no-replace-objects --no-lazy-fetch --no-optional-locks --no-advice "
+    "--literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs --version --help"
+)
+_FLAGS_OF_DOCKER = "-D --debug --tls --tlsverify --help --version"
+# Those without a value; of any other it is not known, and both are read.
+_GLOBAL_FLAGS: Mapping[str, frozenset[str]] = {
+    "git": frozenset(_FLAGS_OF_GIT.split()),
+    "docker": frozenset(_FLAGS_OF_DOCKER.split()),
+}
+_MOST_OPTIONS = 20  # before a sub-command
+
+
+def _without_global_options(name: str, arguments: list[_Word]) -> list[list[_Word]]:
+    """The arguments from the sub-command on, in each way the options before it may be meant."""
     with_value = _GLOBAL_OPTIONS.get(name)
     if with_value is None:
-        return arguments
-    position = 0
-    while position < len(arguments) and arguments[position].text.startswith("-"):
-        position += 2 if arguments[position].text in with_value else 1
-    return arguments[position:]
+        return []
+    alone = _GLOBAL_FLAGS.get(name, frozenset())
+    starts: list[int] = []
+    reached = {0}
+    for position in range(_MOST_OPTIONS):
+        if position not in reached:
+            continue
+        option = arguments[position].text if position < len(arguments) else ""
+        if not option.startswith("-"):
+            starts.append(position)
+        elif option in with_value:
+            reached.add(position + 2)
+        elif option in alone or "=" in option:
+            reached.add(position + 1)
+        else:
+            reached |= {position + 1, position + 2}
+    found = [arguments[position:] for position in starts]
+    if max(reached) >= _MOST_OPTIONS:
+        found.append([_Word(_ANY)])  # nobody writes that many
+    return found
 
 
 @lru_cache(maxsize=512)
@@ -361,9 +397,29 @@ class _Reader:
                 self._doubt("it hides a command in a word")
             if re.search(r"\s", plain):  # the grammar takes the end of a line before a backslash for a part of the word
                 self._doubt("it cannot be read as a command line")
+        self._evaluation(node)
         behind = self._behind_redirections(node) if node.type == "redirected_statement" else ()
         for child in node.children:
             self.visit(child, depth + 1, behind if node.children and child == node.children[0] else ())
+
+    def _evaluation(self, node: Node) -> None:
+        """Note what bash evaluates, and texts that would run a command if they were evaluated."""
+        kind = node.type
+        written = _text(node)
+        if kind in _LITERALS:
+            text = _unread(node) if kind == "heredoc_body" else _word(node).text
+            if _hides(text) or (kind == "ansi_c_string" and _CODED.search(written)):
+                self._found.hides.add(text)
+        elif kind in ("expansion", "simple_expansion"):
+            if "@P}" in written:
+                self._doubt("it expands the text of a variable like a prompt")
+            self._found.evaluates |= _EVALUATING_EXPANSION.match(written) is not None
+        elif kind in ("arithmetic_expansion", "c_style_for_statement", "subscript") or (
+            kind == "compound_statement" and written.startswith("((")
+        ):
+            self._found.evaluates |= re.search(r"[^\W\d]|[$'\"\\]", written.removeprefix("$((")) is not None
+        elif kind == "test_command":
+            self._found.evaluates |= _EVALUATING_TEST.search(written) is not None
 
     def _behind_redirections(self, node: Node) -> tuple[Node, ...]:
         """``git >log push``: the grammar takes all words behind ``>`` for files, bash only the first."""
@@ -428,6 +484,7 @@ class _Reader:
             return
         self._found.commands.append(words)
         arguments = words[1:]
+        self._builtin(name, arguments)
         if name in _KEYWORDS:
             for word in arguments:
                 variable, equals, _ = word.text.partition("=")
@@ -437,6 +494,8 @@ class _Reader:
             self._doubt(f"'{name}' changes what later words mean")
         elif name == "alias":
             for word in arguments:
+                if "=" in word.text:
+                    self._doubt("'alias' changes what later words mean")
                 self._line(word.text.partition("=")[2], known=word.known)
         elif name == "eval":
             self._line(" ".join(word.text for word in arguments), known=all(word.known for word in arguments))
@@ -450,6 +509,54 @@ class _Reader:
             self._find(arguments)
         elif name in _STARTERS:
             self._starter(name, _STARTERS[name], list(arguments))
+        elif name in _RUNNERS:
+            self._runner(name, list(arguments))
+        elif name in _OTHER_STARTERS or _LOADER.fullmatch(name):
+            self._doubt(f"it is not known which command '{name}' starts")
+            for position in range(min(len(arguments), _MOST_STARTS)):
+                self._found.commands.append(arguments[position:])
+
+    def _builtin(self, name: str, arguments: Sequence[_Word]) -> None:
+        """Builtins that evaluate their texts, or keep them to be run."""
+        texts = [word.text for word in arguments]
+        options = [text for text in texts if text.startswith(("-", _ANY))]
+        if name in ("mapfile", "readarray"):
+            if any("C" in text or text.startswith(_ANY) for text in options):
+                self._doubt(f"'{name}' may run a text")
+        elif name in ("compgen", "complete", "compopt", "fc", "bind"):
+            if texts:
+                self._doubt(f"'{name}' may run a text")
+        elif name == "history":
+            if any(set(text) & set(f"sprw{_ANY}") for text in options):
+                self._doubt("'history' may keep a text that is run")
+        elif name in (".", "source"):
+            file = next((word for word in arguments if word.text != "--"), _Word(_ANY))
+            if not file.known or file.text.startswith("-") or _is_input(file.text):
+                self._doubt(f"only its run decides what '{name}' reads")
+        elif name == "git":
+            values = [text.removeprefix("-c").removeprefix("--config-env=") for text in texts]
+            if any(text.startswith("alias.") for text in values):
+                self._doubt("it says what a sub-command of 'git' means")
+        if name == "printf":
+            self._found.evaluates |= any(text.startswith(("-v", _ANY)) for text in texts[:1])
+        elif name in ("let", "test", "["):
+            self._found.evaluates |= name == "let" or "-v" in texts or any(not word.known for word in arguments[:-1])
+        elif name in _KEYWORDS or name in ("read", "wait", "getopts", "mapfile", "readarray"):
+            plain = all(_PLAIN_NAME.fullmatch(text) for text in texts)
+            flags = "".join(text for text in texts if text.startswith(("-", "+")))
+            self._found.evaluates |= not plain or (name in _KEYWORDS and ("i" in flags or "n" in flags))
+
+    def _runner(self, name: str, arguments: list[_Word]) -> None:
+        """``uv run`` and its kin: the command behind ``run``."""
+        if arguments and not arguments[0].text.startswith(("-", _ANY)):
+            if arguments[0].text == "run":
+                self._starter(f"{name} run", _RUNNERS[name], arguments[1:])
+        elif any(word.text == "run" or not word.known for word in arguments):
+            self._doubt(f"it is not known which command '{name}' starts")
+            places = [position for position, word in enumerate(arguments) if word.text == "run"]
+            for position in places[:_MOST_STARTS]:
+                if arguments[position + 1 :]:
+                    self._found.commands.append(tuple(arguments[position + 1 :]))
 
     def _shell(self, name: str, arguments: Sequence[_Word]) -> None:
         for position, word in enumerate(arguments):
@@ -469,6 +576,8 @@ class _Reader:
                 self._doubt(f"'{name}' has the option {word.text}")
                 return
             if not word.text.startswith(("-", "+")):
+                if _is_input(word.text):
+                    break
                 return  # a file of commands: a program like any other
             if word.text in {"-s", "-"}:
                 break
@@ -514,6 +623,8 @@ class _Reader:
             flag = option.partition("=")[0]
             if starter.asks and flag in starter.asks:
                 return  # it only tells something
+            if name in ("xargs", "parallel") and _replaces(option, arguments[1:2]):
+                self._doubt(f"'{name}' puts its input where another text stands")
             if flag in starter.lines:
                 text = option.partition("=")[2] if "=" in option else None
                 value = _Word(text) if text is not None else (arguments[1] if len(arguments) > 1 else _Word(_ANY))
@@ -530,14 +641,44 @@ class _Reader:
             else:
                 self._doubt(f"it is not known what the option {option[:20]} of '{name}' does")
                 return
-        arguments = arguments[starter.before :]
-        if starter.is_line and len(arguments) == 1:
-            self._line(arguments[0].text, known=arguments[0].known)
-        elif arguments:
-            inner = [replace(word, text=word.text.replace("{}", _ANY)) for word in arguments]
+        if starter.before:
+            if arguments and not arguments[0].known:
+                self._doubt(f"only its run decides what '{name}' is told")
+            arguments = arguments[starter.before :]
+            if arguments and arguments[0].text in starter.lines and len(arguments) > 1:
+                self._line(arguments[1].text, known=arguments[1].known)
+                if len(arguments) > 2:
+                    self._doubt(f"words stand behind what '{name}' starts")
+                return
+            if arguments and arguments[0].text.startswith("-"):
+                self._doubt(f"it is not known what the option {arguments[0].text[:20]} of '{name}' does")
+                return
+        if name == "parallel":
+            arguments = self._before_inputs(arguments)
+        if starter.is_line and arguments:  # the words become one text that a shell reads
+            self._line(" ".join(word.text for word in arguments), known=all(word.known for word in arguments))
+            if starter.adds and any(_NO_SHELL_TEXT.fullmatch(word.text) is None for word in arguments):
+                self._doubt(f"the input of '{name}' becomes a part of what a shell reads")
+        if arguments and (starter.adds or not starter.is_line or len(arguments) > 1):
+            inner = [replace(word, text=_PLACE.sub(_ANY, word.text)) for word in arguments]
             self._simple([*inner, _Word(_ANY)] if starter.adds else inner)
-        elif starter.opens_shell and not started:
+        elif not arguments and starter.opens_shell and not started:
             self._doubt(f"'{name}' starts a shell that reads its commands from its input")
+
+    def _before_inputs(self, arguments: list[_Word]) -> list[_Word]:
+        """The command of ``parallel``; where there is none, its inputs are the commands."""
+        texts = [word.text for word in arguments]
+        end = next((position for position, text in enumerate(texts) if text.startswith(":::")), len(texts))
+        if end == 0 and texts:
+            for word in arguments:
+                if word.text.startswith("::::"):
+                    self._doubt("'parallel' reads its commands from a file")
+                elif not word.text.startswith(":::"):
+                    self._line(word.text, known=word.known)
+            if len([text for text in texts if text.startswith(":::")]) > 1:
+                self._doubt("'parallel' makes commands of several inputs")
+            return [_Word("true")]
+        return arguments[:end]
 
     def _split_by_env(self, value: _Word, behind: Sequence[_Word]) -> None:
         """The value of ``env -S``: it is no shell that reads it, and the words behind it belong to the same command."""
@@ -551,14 +692,65 @@ class _Reader:
             self._doubt("only its run decides what a shell in it reads")
             return
         inner = _read(text.translate(_AS_LINE), self._depth + 1)
+        self._found.read |= {text, *inner.read}
         self._found.commands += inner.commands
         self._found.doubts += inner.doubts
+        self._found.hides |= inner.hides
+        self._found.evaluates |= inner.evaluates
 
     def _doubt(self, why: str) -> None:
+        why = why.translate(_AS_BLANKS).replace(_ANY, "…")
         if why not in self._found.doubts:
             self._found.doubts.append(why)
 
 
+def _hides(text: str) -> bool:
+    """Whether a text would run a command if bash evaluated it."""
+    return "$(" in text or "`" in text or "${ " in text or "@P}" in text
+
+
+def _unread(node: Node) -> str:
+    """A here-document without the substitutions in it, which are read by themselves."""
+    text = _text(node)
+    for child in node.children:
+        if child.type == "command_substitution":
+            text = text.replace(_text(child), "", 1)
+    return text
+
+
+def _is_input(path: str) -> bool:
+    """Whether a file may be no file, but what the line itself writes: ``/dev/stdin``."""
+    parts = path.translate(_AS_BLANKS).split("/")
+    below = [part for part in parts if part not in ("", ".")]
+    special = bool({"dev", "proc"} & set(below if ".." in below else below[:1]))
+    return special or parts[-1] in ("stdin", "-") or "fd" in parts[:-1]
+
+
+def _replaces(option: str, behind: Sequence[_Word]) -> bool:
+    """Whether an option of ``xargs`` or ``parallel`` says that something else than ``{}`` stands for the input."""
+    if option in ("-i", "--replace"):
+        return False
+    if option == "-I":
+        return not behind or behind[0].text != "{}"
+    return option.startswith(("-I", "-i", "--replace=")) and not option.endswith(("I{}", "i{}", "={}"))
+
+
+_LITERALS = frozenset({"raw_string", "string", "translated_string", "ansi_c_string", "word", "heredoc_body"})
+_CODED = re.compile(r"\\[xuU0-7]")
+_PLACE = re.compile(r"\{[^{}]*\}")  # of xargs and parallel, for their input
+_NO_SHELL_TEXT = re.compile(r"[-\w./:=@%+,{}]*")
+_PLAIN_NAME = re.compile(r"[-+]?\w*")
+# ${!x}, ${x:y}, ${a[x]}: the text of a variable is taken for a name or a number.
+_EVALUATING_EXPANSION = re.compile(r"\$\{(?:!|#?\w+\[[^]@*]|[\w@*]+(?:\[[^]]*\])?:[^-=?+])")
+_EVALUATING_TEST = re.compile(r"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v)(?!\w)")
+_MOST_STARTS = 20  # words that are looked at as the first of a command
+# Programs that start others and are called in too many ways to say where the command begins.
+_STARTING = (
+    "prlimit taskset setpriv setarch linux32 linux64 i386 x86_64 uname26 chrt choom nsenter dbus-run-session ssh-agent "
+    "runuser pkexec systemd-run unbuffer fakeroot bwrap numactl toybox"
+)
+_OTHER_STARTERS = frozenset(_STARTING.split())
+_LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so.*|ld-\d.*\.so")
 _WORDS_OF_BASH = "! if then elif else fi for in do done case esac while until select function { } [[ ]]"
 _RESERVED = frozenset(_WORDS_OF_BASH.split())
 _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unsetenv")
@@ -628,11 +820,11 @@ _STARTERS: Mapping[str, _Starter] = {
     "exec": _Starter(alone=_options("-c -l -cl"), with_value=_options("-a")),
     "coproc": _Starter(),
     "xargs": _Starter(
-        alone=_options("-0 --null -r --no-run-if-empty -t --verbose -x --exit -p --interactive -o --open-tty"),
-        with_value=_options(
-            "-I -i -n -L -l -P -s -d -E -e -a --replace --max-args --max-lines --max-procs --max-chars --delimiter "
-            "--eof --arg-file"
+        alone=_options(
+            "-0 --null -r --no-run-if-empty -t --verbose -x --exit -p --interactive -o --open-tty "
+            "-i -l -e --replace --max-lines --eof"
         ),
+        with_value=_options("-I -n -L -P -s -d -E -a --max-args --max-procs --max-chars --delimiter --arg-file"),
         asks=_options("--help --version --show-limits"),
         adds=True,
     ),
@@ -641,6 +833,7 @@ _STARTERS: Mapping[str, _Starter] = {
         with_value=_options("-j --jobs -n -a -I"),
         adds=True,
         is_line=True,
+        opens_shell=True,
     ),
     "watch": _Starter(
         alone=_options("-d -t -b -e -g -c -x --differences --no-title --errexit --chgexit --color --exec"),
@@ -671,6 +864,20 @@ _STARTERS: Mapping[str, _Starter] = {
         opens_shell=True,
     ),
 }
+
+
+_RUNNER = _Starter(
+    alone=_options(
+        "-q --quiet -v --verbose --offline --no-sync --locked --frozen --isolated --no-project --active --exact "
+        "--all-extras --all-groups --no-dev --no-cache --refresh"
+    ),
+    with_value=_options(
+        "-p --python --with --with-editable --with-requirements --extra --group --only-group --package --project "
+        "--directory --env-file"
+    ),
+    asks=_options("-m --module -s --script -h --help"),  # Python runs it
+)
+_RUNNERS: Mapping[str, _Starter] = {"uv": _RUNNER, "poetry": _Starter(), "pipenv": _Starter(), "pdm": _Starter()}
 
 
 # The grammar passes over some line ends before a backslash, and would make two commands one.
