@@ -18,6 +18,7 @@ from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.errors import ConfigError
 
 RULES = {"git push *": "ask", "rm -rf *": "deny", "ls*": "allow", "curl *": "ask", "git *": "allow", "shutdown": "deny"}
+RULES["kubectl delete *"] = "ask"
 
 ALLOWED = r"""
 ls
@@ -40,6 +41,28 @@ cat <<'EOF'⏎$(git push)⏎EOF
 cat <<EOF⏎hello⏎EOF
 timeout 5 python3 x.py
 env -i A=1 python3 x.py
+bash -c 'ls⏎git status'
+bash -c 'echo $(ls); [[ $n -gt 3 ]]'
+bash ../scripts/build.sh
+source venv/bin/activate
+. ./env.sh
+uv run pytest -q
+uv run -m pytest
+uv sync
+git --no-pager log push
+git --weird status
+git -p stash push
+git commit -m 'Use `x`'; echo $((1 + 2))
+cat <<EOF⏎$(ls)⏎EOF⏎(( n + 1 ))
+printf '%s `x`\n' a
+[ -f x ] && echo 'Use `x`'
+while read -r line; do echo 'a `b`'; done
+mapfile -t lines < x
+history
+echo x | parallel wc -l {}
+xargs -I{} cp {} x
+timeout 5 ls -l
+echo 'a⏎git push'
 xargs -n 1 wc -l
 find . -name '*.py'
 command -v git
@@ -82,6 +105,11 @@ A=$(git push)
 export A=$(git push)
 env X=1 git push
 env -S 'git push'
+env -S 'true⏎git push'
+env -S 'git⏎push'
+env -S 'git' push
+env -S '-i git push'
+env -S 'git\_push'
 env = git push
 env A-B=x git push
 sudo git push
@@ -98,12 +126,19 @@ xargs -n1 git push
 echo push | xargs git
 find . -exec git push {} ;
 find . -exec sh -c 'git push' \;
+find . -exec sh -c 'true⏎git push' \;
 bash -c 'git push'
 bash -lc "git push"
 sh -c 'bash -c "git push"'
 eval git push
 eval 'git push'
+eval 'true⏎git push'
+bash -c 'true⏎git push'
+bash -c "true⏎git push"
+bash -c '# x⏎git push'
+sh -c 'bash -c "true⏎git push"'
 trap 'git push' EXIT
+trap 'true⏎git push' EXIT
 f() { git push; }; f
 function g { git push; }
 if true; then git push; fi
@@ -146,6 +181,84 @@ ls )
 sudo -i
 watch 'git push'
 parallel git push ::: a
+mapfile -c1 -C 'git push #' <<< x
+readarray -C 'git push' a
+compgen -C 'git push'
+compgen -W '$(git push)'
+complete -C 'git push' x
+fc -s
+history -s 'git push'
+alias g=git
+sh -c 'alias g=git⏎g push'
+x='$(git push)'; echo "${x@P}"
+x='a[$(git push)]'; echo $((x))
+x='a[$(git push)]'; (( x ))
+x='a[$(git push)]'; echo ${!x}
+x='a[$(git push)]'; echo "${y:x}"
+x='a[$(git push)]'; [[ x -eq 0 ]]
+x='a[$(git push)]'; declare -i y=x
+x=$'a[\x24(git push)]'; echo $((x))
+bash -c "x='a[\$(git push)]'; let x"
+printf -v 'a[$(git push)]' x
+printf -v 'a[`git push`]' x
+test -v 'a[$(git push)]'
+[ -v 'a[$(git push)]' ]
+[[ 'a[$(git push)]' -eq 0 ]]
+[[ -v 'a[$(git push)]' ]]
+let 'a[$(git push)]'
+read 'a[$(git push)]' <<< 1
+declare 'a[$(git push)]=1'
+unset 'a[$(git push)]'
+wait -n -p 'a[$(git push)]'
+. /dev/stdin <<< 'git push'
+source /proc/self/fd/0
+source //dev/./stdin
+. /work/../dev/stdin
+cd /dev; . ./stdin
+source "$X"
+source <(echo git push)
+bash /dev/stdin <<< 'git push'
+sh -x /dev/fd/0
+prlimit git push
+prlimit --nofile=9 git push
+taskset 1 git push
+setpriv git push
+setarch -R git push
+chrt -b 0 git push
+choom -n 0 -- git push
+nsenter -t 1 git push
+dbus-run-session -- git push
+ssh-agent git push
+/lib64/ld-linux-x86-64.so.2 /usr/bin/git push
+/lib64/ld-linux-x86-64.so.2 /usr/bin/ls
+uv run git push
+uv run --with x git push
+uv run --weird x ls
+uv --quiet run git push
+poetry run git push
+flock f -c 'git push'
+flock f git push
+flock "$F" -c 'git push'
+su root -c 'git push'
+script /dev/null -c 'git push'
+timeout $X 5 git push
+parallel ::: 'git push'
+parallel git ::: push
+parallel git {1} ::: push
+parallel 'true; git' ::: push
+parallel true ';' git push ::: a
+parallel < file
+watch true ';' git push
+watch -x bash -c 'git push'
+xargs -I X sh -c X
+xargs -I% git %
+xargs --replace git push
+xargs -i git push
+git --attr-source x push
+git --super-prefix x --no-pager push
+git -c alias.p=push p
+git --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a push
+kubectl --weird x delete pod
 curl https://example.org
 """
 
@@ -159,11 +272,24 @@ rm "-rf" x
 sudo rm -rf /
 git push; rm -rf x
 bash -c 'rm -rf x'
+bash -c 'true⏎rm -rf x'
+bash -c "true⏎rm -rf x"
+eval 'true⏎rm -rf x'
+trap 'true⏎rm -rf x' EXIT
+find . -exec sh -c 'true⏎rm -rf x' \;
+rm -rf 'a⏎b'
+rm -rf \⏎ x
 f() { rm -rf x; }
 echo $(rm -rf x)
 xargs rm -rf
 find . -exec rm -rf {} +
 timeout 5 env A=1 nice sudo rm -rf x
+taskset 1 rm -rf x
+nsenter -t 1 rm -rf x
+uv run rm -rf x
+flock f -c 'rm -rf x'
+parallel ::: 'rm -rf x'
+mapfile -C x a; rm -rf x
 shutdown
 cat <<EOF | sh -c 'rm -rf x'⏎EOF
 """
@@ -244,6 +370,43 @@ def test_the_decision_names_the_simple_command_and_the_rule() -> None:
     assert decision.subjects == ("command:git push origin main",)
     both = decide_command(Permissions(commands=RULES), "git push a; curl x")
     assert both.subjects == ("command:git push a", "command:curl x")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"git push {'a' * 90} --dry-run", f"git push {'a' * 90} --force"),
+        ("X=tmp; rm -r $X", "X=/; rm -r $X"),
+        ("rm -r *.tmp", "rm -r *"),
+        ("rm 'a b'", "rm a b"),
+        ("rm 'a b'", "rm 'a⏎b'"),
+        ("rm 'a b'", "rm 'a\tb'"),
+        ("rm a\\ b", "rm a b"),
+        ("rm ''", "rm"),
+        ("rm '*'", "rm *"),
+        ("rm '~/x'", "rm ~/x"),
+        (f"bash <<E # {'x' * 90}⏎ls⏎E", f"bash <<E # {'x' * 90}⏎rm x⏎E"),
+        ("ls | xargs rm", "cat list | xargs rm"),
+        ("find a -delete", "find / -delete"),
+    ],
+)
+def test_an_approval_of_one_command_covers_no_other(one: str, other: str) -> None:
+    rules = Permissions(commands={"git push *": "ask", "rm *": "ask"})
+    first = decide_command(rules, one.replace("⏎", "\n"))
+    second = decide_command(rules, other.replace("⏎", "\n"))
+    assert (first.verdict, second.verdict) == ("ask", "ask")
+    assert not set(first.subjects) & set(second.subjects)
+    assert all(len(decision.target) <= 83 for decision in (first, second))
+
+
+def test_an_approval_covers_the_same_again() -> None:
+    rules = Permissions(commands={"git push *": "ask", "rm *": "ask"})
+    known = decide_command(rules, "git push a 'b c'")
+    assert known.subjects == decide_command(rules, "ls && git  push a b\\ c").subjects
+    unknown = decide_command(rules, "rm $X")
+    assert unknown.subjects == decide_command(rules, "rm $X").subjects
+    assert unknown.subjects[0].startswith("line:")
+    assert decide_command(rules, "rm \ud800").subjects != decide_command(rules, "rm \ud801").subjects
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ Python or a file of shell commands: that is what the sandbox is for.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -33,7 +34,12 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = 100_000
 """Of a line that is read; a longer one is asked about."""
 _ANY = "\ue000"  # in a text: whatever the run makes of it, several words or none
-_SPACE = "\ue001"  # in a text: white space inside one word
+_SPACE = "\ue001"  # in a text: a space inside one word
+_LINE_END = "\ue002"  # in a text: the end of a line inside one word
+_TAB = "\ue003"  # in a text: a tab inside one word
+_INSIDE = str.maketrans({" ": _SPACE, "\n": _LINE_END, "\t": _TAB})
+_AS_LINE = str.maketrans({_SPACE: " ", _LINE_END: "\n", _TAB: "\t"})
+_AS_BLANKS = str.maketrans({_SPACE: " ", _LINE_END: " ", _TAB: " "})
 _MOST_DEPTH = 200  # of the tree
 _MOST_SHELLS = 5  # a line in a line in a line
 _SHOWN = 80
@@ -43,6 +49,8 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"}
 _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff]")
 # The grammar takes these for white space, bash for a word that begins with a space.
 _ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
+# A folder that only the run decides, or the same letters in quotes.
+_HOME = re.compile(r"(?:^|[ =:])~")
 _JOINED_LINE = re.compile(r"(?<!\s)\\\n")
 
 
@@ -68,10 +76,16 @@ class _Found:
     Attributes:
         commands: Its simple commands.
         doubts: Why it cannot be known what it does, one reason each.
+        hides: Texts in it that are only data so far and have a substitution: ``'$(git push)'``.
+        read: Texts in it that were read as lines, so that what they hide was found.
+        evaluates: Whether bash may take a variable of it, or a text, for what has to be evaluated: ``$((x))``.
     """
 
     commands: list[tuple[_Word, ...]] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    hides: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    evaluates: bool = False
 
 
 def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] = ()) -> Decision:
@@ -84,18 +98,21 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
             name is not asked about. They never lift a denial, and nothing of what cannot be known.
 
     Returns:
-        The decision. ``target`` is the simple command that decided, ``reason`` says why; ``subjects`` is that command,
-        as ``command:<text>``, where the user has to be asked.
+        The decision. ``target`` is the simple command that decided, ``reason`` says why; ``subjects`` is what an
+        approval covers where the user has to be asked: ``command:<text>``, the whole command with marks for white space
+        inside a word, or ``line:<sha256>``, this line only, where not all of a command is known.
     """
     if not permissions.commands:
         return Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it")
     found = _read(line)
-    decisions = [_of_command(permissions.commands, words, trusted) for words in found.commands]
-    decisions += [_asked(line.strip(), doubt) for doubt in found.doubts]
+    if found.hides - found.read and found.evaluates:
+        found.doubts.append("bash may evaluate a text of it that has a command inside")
+    decisions = [_of_command(permissions.commands, words, trusted, line) for words in found.commands]
+    decisions += [_asked(line.strip(), doubt, line) for doubt in found.doubts]
     decisions.append(Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it"))
     strictest = max(decisions, key=lambda decision: decision.verdict.strictness)
     if strictest.verdict is Verdict.ALLOW and not _bash_reads(line):
-        return _asked(line.strip(), "bash cannot read it")
+        return _asked(line.strip(), "bash cannot read it", line)
     if strictest.verdict is Verdict.ASK:  # the user is asked about all of it at once
         subjects = (subject for one in decisions if one.verdict is Verdict.ASK for subject in one.subjects)
         return replace(strictest, subjects=tuple(dict.fromkeys(subjects)))
@@ -105,7 +122,7 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
 # One command against the rules
 
 
-def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence[str]) -> Decision:
+def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence[str], line: str) -> Decision:
     texts = _readings(words)
     shown = _shown(words)
     sure = [rule for rule in rules if _means(rule, texts)]
@@ -120,7 +137,7 @@ def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence
     if doubt is not None and verdict is not Verdict.DENY and (best is None or doubt.rank > best.rank):
         may_be_denied = doubt.verdict is Verdict.DENY
         if may_be_denied or not _is_trusted(words, trusted):
-            return _asked(shown, f"it may be what the rule '{doubt}' is for, which only its run decides", doubt)
+            return _asked(shown, f"it may be what the rule '{doubt}' is for, which only its run decides", line, doubt)
     if best is None:
         return Decision(Verdict.ALLOW, "execute", shown, "no rule is about it")
     reason = f"the rule '{best}' is for the command '{shown}'"
@@ -128,12 +145,24 @@ def _of_command(rules: Sequence[Rule], words: Sequence[_Word], trusted: Sequence
         return Decision(verdict, "execute", shown, reason, best)
     if _is_trusted(words, trusted):
         return Decision(Verdict.ALLOW, "execute", shown, "the active skill's allowed-tools name it", best)
-    return Decision(Verdict.ASK, "execute", shown, reason, best, (f"command:{shown}",))
+    return Decision(Verdict.ASK, "execute", shown, reason, best, (_subject(words, line),))
 
 
-def _asked(command: str, why: str, rule: Rule | None = None) -> Decision:
+def _asked(command: str, why: str, line: str, rule: Rule | None = None) -> Decision:
     shown = command if len(command) <= _SHOWN else command[:_SHOWN] + "..."
-    return Decision(Verdict.ASK, "execute", shown, f"'{shown}': {why}", rule, (f"command:{shown}",))
+    return Decision(Verdict.ASK, "execute", shown, f"'{shown}': {why}", rule, (_subject_of_line(line),))
+
+
+def _subject(words: Sequence[_Word], line: str) -> str:
+    """What an approval of a command covers: the command in full if all of it is known, else the very line only."""
+    text = " ".join(word.text for word in words)
+    if _ANY in text or _HOME.search(text):
+        return _subject_of_line(line)
+    return f"command:{text}"
+
+
+def _subject_of_line(line: str) -> str:
+    return "line:" + hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _means(rule: Rule, texts: Sequence[str]) -> bool:
@@ -147,10 +176,9 @@ def _readings(words: Sequence[_Word]) -> list[str]:
     texts = [" ".join(word.text for word in words)]
     first, rest = words[0].text, list(words[1:])
     name = first.rpartition("/")[2] or first
-    for skipping in (False, True):
-        arguments = _without_global_options(name, rest) if skipping else rest
-        texts.append(" ".join([name, *(word.text for word in arguments)]))
-    texts += [text.replace(_SPACE, " ") for text in texts]
+    for_rules = (rest, *_without_global_options(name, rest))
+    texts += [" ".join([name, *(word.text for word in arguments)]) for arguments in for_rules]
+    texts += [text.translate(_AS_BLANKS) for text in texts]
     return list(dict.fromkeys(texts))
 
 
@@ -166,14 +194,43 @@ _GLOBAL_OPTIONS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _without_global_options(name: str, arguments: list[_Word]) -> list[_Word]:
+_FLAGS_OF_GIT = (
+    "-p -P --paginate --no-pager --bare --no-replace-objects --no-lazy-fetch --no-optional-locks --no-advice "
+    "--literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs --version --help"
+)
+_FLAGS_OF_DOCKER = "-D --debug --tls --tlsverify --help --version"
+# Those without a value; of any other it is not known, and both are read.
+_GLOBAL_FLAGS: Mapping[str, frozenset[str]] = {
+    "git": frozenset(_FLAGS_OF_GIT.split()),
+    "docker": frozenset(_FLAGS_OF_DOCKER.split()),
+}
+_MOST_OPTIONS = 20  # before a sub-command
+
+
+def _without_global_options(name: str, arguments: list[_Word]) -> list[list[_Word]]:
+    """The arguments from the sub-command on, in each way the options before it may be meant."""
     with_value = _GLOBAL_OPTIONS.get(name)
     if with_value is None:
-        return arguments
-    position = 0
-    while position < len(arguments) and arguments[position].text.startswith("-"):
-        position += 2 if arguments[position].text in with_value else 1
-    return arguments[position:]
+        return []
+    alone = _GLOBAL_FLAGS.get(name, frozenset())
+    starts: list[int] = []
+    reached = {0}
+    for position in range(_MOST_OPTIONS):
+        if position not in reached:
+            continue
+        option = arguments[position].text if position < len(arguments) else ""
+        if not option.startswith("-"):
+            starts.append(position)
+        elif option in with_value:
+            reached.add(position + 2)
+        elif option in alone or "=" in option:
+            reached.add(position + 1)
+        else:
+            reached |= {position + 1, position + 2}
+    found = [arguments[position:] for position in starts]
+    if max(reached) >= _MOST_OPTIONS:
+        found.append([_Word(_ANY)])  # nobody writes that many
+    return found
 
 
 @lru_cache(maxsize=512)
@@ -247,7 +304,7 @@ def _is_trusted(words: Sequence[_Word], trusted: Sequence[str]) -> bool:
 
 
 def _shown(words: Sequence[_Word]) -> str:
-    text = " ".join(word.text for word in words).replace(_SPACE, " ").replace(_ANY, "…")
+    text = " ".join(word.text for word in words).translate(_AS_BLANKS).replace(_ANY, "…")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
@@ -340,9 +397,29 @@ class _Reader:
                 self._doubt("it hides a command in a word")
             if re.search(r"\s", plain):  # the grammar takes the end of a line before a backslash for a part of the word
                 self._doubt("it cannot be read as a command line")
+        self._evaluation(node)
         behind = self._behind_redirections(node) if node.type == "redirected_statement" else ()
         for child in node.children:
             self.visit(child, depth + 1, behind if node.children and child == node.children[0] else ())
+
+    def _evaluation(self, node: Node) -> None:
+        """Note what bash evaluates, and texts that would run a command if they were evaluated."""
+        kind = node.type
+        written = _text(node)
+        if kind in _LITERALS:
+            text = _unread(node) if kind == "heredoc_body" else _word(node).text
+            if _hides(text) or (kind == "ansi_c_string" and _CODED.search(written)):
+                self._found.hides.add(text)
+        elif kind in ("expansion", "simple_expansion"):
+            if "@P}" in written:
+                self._doubt("it expands the text of a variable like a prompt")
+            self._found.evaluates |= _EVALUATING_EXPANSION.match(written) is not None
+        elif kind in ("arithmetic_expansion", "c_style_for_statement", "subscript") or (
+            kind == "compound_statement" and written.startswith("((")
+        ):
+            self._found.evaluates |= re.search(r"[^\W\d]|[$'\"\\]", written.removeprefix("$((")) is not None
+        elif kind == "test_command":
+            self._found.evaluates |= _EVALUATING_TEST.search(written) is not None
 
     def _behind_redirections(self, node: Node) -> tuple[Node, ...]:
         """``git >log push``: the grammar takes all words behind ``>`` for files, bash only the first."""
@@ -407,6 +484,7 @@ class _Reader:
             return
         self._found.commands.append(words)
         arguments = words[1:]
+        self._builtin(name, arguments)
         if name in _KEYWORDS:
             for word in arguments:
                 variable, equals, _ = word.text.partition("=")
@@ -416,6 +494,8 @@ class _Reader:
             self._doubt(f"'{name}' changes what later words mean")
         elif name == "alias":
             for word in arguments:
+                if "=" in word.text:
+                    self._doubt("'alias' changes what later words mean")
                 self._line(word.text.partition("=")[2], known=word.known)
         elif name == "eval":
             self._line(" ".join(word.text for word in arguments), known=all(word.known for word in arguments))
@@ -429,6 +509,54 @@ class _Reader:
             self._find(arguments)
         elif name in _STARTERS:
             self._starter(name, _STARTERS[name], list(arguments))
+        elif name in _RUNNERS:
+            self._runner(name, list(arguments))
+        elif name in _OTHER_STARTERS or _LOADER.fullmatch(name):
+            self._doubt(f"it is not known which command '{name}' starts")
+            for position in range(min(len(arguments), _MOST_STARTS)):
+                self._found.commands.append(arguments[position:])
+
+    def _builtin(self, name: str, arguments: Sequence[_Word]) -> None:
+        """Builtins that evaluate their texts, or keep them to be run."""
+        texts = [word.text for word in arguments]
+        options = [text for text in texts if text.startswith(("-", _ANY))]
+        if name in ("mapfile", "readarray"):
+            if any("C" in text or text.startswith(_ANY) for text in options):
+                self._doubt(f"'{name}' may run a text")
+        elif name in ("compgen", "complete", "compopt", "fc", "bind"):
+            if texts:
+                self._doubt(f"'{name}' may run a text")
+        elif name == "history":
+            if any(set(text) & set(f"sprw{_ANY}") for text in options):
+                self._doubt("'history' may keep a text that is run")
+        elif name in (".", "source"):
+            file = next((word for word in arguments if word.text != "--"), _Word(_ANY))
+            if not file.known or file.text.startswith("-") or _is_input(file.text):
+                self._doubt(f"only its run decides what '{name}' reads")
+        elif name == "git":
+            values = [text.removeprefix("-c").removeprefix("--config-env=") for text in texts]
+            if any(text.startswith("alias.") for text in values):
+                self._doubt("it says what a sub-command of 'git' means")
+        if name == "printf":
+            self._found.evaluates |= any(text.startswith(("-v", _ANY)) for text in texts[:1])
+        elif name in ("let", "test", "["):
+            self._found.evaluates |= name == "let" or "-v" in texts or any(not word.known for word in arguments[:-1])
+        elif name in _KEYWORDS or name in ("read", "wait", "getopts", "mapfile", "readarray"):
+            plain = all(_PLAIN_NAME.fullmatch(text) for text in texts)
+            flags = "".join(text for text in texts if text.startswith(("-", "+")))
+            self._found.evaluates |= not plain or (name in _KEYWORDS and ("i" in flags or "n" in flags))
+
+    def _runner(self, name: str, arguments: list[_Word]) -> None:
+        """``uv run`` and its kin: the command behind ``run``."""
+        if arguments and not arguments[0].text.startswith(("-", _ANY)):
+            if arguments[0].text == "run":
+                self._starter(f"{name} run", _RUNNERS[name], arguments[1:])
+        elif any(word.text == "run" or not word.known for word in arguments):
+            self._doubt(f"it is not known which command '{name}' starts")
+            places = [position for position, word in enumerate(arguments) if word.text == "run"]
+            for position in places[:_MOST_STARTS]:
+                if arguments[position + 1 :]:
+                    self._found.commands.append(tuple(arguments[position + 1 :]))
 
     def _shell(self, name: str, arguments: Sequence[_Word]) -> None:
         for position, word in enumerate(arguments):
@@ -448,6 +576,8 @@ class _Reader:
                 self._doubt(f"'{name}' has the option {word.text}")
                 return
             if not word.text.startswith(("-", "+")):
+                if _is_input(word.text):
+                    break
                 return  # a file of commands: a program like any other
             if word.text in {"-s", "-"}:
                 break
@@ -493,12 +623,17 @@ class _Reader:
             flag = option.partition("=")[0]
             if starter.asks and flag in starter.asks:
                 return  # it only tells something
+            if name in ("xargs", "parallel") and _replaces(option, arguments[1:2]):
+                self._doubt(f"'{name}' puts its input where another text stands")
             if flag in starter.lines:
                 text = option.partition("=")[2] if "=" in option else None
                 value = _Word(text) if text is not None else (arguments[1] if len(arguments) > 1 else _Word(_ANY))
+                arguments = arguments[1 if text is not None else 2 :]
+                if name == "env":
+                    self._split_by_env(value, arguments)
+                    return
                 self._line(value.text, known=value.known)
                 started = True
-                arguments = arguments[1 if text is not None else 2 :]
             elif flag in starter.with_value:
                 arguments = arguments[1 if "=" in option else 2 :]
             elif flag in starter.alone or any(flag.startswith(one) and len(one) == 2 for one in starter.with_value):
@@ -506,29 +641,116 @@ class _Reader:
             else:
                 self._doubt(f"it is not known what the option {option[:20]} of '{name}' does")
                 return
-        arguments = arguments[starter.before :]
-        if starter.is_line and len(arguments) == 1:
-            self._line(arguments[0].text, known=arguments[0].known)
-        elif arguments:
-            inner = [replace(word, text=word.text.replace("{}", _ANY)) for word in arguments]
+        if starter.before:
+            if arguments and not arguments[0].known:
+                self._doubt(f"only its run decides what '{name}' is told")
+            arguments = arguments[starter.before :]
+            if arguments and arguments[0].text in starter.lines and len(arguments) > 1:
+                self._line(arguments[1].text, known=arguments[1].known)
+                if len(arguments) > 2:
+                    self._doubt(f"words stand behind what '{name}' starts")
+                return
+            if arguments and arguments[0].text.startswith("-"):
+                self._doubt(f"it is not known what the option {arguments[0].text[:20]} of '{name}' does")
+                return
+        if name == "parallel":
+            arguments = self._before_inputs(arguments)
+        if starter.is_line and arguments:  # the words become one text that a shell reads
+            self._line(" ".join(word.text for word in arguments), known=all(word.known for word in arguments))
+            if starter.adds and any(_NO_SHELL_TEXT.fullmatch(word.text) is None for word in arguments):
+                self._doubt(f"the input of '{name}' becomes a part of what a shell reads")
+        if arguments and (starter.adds or not starter.is_line or len(arguments) > 1):
+            inner = [replace(word, text=_PLACE.sub(_ANY, word.text)) for word in arguments]
             self._simple([*inner, _Word(_ANY)] if starter.adds else inner)
-        elif starter.opens_shell and not started:
+        elif not arguments and starter.opens_shell and not started:
             self._doubt(f"'{name}' starts a shell that reads its commands from its input")
+
+    def _before_inputs(self, arguments: list[_Word]) -> list[_Word]:
+        """The command of ``parallel``; where there is none, its inputs are the commands."""
+        texts = [word.text for word in arguments]
+        end = next((position for position, text in enumerate(texts) if text.startswith(":::")), len(texts))
+        if end == 0 and texts:
+            for word in arguments:
+                if word.text.startswith("::::"):
+                    self._doubt("'parallel' reads its commands from a file")
+                elif not word.text.startswith(":::"):
+                    self._line(word.text, known=word.known)
+            if len([text for text in texts if text.startswith(":::")]) > 1:
+                self._doubt("'parallel' makes commands of several inputs")
+            return [_Word("true")]
+        return arguments[:end]
+
+    def _split_by_env(self, value: _Word, behind: Sequence[_Word]) -> None:
+        """The value of ``env -S``: it is no shell that reads it, and the words behind it belong to the same command."""
+        if behind or re.search(rf"[\\$#{_LINE_END}]", value.text):
+            self._doubt("only 'env' knows how it splits a text")
+        self._line(f"env {value.text.translate(_AS_BLANKS)}", known=value.known)
 
     def _line(self, text: str, *, known: bool) -> None:
         """A text that a shell will read as a line."""
         if not known:
             self._doubt("only its run decides what a shell in it reads")
             return
-        inner = _read(text.replace(_SPACE, " "), self._depth + 1)
+        inner = _read(text.translate(_AS_LINE), self._depth + 1)
+        self._found.read |= {text, *inner.read}
         self._found.commands += inner.commands
         self._found.doubts += inner.doubts
+        self._found.hides |= inner.hides
+        self._found.evaluates |= inner.evaluates
 
     def _doubt(self, why: str) -> None:
+        why = why.translate(_AS_BLANKS).replace(_ANY, "…")
         if why not in self._found.doubts:
             self._found.doubts.append(why)
 
 
+def _hides(text: str) -> bool:
+    """Whether a text would run a command if bash evaluated it."""
+    return "$(" in text or "`" in text or "${ " in text or "@P}" in text
+
+
+def _unread(node: Node) -> str:
+    """A here-document without the substitutions in it, which are read by themselves."""
+    text = _text(node)
+    for child in node.children:
+        if child.type == "command_substitution":
+            text = text.replace(_text(child), "", 1)
+    return text
+
+
+def _is_input(path: str) -> bool:
+    """Whether a file may be no file, but what the line itself writes: ``/dev/stdin``."""
+    parts = path.translate(_AS_BLANKS).split("/")
+    below = [part for part in parts if part not in ("", ".")]
+    special = bool({"dev", "proc"} & set(below if ".." in below else below[:1]))
+    return special or parts[-1] in ("stdin", "-") or "fd" in parts[:-1]
+
+
+def _replaces(option: str, behind: Sequence[_Word]) -> bool:
+    """Whether an option of ``xargs`` or ``parallel`` says that something else than ``{}`` stands for the input."""
+    if option in ("-i", "--replace"):
+        return False
+    if option == "-I":
+        return not behind or behind[0].text != "{}"
+    return option.startswith(("-I", "-i", "--replace=")) and not option.endswith(("I{}", "i{}", "={}"))
+
+
+_LITERALS = frozenset({"raw_string", "string", "translated_string", "ansi_c_string", "word", "heredoc_body"})
+_CODED = re.compile(r"\\[xuU0-7]")
+_PLACE = re.compile(r"\{[^{}]*\}")  # of xargs and parallel, for their input
+_NO_SHELL_TEXT = re.compile(r"[-\w./:=@%+,{}]*")
+_PLAIN_NAME = re.compile(r"[-+]?\w*")
+# ${!x}, ${x:y}, ${a[x]}: the text of a variable is taken for a name or a number.
+_EVALUATING_EXPANSION = re.compile(r"\$\{(?:!|#?\w+\[[^]@*]|[\w@*]+(?:\[[^]]*\])?:[^-=?+])")
+_EVALUATING_TEST = re.compile(r"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v)(?!\w)")
+_MOST_STARTS = 20  # words that are looked at as the first of a command
+# Programs that start others and are called in too many ways to say where the command begins.
+_STARTING = (
+    "prlimit taskset setpriv setarch linux32 linux64 i386 x86_64 uname26 chrt choom nsenter dbus-run-session ssh-agent "
+    "runuser pkexec systemd-run unbuffer fakeroot bwrap numactl toybox"
+)
+_OTHER_STARTERS = frozenset(_STARTING.split())
+_LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so.*|ld-\d.*\.so")
 _WORDS_OF_BASH = "! if then elif else fi for in do done case esac while until select function { } [[ ]]"
 _RESERVED = frozenset(_WORDS_OF_BASH.split())
 _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unsetenv")
@@ -598,11 +820,11 @@ _STARTERS: Mapping[str, _Starter] = {
     "exec": _Starter(alone=_options("-c -l -cl"), with_value=_options("-a")),
     "coproc": _Starter(),
     "xargs": _Starter(
-        alone=_options("-0 --null -r --no-run-if-empty -t --verbose -x --exit -p --interactive -o --open-tty"),
-        with_value=_options(
-            "-I -i -n -L -l -P -s -d -E -e -a --replace --max-args --max-lines --max-procs --max-chars --delimiter "
-            "--eof --arg-file"
+        alone=_options(
+            "-0 --null -r --no-run-if-empty -t --verbose -x --exit -p --interactive -o --open-tty "
+            "-i -l -e --replace --max-lines --eof"
         ),
+        with_value=_options("-I -n -L -P -s -d -E -a --max-args --max-procs --max-chars --delimiter --arg-file"),
         asks=_options("--help --version --show-limits"),
         adds=True,
     ),
@@ -611,6 +833,7 @@ _STARTERS: Mapping[str, _Starter] = {
         with_value=_options("-j --jobs -n -a -I"),
         adds=True,
         is_line=True,
+        opens_shell=True,
     ),
     "watch": _Starter(
         alone=_options("-d -t -b -e -g -c -x --differences --no-title --errexit --chgexit --color --exec"),
@@ -641,6 +864,20 @@ _STARTERS: Mapping[str, _Starter] = {
         opens_shell=True,
     ),
 }
+
+
+_RUNNER = _Starter(
+    alone=_options(
+        "-q --quiet -v --verbose --offline --no-sync --locked --frozen --isolated --no-project --active --exact "
+        "--all-extras --all-groups --no-dev --no-cache --refresh"
+    ),
+    with_value=_options(
+        "-p --python --with --with-editable --with-requirements --extra --group --only-group --package --project "
+        "--directory --env-file"
+    ),
+    asks=_options("-m --module -s --script -h --help"),  # Python runs it
+)
+_RUNNERS: Mapping[str, _Starter] = {"uv": _RUNNER, "poetry": _Starter(), "pipenv": _Starter(), "pdm": _Starter()}
 
 
 # The grammar passes over some line ends before a backslash, and would make two commands one.
@@ -677,10 +914,10 @@ def _pieces(node: Node) -> Iterator[str]:
     if kind in ("word", "number", "test_operator", "regex", "variable_name", "special_variable_name"):
         yield _unquoted(_text(node))
     elif kind == "raw_string":
-        yield _text(node)[1:-1].replace(" ", _SPACE).replace("\t", _SPACE).replace("\n", _SPACE)
+        yield _text(node)[1:-1].translate(_INSIDE)
     elif kind == "ansi_c_string":
         inner = _text(node)[2:-1]
-        yield _ANY if "\\" in inner else inner.replace(" ", _SPACE).replace("\t", _SPACE).replace("\n", _SPACE)
+        yield _ANY if "\\" in inner else inner.translate(_INSIDE)
     elif kind in ("string", "translated_string"):
         yield _quoted(node)
     elif kind == "concatenation":
@@ -707,7 +944,7 @@ def _unquoted(text: str) -> str:
     for found in re.finditer(r"\\(.)|(.)", text, re.DOTALL):
         escaped, plain = found[1], found[2]
         if escaped is not None:
-            pieces.append("" if escaped == "\n" else _SPACE if escaped.isspace() else escaped)
+            pieces.append("" if escaped == "\n" else escaped.translate(_INSIDE))
         else:
             pieces.append(_ANY if (plain in "*?[" and len(text) > 1) or plain in "*?" else plain)
     return "".join(pieces)
@@ -728,4 +965,4 @@ def _quoted(node: Any) -> str:
             pieces.append(re.sub(r'\\([$`"\\\n])', lambda found: found[1].replace("\n", ""), _text(child)))
         else:
             pieces.append(_ANY)
-    return re.sub(r"[ \t\n]", _SPACE, "".join(pieces))
+    return "".join(pieces).translate(_INSIDE)
