@@ -390,13 +390,10 @@ def shell_instruction(tool_name: Callable[[str], str], *, keeps_tmp: bool, jobs:
         where = f"`{execute}` runs bash commands in the environment; the working directory is {in_environment}."
     else:
         where = (
-            f"`{execute}` runs bash commands in a sandbox. The working directory is {WORK_DIR}: its files last for the "
-            "session, and skill scripts work there, too. An active skill's files are at "
+            f"`{execute}` runs bash in a sandbox. The working directory is {WORK_DIR}: its files last for the session, "
+            "scripts work there, too. An active skill's files are at "
             f"{SKILLS_DIR}/<name>, read-only. {TMP_DIR} {'lasts for the session' if keeps_tmp else 'is new each time'}"
             "; processes end with their command."
         )
     long = f" For long work set `background` and read `{tool_name('job_output')}`." if jobs else ""
-    return (
-        f"{where} Use `{read}` and `{write}` for text files. When a skill's instructions name a command, run it with "
-        f"`{execute}`.{long}"
-    )
+    return f"{where} Use `{read}` and `{write}` for text files.{long}"

@@ -138,28 +138,26 @@ class ExecuteTool(ShellTool):
         super().__init__(
             runtime,
             "execute",
-            "Run a bash command in the working directory: programs, tests, pipelines. A finished command leaves files, "
-            "no processes. Use read_file, not cat, to read a file.",
+            "Run a bash command.",
             "Execute",
         )
 
     def properties(self) -> dict[str, dict[str, object]]:
         """The command, its time, whether to wait for it, and whose variables it gets."""
         properties: dict[str, dict[str, object]] = {
-            "command": {"type": "string", "description": "The command. Chain dependent commands with &&."},
-            "timeout": {"type": "number", "description": "Seconds after which it is stopped, below the usual limit."},
+            "command": {"type": "string"},
+            "timeout": {"type": "number", "description": "Seconds, below the usual limit."},
         }
         shell = self.runtime.shell
         if shell is not None and shell.jobs and self.runtime.environment is None:
             properties["background"] = {
                 "type": "boolean",
-                "description": "True returns a job id at once. The job works on a copy of the files; they come back at "
-                "its end.",
+                "description": "Return a job id at once; its files come back at its end.",
             }
         if self.runtime.source.registry is not None or len(self.runtime.source):
             properties["skill"] = {
                 "type": "string",
-                "description": "The active skill whose credentials and hosts the command needs, if several are active.",
+                "description": "The active skill whose keys and hosts it needs, if several are active.",
             }
         return properties
 
@@ -417,8 +415,8 @@ class ReadFileTool(ShellTool):
         """The path and the lines."""
         return {
             "path": {"type": "string", "description": "Relative to the working directory, or absolute."},
-            "start_line": {"type": "integer", "description": "First line, from 1."},
-            "end_line": {"type": "integer", "description": "Last line. Default: to the end."},
+            "start_line": {"type": "integer"},
+            "end_line": {"type": "integer"},
         }
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
@@ -497,8 +495,8 @@ class WriteFileTool(ShellTool):
     def properties(self) -> dict[str, dict[str, object]]:
         """The path and the content."""
         return {
-            "path": {"type": "string", "description": "Relative to the working directory, or absolute."},
-            "content": {"type": "string", "description": "The whole content."},
+            "path": {"type": "string"},
+            "content": {"type": "string"},
         }
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
@@ -518,16 +516,16 @@ class EditFileTool(ShellTool):
         super().__init__(
             runtime,
             "edit_file",
-            "Replace a passage of a text file. old_string must be in it exactly once.",
+            "Replace a passage of a text file; old_string must be there exactly once.",
             "EditFile",
         )
 
     def properties(self) -> dict[str, dict[str, object]]:
         """The path, what is there and what shall be."""
         return {
-            "path": {"type": "string", "description": "Relative to the working directory, or absolute."},
-            "old_string": {"type": "string", "description": "The exact text, with enough around it to be unique."},
-            "new_string": {"type": "string", "description": "The new text."},
+            "path": {"type": "string"},
+            "old_string": {"type": "string"},
+            "new_string": {"type": "string"},
         }
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
@@ -587,16 +585,16 @@ class JobOutputTool(ShellTool):
     free_repeats = 200  # it is asked again and again until something happens
 
     def __init__(self, runtime: SkillRuntime) -> None:
-        super().__init__(runtime, "job_output", "Read the output of a background job, and whether it has ended.")
+        super().__init__(runtime, "job_output", "Output of a background job, and its end.")
 
     def properties(self) -> dict[str, dict[str, object]]:
         """The job, where to go on, and how long to wait for more."""
         return {
-            "id": {"type": "string", "description": "The job, such as 'job-1'."},
-            "offset": {"type": "integer", "description": "Character to start at: the last next_offset. Default 0."},
+            "id": {"type": "string"},
+            "offset": {"type": "integer", "description": "The last next_offset."},
             "wait": {
                 "type": "integer",
-                "description": f"Seconds to wait for new output, at most {_MAX_WAIT}. Default 0.",
+                "description": f"Seconds to wait for more, at most {_MAX_WAIT}.",
             },
         }
 
@@ -639,7 +637,7 @@ class StopJobTool(ShellTool):
 
     def properties(self) -> dict[str, dict[str, object]]:
         """The job."""
-        return {"id": {"type": "string", "description": "The job, such as 'job-1'."}}
+        return {"id": {"type": "string"}}
 
     def offered(self, tool_context: ToolContext) -> bool:
         """Where there can be jobs."""
