@@ -133,6 +133,10 @@ sh -c 'bash -c "git push"'
 eval git push
 eval 'git push'
 eval 'true⏎git push'
+eval -- 'git push'
+trap -- 'git push' EXIT
+BASH_ALIASES[g]=git
+BASH_CMDS[ls]=/work/evil
 bash -c 'true⏎git push'
 bash -c "true⏎git push"
 bash -c '# x⏎git push'
@@ -340,6 +344,11 @@ def test_a_line_gets_the_strictest_verdict_of_its_simple_commands(line: str, ver
         "ls " + "x" * 200_000,
         "(" * 2_000 + "ls" + ")" * 2_000,
         "bash -c " * 50 + "ls",
+        "nohup " * 500 + "ls",
+        "parallel " * 500 + "ls",
+        "watch -n 1 " * 500 + "ls",
+        "nsenter " * 500 + "ls",
+        "! " * 500 + "ls",
         "echo ${X:=`rm -rf y`}",
         "env --unknown-option x git status",
         "sudo --weird ls",

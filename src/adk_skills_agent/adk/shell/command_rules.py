@@ -42,6 +42,9 @@ _AS_LINE = str.maketrans({_SPACE: " ", _LINE_END: "\n", _TAB: "\t"})
 _AS_BLANKS = str.maketrans({_SPACE: " ", _LINE_END: " ", _TAB: " "})
 _MOST_DEPTH = 200  # of the tree
 _MOST_SHELLS = 5  # a line in a line in a line
+_MOST_LINES = 30  # that are read within one
+_MOST_JOINED = 100  # words that become one line
+_MOST_NESTED = 12  # a program that starts a program that starts a program
 _SHOWN = 80
 _BASH_SECONDS = 5
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"})
@@ -311,10 +314,17 @@ def _shown(words: Sequence[_Word]) -> str:
 # Reading a line
 
 
-def _read(line: str, depth: int = 0) -> _Found:
-    """The simple commands of a line. Never raises."""
+def _read(line: str, depth: int = 0, inner: Iterator[int] | None = None) -> _Found:
+    """The simple commands of a line. Never raises.
+
+    Args:
+        line: The line.
+        depth: How many shells it is in.
+        inner: Has a number for each line that may still be read within the outermost one.
+    """
     found = _Found()
-    if depth > _MOST_SHELLS:
+    inner = iter(range(_MOST_LINES)) if inner is None else inner
+    if depth > _MOST_SHELLS or next(inner, None) is None:
         found.doubts.append("it has shells in shells in shells")
         return found
     odd = _ODD.search(line)
@@ -331,7 +341,7 @@ def _read(line: str, depth: int = 0) -> _Found:
     if root.has_error:
         found.doubts.append("it cannot be read as a command line")
         return found
-    _Reader(found, depth).visit(root, 0)
+    _Reader(found, depth, inner).visit(root, 0)
     return found
 
 
@@ -368,9 +378,11 @@ def _bash_reads(line: str) -> bool:
 class _Reader:
     """Collects the simple commands of one tree."""
 
-    def __init__(self, found: _Found, depth: int) -> None:
+    def __init__(self, found: _Found, depth: int, inner: Iterator[int]) -> None:
         self._found = found
         self._depth = depth
+        self._inner = inner
+        self._nested = 0
 
     def visit(self, node: Node, depth: int, more: Sequence[Node] = ()) -> None:
         """Look at a node and all below it.
@@ -464,13 +476,20 @@ class _Reader:
         except ConfigError:
             pass
         else:
-            if name != "PATH":
+            if name != "PATH" and not name.startswith("BASH_"):
                 return
         self._doubt(f"it sets {name[:40]}, which decides what programs run")
 
     def _simple(self, words: Sequence[_Word]) -> None:
         """One simple command, and what it starts."""
-        words = tuple(words)
+        if self._nested >= _MOST_NESTED:
+            self._doubt("programs in it start programs that start programs")
+            return
+        self._nested += 1
+        self._command_of(tuple(words))
+        self._nested -= 1
+
+    def _command_of(self, words: tuple[_Word, ...]) -> None:
         name = words[0].text.rpartition("/")[2]
         if not words[0].known or not name:
             self._doubt("only its run decides which command it is")
@@ -484,6 +503,8 @@ class _Reader:
             return
         self._found.commands.append(words)
         arguments = words[1:]
+        if name in ("eval", "trap") and arguments and arguments[0].text == "--":
+            arguments = arguments[1:]
         self._builtin(name, arguments)
         if name in _KEYWORDS:
             for word in arguments:
@@ -655,6 +676,9 @@ class _Reader:
                 return
         if name == "parallel":
             arguments = self._before_inputs(arguments)
+        if starter.is_line and len(arguments) > _MOST_JOINED:
+            self._doubt(f"'{name}' is told too much to be read")
+            return
         if starter.is_line and arguments:  # the words become one text that a shell reads
             self._line(" ".join(word.text for word in arguments), known=all(word.known for word in arguments))
             if starter.adds and any(_NO_SHELL_TEXT.fullmatch(word.text) is None for word in arguments):
@@ -691,7 +715,7 @@ class _Reader:
         if not known:
             self._doubt("only its run decides what a shell in it reads")
             return
-        inner = _read(text.translate(_AS_LINE), self._depth + 1)
+        inner = _read(text.translate(_AS_LINE), self._depth + 1, self._inner)
         self._found.read |= {text, *inner.read}
         self._found.commands += inner.commands
         self._found.doubts += inner.doubts
