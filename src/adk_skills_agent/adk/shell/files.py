@@ -127,7 +127,8 @@ class WorkspaceFiles(ShellFiles):
 
     async def _of_skill(self, relative: PurePosixPath) -> bytes:
         folder, *rest = relative.parts
-        for skill in await mounted_skills(self.runtime, self.context):
+        mounted = await mounted_skills(self.runtime, self.context)
+        for skill in mounted:
             if skill.folder == folder and rest:
                 known = skill.skill
                 path = await asyncio.to_thread(known.find, "/".join(rest), ())
@@ -135,7 +136,7 @@ class WorkspaceFiles(ShellFiles):
                 if pending is not None:
                     raise NeedsApproval(pending)
                 return await asyncio.to_thread(known.read_bytes, path, self.policy.file_bytes)
-        active = [str(SKILLS_DIR / skill.folder) for skill in await mounted_skills(self.runtime, self.context)]
+        active = [str(SKILLS_DIR / skill.folder) for skill in mounted]
         there = f"Skills there: {', '.join(active)}." if active else "No skill is active; load the skill first."
         withheld = [name for name in self.runtime.active.active(self.context) if skill_folder(name) == folder]
         if withheld and str(SKILLS_DIR / folder) not in active:

@@ -58,6 +58,8 @@ class Job:
         owner: Whose end ends it.
         outcome: What happened; its files become artifacts when the model hears of the end.
         saved: Whether they have.
+        skill: Whose variables it had.
+        run: The id of its events.
     """
 
     name: str
@@ -71,6 +73,8 @@ class Job:
     owner: object = None
     outcome: ScriptOutcome | None = None
     saved: bool = False
+    skill: str = ""
+    run: str = ""
     _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
     _kept: int = 0

@@ -12,6 +12,7 @@ import copy
 import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
@@ -315,14 +316,11 @@ class ExecuteTool(ShellTool):
                             stopped, notes = await _to_its_end(back)
                     finally:
                         with contextlib.suppress(RuntimeError):  # the loop is closed
-                            await asyncio.shield(asyncio.to_thread(_remove, copy))
+                            await asyncio.shield(asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True))
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
                 answer.pop("stderr", None)
-                result, job.outcome = outcome.result, outcome
-                refused = refused_hosts(outcome.plan.request.policy, result)
-                if refused:
-                    tell_refused(runtime, tool_context, call.skill, COMMAND, run_id, origin, refused, answer)
+                result, job.outcome, job.skill, job.run = outcome.result, outcome, call.skill, run_id
                 ended = replace(
                     ended,
                     status=str(answer["status"]),
@@ -377,12 +375,6 @@ async def _to_its_end(work: Awaitable[_Result]) -> tuple[bool, _Result]:
 
 def _shorter(one: float | None, other: float | None) -> float | None:
     return min((each for each in (one, other) if each is not None), default=None)
-
-
-def _remove(folder: Any) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _session_key(tool_context: ToolContext) -> str:
@@ -604,19 +596,24 @@ class JobOutputTool(ShellTool):
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Its output from the offset on, and its end when it has ended."""
+        runtime = self.runtime
         job = JOBS.of(_session_key(tool_context), _string(args, "id"))
         offset, wait = whole_number(args, "offset"), min(whole_number(args, "wait"), _MAX_WAIT)
         if wait:
             await job.wait(offset, wait)
-        await _save_files(job, tool_context)
+        await _tell_of_the_end(runtime, job, tool_context)
         return job_answer(job, offset)
 
 
-async def _save_files(job: Job, tool_context: ToolContext) -> None:
-    """Make artifacts of what an ended job left, when the model hears of its end for the first time."""
+async def _tell_of_the_end(runtime: SkillRuntime, job: Job, tool_context: ToolContext) -> None:
+    """When the model hears of a job's end for the first time: artifacts of what it left, and hosts it was refused."""
     if job.outcome is None or job.answer is None or job.saved:
         return
     job.saved = True
+    refused = refused_hosts(job.outcome.plan.request.policy, job.outcome.result)
+    if refused:
+        origin = origin_of(tool_context)
+        tell_refused(runtime, tool_context, job.skill, COMMAND, job.run, origin, refused, job.answer)
     files_only = replace(job.outcome.result, stdout_spill=None, stderr_spill=None)  # the output is told in pages
     outcome = replace(job.outcome, stdout="", stderr="", result=files_only)
     saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)

@@ -169,7 +169,7 @@ class NamespacesRun(LocalRun):
         self.shown = command.shown
         environment["PATH"] = ":".join(shown_at(folder) for folder in environment["PATH"].split(":"))
         script = None
-        if policy.python in {None, sys.executable} or is_same_interpreter(policy.python or ""):
+        if policy.python is None or is_same_interpreter(policy.python):
             script = script_position([command.on_host, *command.argv[1:]], environment, policy.python)
         interpreter = () if script is None else command.argv[:script]
         spec = sandbox_spec(request, policy, interpreter, uid=self._uid, grouped=self._grouped)
