@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from adk_skills_agent.catalog.registry import skills_below
 from adk_skills_agent.cli.sources import open_skill
 from adk_skills_agent.packages import Need, NeedKind, Needs, read_needs
 from adk_skills_agent.packages.findings import Findings, SkillText
-from adk_skills_agent.packages.inference import programs_called, shell_code
+from adk_skills_agent.packages.inference import parsed_python, programs_called, shell_code
 
 MakeSkill = Callable[..., Path]
 PROGRAM = preloaded.program("adk-skills")
@@ -36,13 +37,13 @@ def named(needs: Needs, kind: NeedKind) -> dict[str, Need]:
 
 
 def test_an_import_becomes_the_distribution_that_brings_it(make_skill: MakeSkill) -> None:
-    code = "import yaml, os, json\nfrom PIL import Image\nimport sklearn.svm\nfrom google.cloud import storage\n"
+    code = "import yaml, os, json\nfrom PIL import Image\nimport skimage.io\nfrom google.cloud import storage\n"
     packages = named(needs_of(make_skill, **{"scripts/run.py": code}), NeedKind.PYTHON_PACKAGE)
-    assert set(packages) == {"PyYAML", "pillow", "scikit-learn", "google-cloud-storage"}
+    assert set(packages) == {"PyYAML", "pillow", "scikit-image", "google-cloud-storage"}
     assert packages["pillow"].places == ("scripts/run.py:2",)
     assert packages["PyYAML"].present is True
     assert not packages["PyYAML"].supply
-    assert packages["scikit-learn"].supply == "adk-skills prepare sample"
+    assert packages["scikit-image"].supply == "adk-skills prepare sample"
 
 
 def test_a_name_that_the_table_does_not_know_is_no_package(make_skill: MakeSkill) -> None:
@@ -285,17 +286,17 @@ def test_an_escape_that_python_warns_of_is_no_error(make_skill: MakeSkill) -> No
 
 
 def test_the_command_shows_needs_and_fails_where_one_is_missing(make_skill: MakeSkill) -> None:
-    folder = make_skill(files={"scripts/run.py": "import sklearn\nimport yaml\n"})
+    folder = make_skill(files={"scripts/run.py": "import skimage\nimport yaml\n"})
     run = subprocess.run([PROGRAM, "needs", str(folder)], capture_output=True, text=True, check=False)
     assert run.returncode == 1
-    assert re.search(r"MISSING +scikit-learn +inferred +scripts/run.py:1\n +-> adk-skills prepare sample", run.stdout)
+    assert re.search(r"MISSING +scikit-image +inferred +scripts/run.py:1\n +-> adk-skills prepare sample", run.stdout)
     assert re.search(r"ok +PyYAML", run.stdout)
     run = subprocess.run([PROGRAM, "needs", str(folder), "--json"], capture_output=True, text=True, check=False)
-    assert json.loads(run.stdout)["missing"] == ["scikit-learn"]
+    assert json.loads(run.stdout)["missing"] == ["scikit-image"]
     info = subprocess.run([PROGRAM, "info", str(folder)], capture_output=True, text=True, check=True)
-    assert "needs:         2 found, 1 missing: scikit-learn" in info.stdout
+    assert "needs:         2 found, 1 missing: scikit-image" in info.stdout
     valid = subprocess.run([PROGRAM, "validate", str(folder)], capture_output=True, text=True, check=True)
-    assert "1 missing: scikit-learn. Details: adk-skills needs" in valid.stderr
+    assert "1 missing: scikit-image. Details: adk-skills needs" in valid.stderr
 
 
 def test_no_skill_of_the_corpus_makes_it_fail(corpus: Path) -> None:
@@ -304,3 +305,14 @@ def test_no_skill_of_the_corpus_makes_it_fail(corpus: Path) -> None:
     for folder in folders[:: max(1, len(folders) // 300)]:
         found += len(read_needs(opened(folder)).needs)
     assert found > 100
+
+
+def test_threads_may_parse_at_the_same_time() -> None:
+    """CPython 3.11 counts the depth of all parsers in one place: threads that parse together got a SystemError."""
+    deep = "x = " + "(" * 50 + "1" + ")" * 50 + "\n" + "[" * 40 + "]" * 40
+    flat = "\n".join(f"name_{i} = [{i}, {{'a': ({i},)}}]" for i in range(300))
+    with ThreadPoolExecutor(8) as threads:
+        trees = list(threads.map(parsed_python, [deep, flat.encode()] * 60))
+    assert {len(tree.body) for tree in trees} == {2, 300}
+    with pytest.raises(ValueError, match="deeply"):
+        parsed_python("-" * 100_000 + "1")

@@ -799,14 +799,28 @@ class _Asked:
 
 
 def _asked(tool_context: ToolContext) -> _Asked | None:
-    """Our own question, from the session's events; what the answer says it was is not believed."""
+    ours = own_question(tool_context, _MARK)
+    if ours is None or not isinstance(ours.get("approves"), list):
+        return None
+    return _Asked(str(ours.get("version")), tuple(map(str, ours["approves"])))
+
+
+def own_question(tool_context: ToolContext, mark: str) -> Mapping[str, Any] | None:
+    """What this call itself has asked the user, from the session's events; None for nothing.
+
+    What the answer says the question was is not believed.
+
+    Args:
+        tool_context: The call.
+        mark: The key of the question's payload that says whose it is.
+    """
     for event in reversed(tool_context.session.events):
         requested = event.actions.requested_tool_confirmations.get(tool_context.function_call_id or "")
         if requested is None:
             continue
-        ours = requested.payload.get(_MARK) if isinstance(requested.payload, Mapping) else None
-        if isinstance(ours, Mapping) and isinstance(ours.get("approves"), list):
-            return _Asked(str(ours.get("version")), tuple(map(str, ours["approves"])))
+        ours = requested.payload.get(mark) if isinstance(requested.payload, Mapping) else None
+        if isinstance(ours, Mapping):
+            return ours
     return None
 
 

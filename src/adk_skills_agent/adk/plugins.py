@@ -239,8 +239,10 @@ def rejected_code(message: str | None, tool_names: Collection[str] = ()) -> str 
 def _parsed(text: str) -> ast.Module | None:
     """The program; None for a sentence or code that was cut, of which running a part would be worse than the error."""
     try:
-        program = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        from adk_skills_agent.packages import parsed_python
+
+        program = parsed_python(text)
+    except (SyntaxError, ValueError):
         return None
     return program if program.body else None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from adk_skills_agent.packages.environments import Collected, Environment, collect, find_environment, prepare
     from adk_skills_agent.packages.findings import NeedKind
+    from adk_skills_agent.packages.inference import parsed_python
     from adk_skills_agent.packages.lock import (
         Lock,
         LockedPackage,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "environments": "Collected Environment collect find_environment prepare",
     "findings": "NeedKind",
+    "inference": "parsed_python",
     "lock": "Lock LockedPackage preset_requirements read_lock resolve",
     "needs": "Need Needs read_needs",
     "skill_environments": "LOCK_FILE Dependencies PackagesNotApproved SkillEnvironments dependencies_of",
@@ -56,6 +58,7 @@ __all__ = [
     "collect",
     "dependencies_of",
     "find_environment",
+    "parsed_python",
     "prepare",
     "preset_requirements",
     "read_lock",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import PurePosixPath
 
@@ -54,6 +55,35 @@ _ENDS = frozenset({"exit", "_exit", "abort", "quit"})
 _CALLS_PROGRAMS = frozenset({"run", "call", "check_call", "check_output", "Popen", "system", "popen", "which"})
 
 
+_PARSING = threading.Lock()
+
+
+def parsed_python(text: str | bytes) -> ast.Module:
+    """Parse Python code of a stranger, from any thread.
+
+    CPython counts the depth of an ``ast.parse`` once for the whole interpreter (until 3.13): two threads that parse
+    at the same time can end in a SystemError.
+
+    Args:
+        text: The code; bytes are decoded as their first lines say.
+
+    Returns:
+        Its syntax tree.
+
+    Raises:
+        SyntaxError: The code is no Python.
+        ValueError: The code is nested too deeply, or too large, to be parsed.
+    """
+    try:
+        with _PARSING:
+            return ast.parse(text)
+    except SystemError:  # somebody else's thread parsed meanwhile
+        with _PARSING:
+            return ast.parse(text)
+    except (RecursionError, MemoryError) as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *, strict: bool = True) -> None:
     """Read what Python code needs.
 
@@ -69,8 +99,8 @@ def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *
     try:
         if text.count("{") > _MOST_BRACES or _LONG_DOTTED.search(text):
             raise ValueError("it is too intricate")
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        tree = parsed_python(text)
+    except (SyntaxError, ValueError) as error:
         if strict:
             line = error.lineno if isinstance(error, SyntaxError) and error.lineno else 1
             findings.problem(

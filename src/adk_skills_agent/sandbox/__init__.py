@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.sandbox.contract import (
         CONCERNS,
+        HOME_DIR,
         SKILL_DIR,
         SKILL_VARIABLES,
+        TMP_DIR,
         WORK_DIR,
         ExecutionRequest,
         ExecutionResult,
@@ -43,7 +45,14 @@ if TYPE_CHECKING:
         SandboxPolicy,
         Status,
     )
-    from adk_skills_agent.sandbox.files.collect import distinct_name, is_scratch, mime_type, safe_name, scratch_note
+    from adk_skills_agent.sandbox.files.collect import (
+        MAX_DEPTH,
+        distinct_name,
+        is_scratch,
+        mime_type,
+        safe_name,
+        scratch_note,
+    )
     from adk_skills_agent.sandbox.files.removal import temporary_folder, temporary_prefix
     from adk_skills_agent.sandbox.in_process import InProcessPython, InProcessResult
     from adk_skills_agent.sandbox.local import local_sandbox
@@ -84,7 +93,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.skill_store import FolderDigest
     from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
     from adk_skills_agent.sandbox.supervisor.python_program import program_text as python_program_text
-    from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, warn_insecure_once
+    from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, uninterrupted, warn_insecure_once
 
 # The same for Python at run time: the names of each module.
 _NAMES = {
@@ -94,9 +103,9 @@ _NAMES = {
     "container.engine": "engine_urls",
     "contract": (
         "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "
-        "ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status WORK_DIR"
+        "HOME_DIR ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status TMP_DIR WORK_DIR"
     ),
-    "files.collect": "distinct_name is_scratch mime_type safe_name scratch_note",
+    "files.collect": "MAX_DEPTH distinct_name is_scratch mime_type safe_name scratch_note",
     "files.removal": "temporary_folder temporary_prefix",
     "in_process": "InProcessPython InProcessResult",
     "local": "local_sandbox",
@@ -119,7 +128,7 @@ _NAMES = {
     "sessions.sessions": "SessionHealth SessionLimits Sessions",
     "skill_store": "FolderDigest",
     "streaming": "EndEvent OutputEvent ResourceSample",
-    "threads": "MAX_WAITING Semaphore warn_insecure_once",
+    "threads": "MAX_WAITING Semaphore uninterrupted warn_insecure_once",
 }
 _ALIASES = {
     "ContainerEngine": ("container.engine", "Engine"),

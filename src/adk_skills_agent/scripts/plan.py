@@ -173,10 +173,12 @@ def _heavy_imports(script: Path, _modified: int, _size: int, python: str | None)
             text = stream.read(_LOOKED_THROUGH_BYTES)
     except OSError:
         return ()
+    from adk_skills_agent.packages import parsed_python  # not before a script is run again
+
     wanted: dict[str, None] = {}
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parsed_python(text)
+    except (SyntaxError, ValueError):
         return ()  # the run itself will say so
     for node in tree.body:
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

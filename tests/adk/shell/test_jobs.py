@@ -18,8 +18,8 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 
 from adk_skills_agent import CommandFinished, SandboxPolicy, ShellSettings, ShellToolset
-from adk_skills_agent.adk.shell.jobs import Job, bring_back, copy_workspace
-from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.adk.shell.jobs import MAX_JOBS, Job, Jobs, bring_back, copy_workspace
+from adk_skills_agent.errors import InvalidArguments, SandboxError
 
 
 class Desk:
@@ -129,7 +129,7 @@ async def test_forks_end_with_their_job(desk: Desk) -> None:
     mark = f"7{os.getpid()}"
     await desk("execute", command=f"(setsid sleep {mark} &) ; sleep {mark} & echo forked; wait", background=True)
     await desk.until("job-1", "forked")
-    assert sleeping(mark)
+    assert begun(mark)
     await desk("stop_job", id="job-1")
     assert gone(mark)
 
@@ -200,7 +200,7 @@ def test_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline() == b"ready\n"
-        assert sleeping(mark)
+        assert begun(mark)
         agent.send_signal(signal.SIGKILL)
     assert gone(mark)
 
@@ -312,8 +312,32 @@ def cmdline(process: Path) -> bytes:
         return b""
 
 
+def begun(mark: str) -> bool:
+    """Whether the command sleeps: the shell says something first, and is yet to become `sleep`."""
+    return is_soon(mark, asleep=True)
+
+
 def gone(mark: str) -> bool:
+    return is_soon(mark, asleep=False)
+
+
+def is_soon(mark: str, *, asleep: bool) -> bool:
     deadline = time.monotonic() + 20
-    while sleeping(mark) and time.monotonic() < deadline:
+    while sleeping(mark) is not asleep and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not sleeping(mark)
+    return sleeping(mark) is asleep
+
+
+def test_only_so_many_run_on_the_machine() -> None:
+    jobs, owner = Jobs(), object()
+
+    async def rest(job: Job) -> None:
+        await asyncio.sleep(60)
+
+    for number in range(MAX_JOBS):
+        jobs.start(f"session-{number}", owner, "sleep", 4, 1_000, rest)
+    with pytest.raises(InvalidArguments, match="Too many background jobs"):
+        jobs.start("one more", owner, "sleep", 4, 1_000, rest)
+    jobs.close(owner)
+    assert jobs.start("one more", owner, "sleep", 4, 1_000, rest).name == "job-1"
+    jobs.close(owner)

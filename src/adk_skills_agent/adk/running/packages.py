@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
+from adk_skills_agent.adk.permissions import own_question
 from adk_skills_agent.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def approve_packages(
     lock, skill = wanted.lock, wanted.skill
     refused_key = f"_adk_skill_packages_refused:{skill}"
     answer = tool_context.tool_confirmation
-    asked = _asked(tool_context)
+    asked = str((own_question(tool_context, _MARK) or {}).get("digest") or "")
     if answer is not None and asked == lock.digest:
         decision = "approved" if answer.confirmed else "rejected"
         _tell(runtime, tool_context, wanted, decision)
@@ -92,18 +92,6 @@ def question(skill: str, lock: Lock) -> str:
 def _payload(skill: str, lock: Lock) -> dict[str, Any]:
     packages = [{"name": one.name, "version": one.version, "sha256": list(one.hashes)} for one in lock.packages]
     return {_MARK: {"skill": skill, "digest": lock.digest, "packages": packages, "bytes": lock.download_bytes}}
-
-
-def _asked(tool_context: ToolContext) -> str:
-    """The digest that this call's own question was about, from the session's events; empty for none."""
-    for event in reversed(tool_context.session.events):
-        requested = event.actions.requested_tool_confirmations.get(tool_context.function_call_id or "")
-        if requested is None:
-            continue
-        ours = requested.payload.get(_MARK) if isinstance(requested.payload, Mapping) else None
-        if isinstance(ours, Mapping):
-            return str(ours.get("digest"))
-    return ""
 
 
 def _tell(runtime: SkillRuntime, tool_context: ToolContext, wanted: PackagesNotApproved, decision: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import call_key
-from adk_skills_agent.adk.permissions import Decision, Keep, Verdict
+from adk_skills_agent.adk.permissions import Decision, Keep, Verdict, own_question
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.errors import ErrorCode
 
@@ -62,7 +61,7 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
     if set(decision.subjects) <= set(approved):
         return None
     answer = context.tool_confirmation
-    if answer is not None and _own_question(context) == line:
+    if answer is not None and (own_question(context, _MARK) or {}).get("command") == line:
         if not answer.confirmed:
             _decided(runtime, context, decision, "rejected", by="user")
             return _answer(
@@ -99,18 +98,6 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
         ErrorCode.APPROVAL_REQUIRED,
         "The user is asked to approve this command. Do not repeat the call; it goes on by itself once they answer.",
     )
-
-
-def _own_question(context: ToolContext) -> str | None:
-    """The line that this call's own question was about, from the session's events."""
-    for event in reversed(context.session.events):
-        requested = event.actions.requested_tool_confirmations.get(context.function_call_id or "")
-        if requested is None:
-            continue
-        ours = requested.payload.get(_MARK) if isinstance(requested.payload, Mapping) else None
-        if isinstance(ours, Mapping):
-            return str(ours.get("command"))
-    return None
 
 
 def _decided(

@@ -21,6 +21,7 @@ from adk_skills_agent.errors import ConfigError, InvalidArguments, SandboxError,
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.sandbox import (
     SKILL_VARIABLES,
+    TMP_DIR,
     WORK_DIR,
     ExecutionRequest,
     ExecutionResult,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it
 MAX_COMMAND_BYTES = 100_000
 """Of one command: it travels as one argument, which Linux bounds at 128 KiB."""
 COMMAND = "command"

@@ -18,7 +18,7 @@ from adk_skills_agent.adk.running.runner import workspace_claim
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, mounted_skills, skill_folder
 from adk_skills_agent.errors import InvalidArguments, ResourceNotFound, SkillsError
 from adk_skills_agent.executors.environment import inside, read, write
-from adk_skills_agent.sandbox import WORK_DIR
+from adk_skills_agent.sandbox import HOME_DIR, MAX_DEPTH, TMP_DIR, WORK_DIR
 from adk_skills_agent.scripts.plan import check_text
 from adk_skills_agent.scripts.workspaces import usage_of
 
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.runtime import SkillRuntime
     from adk_skills_agent.sandbox import SandboxPolicy
 
-TMP_DIR = PurePosixPath("/tmp")  # noqa: S108  # as the sandbox sees it
-HOME = "home"
-MAX_DEPTH = 30
-"""Folders of a path: what lies deeper is not copied into a run."""
 _MAX_PATH_BYTES = 4_000
 
 
@@ -109,9 +105,9 @@ class WorkspaceFiles(ShellFiles):
         policy = self.policy
         root, most = (work, policy.workspace_bytes) if place == WORK_DIR else (tmp, policy.tmp_bytes)
         data = content.encode()
-        if place == TMP_DIR and relative.parts[0] == HOME:
-            raise InvalidArguments(f"{TMP_DIR}/{HOME} is the home folder, which is new in every run. Use {WORK_DIR}.")
-        if len(relative.parts) > MAX_DEPTH:
+        if place == TMP_DIR and relative.parts[0] == HOME_DIR.name:
+            raise InvalidArguments(f"{HOME_DIR} is the home folder, which is new in every run. Use {WORK_DIR}.")
+        if len(relative.parts) > MAX_DEPTH:  # what lies deeper is not copied into a run
             raise InvalidArguments(f"The path has {len(relative.parts)} folders; at most {MAX_DEPTH} are possible.")
         root.mkdir(mode=0o700, exist_ok=True)
         used = usage_of(root, but=str(relative))

@@ -77,7 +77,7 @@ class Job:
     run: str = ""
     _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
-    _kept: int = 0
+    kept: int = 0
     _decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     future: Future[None] | None = None
@@ -88,8 +88,8 @@ class Job:
         if decoder is None:
             decoder = self._decoders[stream] = codecs.getincrementaldecoder("utf-8")("replace")
         with self._changed:
-            room = max(self.most_bytes - self._kept, 0)
-            self._kept += len(chunk[:room])
+            room = max(self.most_bytes - self.kept, 0)
+            self.kept += len(chunk[:room])
             self.left_out += len(chunk[room:])
             if text := decoder.decode(chunk[:room]).replace("\0", "\ufffd"):
                 self._text.append(text)

@@ -36,10 +36,11 @@ def skill_folder(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MountedSkill:
-    """An active skill and the name of its folder."""
+    """An active skill, the name of its folder, and what the rules say of running everything of it."""
 
     skill: KnownSkill
     folder: str
+    decision: Decision
 
 
 async def mounted_skills(runtime: SkillRuntime, context: ReadonlyContext) -> list[MountedSkill]:
@@ -57,7 +58,7 @@ async def mounted_skills(runtime: SkillRuntime, context: ReadonlyContext) -> lis
             continue
         folder = skill_folder(name)
         if all(other.folder != folder for other in found):
-            found.append(MountedSkill(skill, folder))
+            found.append(MountedSkill(skill, folder, decision))
         else:
             logger.warning("the active skill %s is not in the shell: another one has the folder %s", name, folder)
     return found
@@ -74,10 +75,9 @@ async def permit_shell(
     versions: dict[str, str] = {}
     for mounted in skills:
         skill = mounted.skill
-        decision = await _decision(runtime, skill)
-        if decision.verdict is Verdict.ALLOW:
+        if mounted.decision.verdict is Verdict.ALLOW:
             continue
-        weighed = await weigh(context, skill, decision, runtime)
+        weighed = await weigh(context, skill, mounted.decision, runtime)
         if weighed.refusal is not None:
             return weighed.refusal, versions
         versions[skill.name] = weighed.version

@@ -14,9 +14,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Awaitable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, OutputEvents, ScriptOutput, origin_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
@@ -36,11 +35,12 @@ from adk_skills_agent.adk.shell.commands import (
     command_answer,
 )
 from adk_skills_agent.adk.shell.files import NeedsApproval
-from adk_skills_agent.adk.shell.jobs import JOBS, Job, Stamp, bring_back, copy_workspace
+from adk_skills_agent.adk.shell.jobs import JOBS, Job, bring_back, copy_workspace
 from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
+from adk_skills_agent.sandbox import uninterrupted
 from adk_skills_agent.scripts import workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.runtime import SkillRuntime
 
 logger = logging.getLogger(__name__)
-
-_Result = TypeVar("_Result")
 
 _MOST_MATCHES = 5
 _MAX_WAIT = 30
@@ -286,7 +284,11 @@ class ExecuteTool(ShellTool):
         )
 
         async def run(job: Job) -> None:
-            began = time.monotonic()
+            began, stopped = time.monotonic(), False
+            started = CommandStarted(
+                origin=origin, skill=call.skill, command=call.command, run=run_id, job=job.name, executor=shell.name
+            )
+            runtime.events.emit(started)
             ended = CommandFinished(
                 origin=origin,
                 skill=call.skill,
@@ -303,7 +305,7 @@ class ExecuteTool(ShellTool):
                     copy = workspace.spill.with_name(f"job-{os.urandom(8).hex()}")
                     try:
                         async with claim.turn():
-                            before = await _copied(asyncio.to_thread(copy_workspace, workspace.path, copy))
+                            before = await uninterrupted(asyncio.to_thread(copy_workspace, workspace.path, copy))
                         own = replace(workspace, path=copy)
                         heard = replace(call, on_output=job.take)
                         plan = await shell.plan(tool_context, heard, own, job=policy)
@@ -312,8 +314,14 @@ class ExecuteTool(ShellTool):
                         outcome = await shell.execute(tool_context, plan)
                         async with claim.turn():  # to its end, once it has begun: nobody must see half of it
                             own_policy = shell.own.settings.policy
-                            back = asyncio.to_thread(bring_back, copy, before, workspace.path, own_policy)
-                            stopped, notes = await _to_its_end(back)
+                            back = asyncio.ensure_future(
+                                asyncio.to_thread(bring_back, copy, before, workspace.path, own_policy)
+                            )
+                            try:
+                                await uninterrupted(back)
+                            except asyncio.CancelledError:
+                                stopped = True
+                            notes = back.result()
                     finally:
                         with contextlib.suppress(RuntimeError):  # the loop is closed
                             await asyncio.shield(asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True))
@@ -332,7 +340,7 @@ class ExecuteTool(ShellTool):
                     level=result.isolation.level.value,
                 )
                 if result.stdout_truncated or result.stderr_truncated:  # what the sandbox itself left out
-                    job.left_out = max(job.left_out, result.stdout_total + result.stderr_total - job._kept)
+                    job.left_out = max(job.left_out, result.stdout_total + result.stderr_total - job.kept)
                 job.end(answer)
                 if stopped:
                     raise asyncio.CancelledError
@@ -345,32 +353,7 @@ class ExecuteTool(ShellTool):
         job = JOBS.start(
             _session_key(tool_context), runtime.owner, call.command, settings.jobs, settings.job_output_bytes, run
         )
-        runtime.events.emit(
-            CommandStarted(
-                origin=origin, skill=call.skill, command=call.command, run=run_id, job=job.name, executor=shell.name
-            )
-        )
         return {"status": "running", "job": job.name, "next": f"Read it with {runtime.tool_name('job_output')}."}
-
-
-async def _copied(work: Awaitable[dict[str, Stamp]]) -> dict[str, Stamp]:
-    """Wait for the copy to its end: what is removed afterwards must be all of it."""
-    stopped, found = await _to_its_end(work)
-    if stopped:
-        raise asyncio.CancelledError
-    return found
-
-
-async def _to_its_end(work: Awaitable[_Result]) -> tuple[bool, _Result]:
-    """Wait for work whoever stops the job meanwhile; whether somebody did, and what came of it."""
-    task = asyncio.ensure_future(work)
-    stopped = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            stopped = True
-    return stopped, task.result()
 
 
 def _shorter(one: float | None, other: float | None) -> float | None:
@@ -431,7 +414,7 @@ def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[st
             "status": "error",
             "error": f"'{path}' is binary ({mime_type_of(path, content)}, {len(content):,} bytes). Work on it with a "
             "program, by execute.",
-            "error_code": "BINARY_FILE",
+            "error_code": ErrorCode.BINARY_FILE.value,
         }
     lines = re.findall(r"[^\n]*\n|[^\n]+$", content.decode("utf-8", "replace").replace("\0", "\ufffd"))
     total = len(lines)
