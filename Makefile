@@ -9,7 +9,7 @@ WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || ech
 test test-levels test-slow test-adk-matrix: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench docs clean
+.PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench docs release clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ bench: setup  ## Measure against google-adk and others, sides in turns, as ratio
 docs: setup  ## Build the documentation into site/
 	@tools/setup --extra docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+release: setup  ## Build a release into dist/ and check it: contents, twine, installs on 3.11 to 3.13, SBOM, notes; uploads nothing
+	@$(BIN)/python tools/release.py $(RELEASE)
 
 clean:  ## Remove everything that was made
 	rm -rf .venv .venv-adk-* .venv-bench-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output
