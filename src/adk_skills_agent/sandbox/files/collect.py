@@ -81,8 +81,8 @@ class Walk:
         max_entries: Entries looked at.
         max_depth: Folders inside folders.
         max_seconds: Wall time.
-        own: The tree is a finished run's: folders without permission are given it, and a folder that is mounted in it (an
-            interpreter whose own place is below ``/tmp``) is not the run's, so it is no entry.
+        own: The tree is a finished run's: folders without permission are given it, and a folder that is mounted in it
+            (an interpreter whose own place is below ``/tmp``) is not the run's, so it is no entry.
 
     Attributes:
         skipped: Folders not entered: ``(path, reason)``.
