@@ -41,7 +41,7 @@ check: setup  ## Lint, format, types, import contracts, a proof for every requir
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/requirements.py --check
 
-requirements: setup  ## Write docs/requirements.md: every requirement with the tests that prove it
+requirements: setup  ## Write docs/reference/requirements.md: every requirement with the tests that prove it
 	@$(BIN)/python tools/requirements.py
 
 bench: setup  ## Measure against google-adk and others, sides in turns, as ratios (below 10 minutes)
@@ -49,7 +49,7 @@ bench: setup  ## Measure against google-adk and others, sides in turns, as ratio
 
 docs: setup  ## Build the documentation into site/
 	@tools/setup --extra docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@$(BIN)/zensical build --strict
 
 release: setup  ## Build a release into dist/ and check it: contents, twine, installs on 3.11 to 3.13, SBOM, notes; uploads nothing
 	@$(BIN)/python tools/release.py $(RELEASE)

@@ -127,7 +127,7 @@ def test_the_page_shows_what_the_comparison_prints(
 ) -> None:
     repository = Path(__file__).resolve().parents[2]
     (project / "examples").symlink_to(repository / "examples")
-    page = (repository / "docs/evaluate-a-skill.md").read_text()
+    page = (repository / "docs/how-to/measure/evaluate-a-skill.md").read_text()
     command, printed = r"^(adk-skills eval [^\n]*--blind[^\n]*\n[^\n]*)\n```\n\n", r"prints[^\n]*\n\n```text\n(.*?)```"
     shown = re.search(command + printed, page, re.MULTILINE | re.DOTALL)
     assert shown is not None

@@ -197,22 +197,6 @@ async def test_row_55_another_interpreter_is_shown_too(box, tmp_path):
 
 
 @pytest.mark.level("namespaces")
-@pytest.mark.local("a container has its image's interpreter")
-async def test_an_interpreter_below_tmp_is_not_kept_with_the_sessions_temporary_files(box, tmp_path):
-    import venv
-
-    if not tmp_path.is_relative_to("/tmp"):
-        pytest.skip("the tests' folders are not below /tmp")
-    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
-    python, lasting = str(tmp_path / "venv" / "bin" / "python3"), tmp_path / "lasting"
-    code = "import pathlib; path = pathlib.Path('/tmp/count'); path.open('a').write('x'); print(path.read_text())"
-    for number in (1, 2, 3):
-        result = await box.run(python, "-c", code, python=python, tmp=lasting)
-        assert (result.status, result.stdout) == (Status.OK, b"x" * number + b"\n")
-    assert [path.name for path in lasting.rglob("*") if path.is_file()] == ["count"]
-
-
-@pytest.mark.level("namespaces")
 async def test_folders_named_by_the_policy_are_readable_at_their_own_path(box, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
