@@ -139,7 +139,7 @@ async def attack(report: IsolationReport, show: Callable[[DemoStep], None]) -> l
             async for step in steps:
                 show(step)
                 content = step.content if isinstance(step.content, dict) else {}
-                if step.kind == "call" and "script" in content:
+                if step.kind == "call" and step.name == "run_skill_script":
                     watch = HostWatch(laid.mark)
                 elif step.kind == "result" and "file_path" in content:
                     script = str(content["file_path"]).partition("/")[2]

@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md: its tables are those of the metrics, its config is one google-adk takes (Python: tests/docs)."""
+"""The page of metrics: its tables are those of the metrics, its config is one google-adk takes (Python: tests/docs)."""
 
 from __future__ import annotations
 
