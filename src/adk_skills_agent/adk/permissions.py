@@ -46,6 +46,7 @@ from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode, nearest
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox import parse_host
 from adk_skills_agent.scripts.grants import written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
@@ -379,7 +380,7 @@ def _require_grammar() -> None:
         if find_spec(module) is None:
             raise ConfigError(
                 "commands: rules for commands need the grammar of bash, which is not installed. "
-                "Run: pip install 'adk-skills-agent[shell]'"
+                f"Run: {install_hint('shell')}"
             )
 
 

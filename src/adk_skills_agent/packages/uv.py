@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adk_skills_agent.errors import PackageError
+from adk_skills_agent.installation import install_hint
 
 _HTTP_SECONDS = 20
 """Without an answer of the index for so long, uv gives up a request; it tries each again once."""
@@ -94,7 +95,7 @@ def find_uv() -> str:
     if found is None:
         raise failure(
             "Packages cannot be prepared on this machine. Do it without them, or tell the user.",
-            "There is no uv. Install it: pip install 'adk-skills-agent[packages]'.",
+            f"There is no uv. Install it: {install_hint('packages')}",
         )
     return found
 
@@ -166,7 +167,7 @@ def run_uv(
         except OSError as error:
             raise failure(
                 f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
-                f"uv cannot be started: {error.strerror}. Install it: pip install 'adk-skills-agent[packages]'.",
+                f"uv cannot be started: {error.strerror}. Install it: {install_hint('packages')}",
             ) from error
         said, output = _communicate(process, seconds, progress)
     if said is None:
