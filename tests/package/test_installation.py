@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def test_the_hint_works_in_an_environment_that_uv_made(tmp_path: Path) -> None:
         ["bash", "-c", said.replace("uv", str(uv), 1)],
         check=True,
         cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": str(tmp_path / "venv"), "HOME": str(tmp_path)},
+        env={"UV_SYSTEM_CERTS": "1", **os.environ, "VIRTUAL_ENV": str(tmp_path / "venv")},
     )
     subprocess.run([python, "-c", "import tree_sitter_bash"], check=True, cwd=tmp_path)
 
