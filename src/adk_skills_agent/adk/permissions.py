@@ -348,10 +348,20 @@ def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None
     if isinstance(value, Permissions):
         return value
     if isinstance(value, Mapping):
+        known = (*_WORDS, *_TABLES, "approvals")
+        for key in value:
+            if key not in known:
+                close = nearest(str(key), known, 1)
+                hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
+                raise ConfigError(f"permissions: there is no key {key!r}. {hint}")
         try:
             return Permissions(**value)  # type: ignore[arg-type]  # checked there
-        except TypeError as error:
-            raise ConfigError(f"permissions: {error}.") from None
+        except ConfigError as error:
+            raise ConfigError(f"permissions: {error.message}") from None
+    if not isinstance(value, str | Path):
+        raise ConfigError(
+            f"permissions must be Permissions(...), a mapping of its arguments, or a file, not {type(value).__name__}."
+        )
     return Permissions.from_file(value)
 
 
