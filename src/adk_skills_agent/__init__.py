@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         create_use_skill_tool,
         with_skills,
     )
+    from adk_skills_agent.adk.conversations import Answer, run
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.events.events import (
         ApprovalDecided,
@@ -101,6 +102,7 @@ _HOME = {
         "create_use_skill_tool",
         "with_skills",
     ),
+    "adk.conversations": ("Answer", "run"),
     "adk.events.audit_log": ("AuditLog",),
     "adk.events.events": (
         "ApprovalDecided",
@@ -156,6 +158,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "Answer",
     "ApprovalDecided",
     "ApprovalRequested",
     "AuditLog",
@@ -221,6 +224,7 @@ __all__ = [
     "local_sandbox",
     "read_needs",
     "read_properties",
+    "run",
     "to_available_skills_xml",
     "to_prompt",
     "validate_skill",
