@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from google.adk.environment import BaseEnvironment
     from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.base_toolset import ToolPredicate
+    from google.adk.tools.tool_configs import ToolArgsConfig
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
@@ -265,6 +266,21 @@ class SkillToolset(RuntimeToolset):
                 "SkillToolset(skills) takes google-adk's objects, SkillToolset.from_dirs(folders) folders."
             )
         return cls(catalog, **settings)
+
+    @classmethod
+    def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> Self:
+        """The toolset that a YAML agent of google-adk names: ``name: adk_skills_agent.SkillToolset`` and ``args``.
+
+        Args:
+            config: ``dirs``, and what else of the constructor can be written as plain values. Paths start at the file.
+            config_abs_path: The YAML file.
+
+        Raises:
+            ConfigError: A key or a value cannot be used; with the file and the key.
+        """
+        from adk_skills_agent.adk.yaml_config import toolset_arguments
+
+        return cls.from_dirs(**toolset_arguments(config.model_dump(), Path(config_abs_path)))
 
     @property
     def skills(self) -> list[google.adk.skills.Skill]:
