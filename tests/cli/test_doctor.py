@@ -192,12 +192,11 @@ def test_whatever_is_broken_the_rest_is_told(change: str) -> None:
     doctor(before=in_a_world_where(change))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def plain_users_copy() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="plain-doctor-") as folder:
         home = Path(folder)
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / "src", home / "src", ignore=ignored)
+        shutil.copytree(REPOSITORY / "src", home / "src")
         shutil.copy(LAUNCHER, home)
         home.chmod(0o755)
         readable_packages(home)

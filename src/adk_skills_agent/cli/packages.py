@@ -148,7 +148,8 @@ Examples:
   adk-skills prepare --collect
 
 \b
-The lock has exact versions and the SHA-256 of every wheel; nothing else is ever installed, and nothing is built.
+The lock has exact versions and the hash of every file; nothing else is ever installed, and nothing is built. Packages
+of npm are prepared where npm is; their install scripts are never run.
 Skills that resolve alike share one environment, which is read-only and needs no network afterwards.
 """
 
@@ -165,6 +166,7 @@ Skills that resolve alike share one environment, which is read-only and needs no
 @click.option("--python", type=a_path, help="The Python that scripts get; without it the one that runs this.")
 @click.option("--index", "indexes", multiple=True, metavar="URL", help="Package index (repeatable); without it PyPI.")
 @click.option("--find-links", multiple=True, metavar="FOLDER", help="Folder with wheels, besides (repeatable).")
+@click.option("--npm-registry", default="", metavar="URL", help="Registry of npm packages; without it npm's own.")
 @click.option("--exclude-newer", metavar="DATE", help="Only what was published before, such as 2026-11-01.")
 @click.option("--offline", is_flag=True, help="Use only what was fetched before.")
 @click.option("--yes", "-y", is_flag=True, help="Fetch large packages without asking.")
@@ -182,6 +184,7 @@ def prepare_command(
     python: Path | None,
     indexes: tuple[str, ...],
     find_links: tuple[str, ...],
+    npm_registry: str,
     exclude_newer: str | None,
     offline: bool,
     yes: bool,
@@ -197,7 +200,15 @@ def prepare_command(
     """
     from adk_skills_agent.packages import Dependencies
 
-    dependencies = Dependencies("install", preset, indexes, find_links, None, None, _date(exclude_newer), offline)
+    dependencies = Dependencies(
+        "install",
+        preset,
+        indexes,
+        find_links,
+        exclude_newer=_date(exclude_newer),
+        offline=offline,
+        npm_registry=npm_registry,
+    )
     if collect:
         _collect(dependencies, unused_days, as_json=as_json)
         return
@@ -209,17 +220,25 @@ def prepare_command(
     place = lock_file
     requirements: tuple[str, ...] = ()
     what = f"the environment {preset!r}"
+    node_lock = None
     if found is not None:
         from adk_skills_agent.packages import LOCK_FILE, read_needs
+        from adk_skills_agent.packages.npm import npm_program
+        from adk_skills_agent.packages.skill_environments import author_node_lock
 
         needs = read_needs(found, python=interpreter)
-        requirements = needs.requirements(optional=optional)
+        for_node = needs.node_requirements(optional=optional)
+        if for_node and npm_program() is None:
+            click.echo(f"note: no npm here, so without {safe(', '.join(for_node))}: apt-get install npm", err=True)
+            for_node = ()
+        requirements = (*needs.requirements(optional=optional), *for_node)
+        node_lock = author_node_lock(found) if for_node else None
         what = f"the packages of skill '{found.name}'"
         place = lock_file or found.skill_dir / LOCK_FILE
         for module in needs.missing:
             if module.kind == "python-module":
                 click.echo(f"note: {safe(module.name)}: {safe(module.supply)}", err=True)
-    lock = _locked(dependencies, requirements, place, interpreter, what, upgrade=upgrade)
+    lock = _locked(dependencies, requirements, place, interpreter, what, node_lock, upgrade=upgrade)
     if not lock.packages:
         _say_nothing_needed(what, as_json=as_json)
         return
@@ -243,6 +262,7 @@ def _locked(
     place: Path | None,
     python: str | None,
     what: str,
+    node_lock: bytes | None,
     *,
     upgrade: bool,
 ) -> Lock:
@@ -270,6 +290,7 @@ def _locked(
         index=dependencies.index,
         exclude_newer=dependencies.exclude_newer,
         what=what,
+        node_lock=node_lock,
     )
     if lock.packages:
         environments.keep(lock, wanted, python)

@@ -542,7 +542,7 @@ class MissingThing:
             "module": f"adk-skills prepare {self.skill}",
             "program": "install it where the agent runs, or where it is elsewhere, grant it: "
             f'grants={{"{self.skill}": Grant(programs=[...])}}',
-            "node-package": "npm install --ignore-scripts in the skill's folder",
+            "node-package": f"adk-skills prepare {self.skill}",
             "environment-key": f'grants={{"{self.skill}": Grant(env={{"{self.name}": Secret(...)}})}}',
         }[self.kind]
         return f"Skill '{self.skill}' needs the {self.kind.replace('-', ' ')} {self.name}: {fix}."
