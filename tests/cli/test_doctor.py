@@ -107,7 +107,7 @@ def test_the_json_has_the_same_names_on_every_machine() -> None:
     assert list(told) == [*names.split(), "sandbox", "elsewhere", "scripts_run"]
     machine = "system user landlock_abi landlock_problem seccomp bubblewrap bubblewrap_path user_namespaces"
     assert list(told["machine"]) == f"{machine} control_groups python python_path bash".split()
-    assert set(told["versions"]) == {"adk-skills-agent", "google-adk", "google-genai", "pyyaml", "sqlite"}
+    assert set(told["versions"]) == {"adk-skills-runtime", "google-adk", "google-genai", "pyyaml", "sqlite"}
     assert set(told["machine"]["user_namespaces"]) == {"allowed", "reason", "fix"}
     assert set(told["machine"]["control_groups"]) == {"version", "writable"}
     known = [level.value for level in IsolationLevel]

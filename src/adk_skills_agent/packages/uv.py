@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adk_skills_agent.errors import PackageError
+from adk_skills_agent.installation import install_hint
 
 _HTTP_SECONDS = 20
 """Without an answer of the index for so long, uv gives up a request; it tries each again once."""
@@ -96,7 +97,7 @@ def find_uv() -> str:
     if found is None:
         raise failure(
             "Packages cannot be prepared on this machine. Do it without them, or tell the user.",
-            "There is no uv. Install it: pip install 'adk-skills-agent[packages]'.",
+            f"There is no uv. Install it: {install_hint('packages')}",
         )
     return found
 

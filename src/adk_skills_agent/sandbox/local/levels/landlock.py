@@ -14,10 +14,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from types import MappingProxyType
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.contract import ExecutionRequest, FrozenMapping, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.files.collect import stamp
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
 from adk_skills_agent.sandbox.files.workspace import Workspace, give_lasting_tmp
@@ -381,7 +380,7 @@ def landlock_report(policy: SandboxPolicy, version: int) -> Enforcement:
         sentences.append("files: truncate() is refused everywhere, because this kernel's Landlock does not cover it.")
     if not scoped:
         sentences.append(_signals(policy))
-    return Enforcement(MappingProxyType(enforced), (*sentences, *_degraded(policy)))
+    return Enforcement(FrozenMapping(enforced), (*sentences, *_degraded(policy)))
 
 
 def _signals(policy: SandboxPolicy) -> str:
