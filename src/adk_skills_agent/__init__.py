@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         create_use_skill_tool,
         with_skills,
     )
+    from adk_skills_agent.adk.conversations import Answer, run
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.events.events import (
         ApprovalDecided,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         SkillEvent,
     )
     from adk_skills_agent.adk.permissions import Permissions
-    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
+    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ToolCallsPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.errors import (
         ConfigError,
@@ -101,6 +102,7 @@ _HOME = {
         "create_use_skill_tool",
         "with_skills",
     ),
+    "adk.conversations": ("Answer", "run"),
     "adk.events.audit_log": ("AuditLog",),
     "adk.events.events": (
         "ApprovalDecided",
@@ -120,7 +122,7 @@ _HOME = {
         "SkillEvent",
     ),
     "adk.permissions": ("Permissions",),
-    "adk.plugins": ("CodeExecutionRecoveryPlugin",),
+    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ToolCallsPlugin"),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
     "format": (
@@ -156,6 +158,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "Answer",
     "ApprovalDecided",
     "ApprovalRequested",
     "AuditLog",
@@ -211,6 +214,7 @@ __all__ = [
     "SkillsError",
     "SkillsRegistry",
     "SkillsView",
+    "ToolCallsPlugin",
     "ValidationResult",
     "create_read_reference_tool",
     "create_run_script_tool",
@@ -221,6 +225,7 @@ __all__ = [
     "local_sandbox",
     "read_needs",
     "read_properties",
+    "run",
     "to_available_skills_xml",
     "to_prompt",
     "validate_skill",

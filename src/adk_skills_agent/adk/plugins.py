@@ -1,8 +1,11 @@
-"""Code execution that works with Gemini 2.x and an executor of one's own (S3, google/adk-python#5315).
+"""Plugins for google-adk's runner: tool calls in the terminal, and code execution that Gemini 2.x would lose.
 
-Such a model wants to call the native ``code_execution`` tool, which only ``BuiltInCodeExecutor`` declares; its service
-then rejects the answer, and google-adk ends the turn with the error. The plugin tells the model, in every request, to
-write a fenced block instead; and when it calls natively all the same, takes the code from the error and hands it to
+``ToolCallsPlugin`` prints the tool calls of a turn, which ``adk run`` does not show.
+
+``CodeExecutionRecoveryPlugin`` is for Gemini 2.x and an executor of one's own (S3, google/adk-python#5315). Such a
+model wants to call the native ``code_execution`` tool, which only ``BuiltInCodeExecutor`` declares; its service then
+rejects the answer, and google-adk ends the turn with the error. The plugin tells the model, in every request, to write
+a fenced block instead; and when it calls natively all the same, takes the code from the error and hands it to
 google-adk's own pipeline, as if it had come in the right form.
 """
 
@@ -12,10 +15,12 @@ import ast
 import builtins
 import logging
 import re
+import sys
+import time
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 from google.adk.code_executors.code_executor_context import CodeExecutorContext
@@ -27,9 +32,81 @@ if TYPE_CHECKING:
     from google.adk.agents.invocation_context import InvocationContext
     from google.adk.models.llm_request import LlmRequest
     from google.adk.models.llm_response import LlmResponse
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.tool_context import ToolContext
 
 
 logger = logging.getLogger(__name__)
+
+_WIDTH = 160
+_RESULT_KEYS = ("error", "stdout", "message", "content", "instructions", "skills", "result")
+"""What of a result says most, best first."""
+
+
+class ToolCallsPlugin(BasePlugin):
+    """Prints each tool call and how it ended, one line each, for ``adk run`` and other terminals.
+
+    Args:
+        name: The plugin's name in google-adk.
+        stream: Where to; None is standard error, so that what the agent says can be piped.
+        width: Most characters of a line.
+    """
+
+    def __init__(self, name: str = "tool_calls", *, stream: TextIO | None = None, width: int = _WIDTH) -> None:
+        super().__init__(name=name)
+        self._stream = stream
+        self._width = width
+        self._started: dict[str, float] = {}
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        """Print the call."""
+        self._started[tool_context.function_call_id or ""] = time.monotonic()
+        arguments = ", ".join(f"{name}={value!r}" for name, value in tool_args.items())
+        self._say(f"→ {tool.name}({arguments})")
+        return None
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Print how it ended and the first line of what came out."""
+        self._say(f"← {tool.name}{self._seconds(tool_context)}: {_said(result)}")
+        return None
+
+    async def on_tool_error_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+    ) -> dict[str, Any] | None:
+        """Print what it raised."""
+        self._say(f"← {tool.name}{self._seconds(tool_context)}: {type(error).__name__}: {error}")
+        return None
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Forget calls that never ended."""
+        self._started.clear()
+
+    def _seconds(self, tool_context: ToolContext) -> str:
+        started = self._started.pop(tool_context.function_call_id or "", None)
+        return f" ({time.monotonic() - started:.1f} s)" if started is not None else ""
+
+    def _say(self, line: str) -> None:
+        """One line without what a terminal obeys; it stays one line whatever a tool printed."""
+        shown = "".join(char if char.isprintable() else " " for char in " ".join(line.split()))
+        if len(shown) > self._width:
+            shown = shown[: self._width - 1] + "…"
+        stream = self._stream if self._stream is not None else sys.stderr
+        print(shown.encode(stream.encoding or "utf-8", "replace").decode(stream.encoding or "utf-8"), file=stream)
+
+
+def _said(result: object) -> str:
+    """The state of a tool's answer and the first line of what says most in it."""
+    if not isinstance(result, Mapping):
+        return str(result)
+    state = str(result.get("status") or ("error" if result.get("error") else "ok"))
+    text = next((str(result[key]) for key in _RESULT_KEYS if result.get(key)), "")
+    first = text.strip().partition("\n")[0]
+    return f"{state}: {first}" if first and first != state else state
+
 
 RECOVERED_FROM = "adk_skills_recovered_from"
 """Key of ``custom_metadata`` in a recovered response; its value is the error code."""

@@ -31,7 +31,7 @@ model failed has no reward: it is told as an error, counts in no rate, and --res
 \b
 Sandboxes:
   local      Debian's and Ubuntu's packages and the kernel's namespaces; needs mmdebstrap, bubblewrap, uidmap
-  container  a Docker or Podman engine: pip install 'adk-skills-agent[container]'
+  container  a Docker or Podman engine, and the extra container of adk-skills-runtime
 
 \b
 Exit codes: 0 every trial was measured (with --self-test: oracle 1 and nop 0 everywhere); 1 one was not;

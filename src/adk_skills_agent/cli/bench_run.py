@@ -207,7 +207,7 @@ def _close(sandbox: TaskSandbox) -> None:
 
 
 def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "adk-skills-agent", "skillsbench")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "adk-skills-runtime", "skillsbench")
 
 
 def _sorted_out(tasks: Sequence[Task], sandbox: TaskSandbox, options: Options) -> tuple[list[Task], dict[str, str]]:

@@ -361,7 +361,7 @@ def versions() -> dict[str, str]:
             return "not installed"
 
     return {
-        "adk-skills-agent": __version__,
+        "adk-skills-runtime": __version__,
         "google-adk": installed("google-adk"),
         "google-genai": installed("google-genai"),
         "pyyaml": f"{installed('pyyaml')} ({'libyaml' if yaml.__with_libyaml__ else 'without libyaml: slower'})",

@@ -13,7 +13,15 @@ import click
 
 from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import LiveOutput, check_output_folder, print_json, safe, write_files
-from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
+from adk_skills_agent.cli.sources import (
+    a_path,
+    complete_script,
+    dirs_option,
+    json_option,
+    open_skill,
+    skill_argument,
+    trust_option,
+)
 from adk_skills_agent.errors import ConfigError, PackageError, SandboxError
 from adk_skills_agent.sandbox import PRESETS, SANDBOX_NAMES, InputFile, IsolationLevel, SandboxPolicy, choose_sandbox
 
@@ -46,8 +54,8 @@ class LevelName(click.Choice[str]):
 
 
 @click.command("run", epilog=EXAMPLES)
-@click.argument("skill")
-@click.argument("script")
+@skill_argument
+@click.argument("script", shell_complete=complete_script)
 @click.argument("arguments", nargs=-1)
 @dirs_option
 @click.option(

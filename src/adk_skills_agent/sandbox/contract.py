@@ -7,12 +7,11 @@ A backend is a subclass of :class:`Sandbox`. It knows nothing of skills or of go
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from adk_skills_agent.sandbox.secrets import EnvValue, Secret
 
@@ -20,7 +19,41 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.sessions.session import SessionHost
     from adk_skills_agent.sandbox.streaming import ResourceSample, StreamEvent
 
-_NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
+_Value_co = TypeVar("_Value_co", covariant=True)
+
+
+class FrozenMapping(Mapping[str, _Value_co]):
+    """A mapping that nobody changes, and that can be pickled, copied, compared and hashed, unlike ``MappingProxyType``.
+
+    Args:
+        values: Copied.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, _Value_co] | None = None) -> None:
+        self._values = dict(values or {})
+
+    def __getitem__(self, key: str) -> _Value_co:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def __reduce__(self) -> tuple[type[FrozenMapping[_Value_co]], tuple[dict[str, _Value_co]]]:
+        return FrozenMapping, (self._values,)
+
+
+_NO_ENV: Mapping[str, EnvValue] = FrozenMapping()
 
 SKILL_DIR = PurePosixPath("/skill")
 """Where a skill's files are, as the script and the model see it."""
@@ -110,6 +143,15 @@ class Network:
         return cls("host")
 
 
+if TYPE_CHECKING:
+
+    class _NetworkField:
+        """Tells type checkers what the field takes, and what it is then."""
+
+        def __get__(self, policy: object, owner: Any = None) -> Network: ...
+        def __set__(self, policy: object, value: Network | Literal["none", "loopback", "host"]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxPolicy:
     """Every limit of a run (SANDBOX.md 4.2). ``None`` means unlimited; 0 is legal where it makes sense.
@@ -134,7 +176,7 @@ class SandboxPolicy:
         max_files: Output files collected.
         max_file_bytes: Largest output file collected.
         max_total_file_bytes: Output files collected, together.
-        network: See :class:`Network`.
+        network: See :class:`Network`; its words ``"none"``, ``"loopback"`` and ``"host"`` are taken too.
         env: Variables granted to the script; a :class:`Secret` among them is kept out of what comes out.
         inherit_env: Names of host variables passed on; names that look secret are refused unless ``allow_secrets``.
         allow_secrets: Permit secret-looking names in ``inherit_env``.
@@ -170,7 +212,10 @@ class SandboxPolicy:
     max_files: int = 50
     max_file_bytes: int = 5 << 20
     max_total_file_bytes: int = 16 << 20
-    network: Network = field(default_factory=Network.none)
+    if TYPE_CHECKING:
+        network: _NetworkField = _NetworkField()
+    else:
+        network: Network = field(default_factory=Network.none)
     env: Mapping[str, EnvValue] = field(default_factory=lambda: _NO_ENV)
     inherit_env: tuple[str, ...] = ()
     allow_secrets: bool = False
@@ -181,6 +226,13 @@ class SandboxPolicy:
     preload: tuple[str, ...] = ()
     maker: str = "auto"
     syscalls: str = "default"
+
+    def __post_init__(self) -> None:
+        network: object = self.network
+        if isinstance(network, str):
+            object.__setattr__(self, "network", Network(network))
+        if isinstance(self.env, Mapping) and not isinstance(self.env, FrozenMapping):
+            object.__setattr__(self, "env", FrozenMapping(self.env))
 
 
 @dataclass(frozen=True, slots=True)

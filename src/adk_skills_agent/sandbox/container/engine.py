@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import ConfigError, EngineUnavailable, ImageUnavailable, SandboxError, SkillsError
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 if TYPE_CHECKING:
@@ -248,8 +249,8 @@ def _sdk() -> Any:
         import docker
     except ImportError as error:
         raise EngineUnavailable(
-            "Containers need the Docker SDK for Python, which also speaks to Podman. Install it with: pip install "
-            "'adk-skills-agent[container]'."
+            "Containers need the Docker SDK for Python, which also speaks to Podman. "
+            f"Install it with: {install_hint('container')}"
         ) from error
     return docker
 

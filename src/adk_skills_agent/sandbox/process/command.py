@@ -449,6 +449,11 @@ def own_id(uid: int | None) -> int | None:
     return OWN_IDS[int.from_bytes(os.urandom(4), "big") % len(OWN_IDS)]
 
 
+def is_own_id(uid: int | None) -> bool:
+    """Whether the user id is one of :data:`OWN_IDS`; None is looked for one by one in a range, for seconds."""
+    return uid is not None and uid in OWN_IDS
+
+
 @functools.lru_cache(maxsize=1)
 def _own_ids_are_mapped() -> bool:
     """Whether the agent's user namespace has them, for users and groups."""

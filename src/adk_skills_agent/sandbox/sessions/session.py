@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Protocol
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import (
     ExecutionResult,
+    FrozenMapping,
     InputFile,
     IsolationReport,
     OutputFile,
@@ -72,7 +72,7 @@ class SessionRequest:
 
     code: str
     policy: SandboxPolicy = field(default_factory=SandboxPolicy)
-    env: Mapping[str, EnvValue] = field(default_factory=lambda: MappingProxyType({}))
+    env: Mapping[str, EnvValue] = field(default_factory=FrozenMapping)
     input_files: tuple[InputFile, ...] = ()
     cwd: str | None = None
     restrict_builtins: bool = False

@@ -18,7 +18,6 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError, about
@@ -28,6 +27,7 @@ from adk_skills_agent.sandbox.contract import (
     TMP_DIR,
     WORK_DIR,
     ExecutionRequest,
+    FrozenMapping,
     IsolationLevel,
     SandboxPolicy,
     Status,
@@ -580,7 +580,7 @@ def namespaces_report(policy: SandboxPolicy, groups: int | str) -> Enforcement:
         "syscalls": "seccomp+user namespace",
     }
     hard = frozenset({"memory", "pids"}) if isinstance(groups, int) else frozenset()
-    return Enforcement(MappingProxyType(enforced), tuple(_degraded(policy, groups)), hard)
+    return Enforcement(FrozenMapping(enforced), tuple(_degraded(policy, groups)), hard)
 
 
 def _degraded(policy: SandboxPolicy, groups: int | str) -> list[str]:

@@ -1,4 +1,4 @@
-"""``adk-skills prepare``: resolve what a skill needs, lock it, and make the environment its scripts get."""
+"""``adk-skills needs`` and ``prepare``: what a skill needs to run, and the environment that supplies it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,137 @@ from typing import TYPE_CHECKING
 import click
 
 from adk_skills_agent.cli.output import print_json, safe
-from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.cli.sources import (
+    a_path,
+    complete_skill,
+    dirs_option,
+    json_option,
+    open_skill,
+    skill_argument,
+    trust_option,
+)
+from adk_skills_agent.errors import ConfigError, SkillsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adk_skills_agent.packages import Dependencies, Lock
+    from adk_skills_agent.catalog import Skill
+    from adk_skills_agent.packages import Dependencies, Lock, Need, Needs
+
+_NEEDS_EXAMPLES = """\b
+Examples:
+  adk-skills needs ./skills/csv-report
+  adk-skills needs csv-report -d ./skills --all
+  adk-skills needs ./skills/csv-report --json
+
+\b
+Declared is what the author wrote for programs: PEP 723 blocks, requirements*.txt, pyproject.toml, package.json,
+metadata.*.requires, install lines. Inferred is what the code does: imports, programs it calls, URLs, environment keys.
+"""
+
+_TITLES = {
+    "interpreter": "Interpreters",
+    "python-package": "Python packages",
+    "python-module": "Python modules of unknown distributions",
+    "node-package": "Node packages",
+    "program": "Programs",
+    "host": "Hosts",
+    "environment-key": "Environment keys",
+}
+
+
+@click.command("needs", epilog=_NEEDS_EXAMPLES)
+@skill_argument
+@dirs_option
+@click.option(
+    "--all", "all_of_them", is_flag=True, help="Also show what the system has: programs such as cat and grep."
+)
+@click.option("--python", type=a_path, help="The Python that scripts get; without it the one that runs this.")
+@json_option
+@trust_option
+def needs_command(
+    skill: str, dirs: tuple[Path, ...], all_of_them: bool, python: Path | None, as_json: bool, trust_project: bool
+) -> None:
+    """Show what a skill needs to run.
+
+    Interpreters, packages, programs, hosts and environment keys, each declared or inferred, present or missing, with
+    the command or grant that would supply it. Nothing of the skill is run. SKILL is a name, or the path of the skill's
+    folder. Exit code 1 when something is missing that the skill cannot do without.
+    """
+    found = open_skill(skill, dirs, trust_project=trust_project)
+    needs = needs_here(found, str(python) if python is not None else None)
+    if as_json:
+        print_json(
+            {
+                "skill": needs.skill,
+                "needs": [need.to_dict() for need in needs.needs],
+                "missing": [need.name for need in needs.missing],
+                "diagnostics": [problem.to_dict() for problem in needs.problems],
+            }
+        )
+    else:
+        _print_needs(needs, all_of_them=all_of_them)
+    if needs.missing:
+        raise click.exceptions.Exit(1)
+
+
+def needs_here(skill: Skill, python: str | None = None) -> Needs:
+    """The needs of a skill; the packages of the environment that was prepared for it are present.
+
+    Raises:
+        SkillsError: The SKILL.md cannot be read.
+    """
+    from adk_skills_agent.packages import Dependencies, SkillEnvironments, read_needs
+
+    try:
+        environment = SkillEnvironments(Dependencies("locked")).environment_for(skill, python=python)
+    except SkillsError:  # not prepared: what is missing is what is shown
+        environment = None
+    return read_needs(skill, python=python, site=environment.site if environment is not None else None)
+
+
+def _print_needs(needs: Needs, *, all_of_them: bool) -> None:
+    shown = [need for need in needs.needs if all_of_them or not _is_ordinary(need)]
+    print(f"{safe(needs.skill)}: {safe(needs.summary())}")
+    for kind, title in _TITLES.items():
+        listed = [need for need in shown if need.kind == kind]
+        if not listed:
+            continue
+        print(f"\n{title}")
+        width = max(len(_name(need)) for need in listed)
+        for need in listed:
+            state = "ok      " if need.present else "optional" if need.optional else _state(need)
+            origin = "declared" if need.declared else "inferred"
+            print(f"  {state}  {_name(need):<{width}}  {origin}  {safe(', '.join(need.places[:2]))}")
+            if need.supply and not need.present:
+                print(f"            {'':<{width}}  -> {safe(need.supply)}")
+    hidden = len(needs.needs) - len(shown)
+    if hidden:
+        click.echo(f"{hidden} programs that the system has are not shown (--all shows them).", err=True)
+    for problem in needs.problems:
+        click.echo(safe(str(problem)), err=True)
+
+
+def _state(need: Need) -> str:
+    return "MISSING " if need.present is False else "grant?  "
+
+
+def _name(need: Need) -> str:
+    either = "".join(f" or {other}" for other in need.alternatives)
+    return safe(f"{need.name}{' ' if need.spec else ''}{need.spec}{either}")
+
+
+def _is_ordinary(need: Need) -> bool:
+    """A program that was inferred and is here says nothing new."""
+    return need.kind == "program" and bool(need.present) and not need.declared
+
+
+# ``adk-skills prepare``: resolve what a skill needs, lock it, and make the environment its scripts get.
 
 LARGE_BYTES = 300 << 20
 """Above this the size is told and confirmed before anything is fetched."""
 
-_EXAMPLES = """\b
+_PREPARE_EXAMPLES = """\b
 Examples:
   adk-skills prepare ./skills/csv-report
   adk-skills prepare csv-report -d ./skills --lock locks/csv-report.lock
@@ -29,13 +148,14 @@ Examples:
   adk-skills prepare --collect
 
 \b
-The lock has exact versions and the SHA-256 of every wheel; nothing else is ever installed, and nothing is built.
+The lock has exact versions and the hash of every file; nothing else is ever installed, and nothing is built. Packages
+of npm are prepared where npm is; their install scripts are never run.
 Skills that resolve alike share one environment, which is read-only and needs no network afterwards.
 """
 
 
-@click.command("prepare", epilog=_EXAMPLES)
-@click.argument("skill", required=False)
+@click.command("prepare", epilog=_PREPARE_EXAMPLES)
+@click.argument("skill", required=False, shell_complete=complete_skill)
 @dirs_option
 @click.option("--environment", "preset", type=click.Choice(["office"]), help="Also, or only, this set of packages.")
 @click.option(
@@ -46,6 +166,7 @@ Skills that resolve alike share one environment, which is read-only and needs no
 @click.option("--python", type=a_path, help="The Python that scripts get; without it the one that runs this.")
 @click.option("--index", "indexes", multiple=True, metavar="URL", help="Package index (repeatable); without it PyPI.")
 @click.option("--find-links", multiple=True, metavar="FOLDER", help="Folder with wheels, besides (repeatable).")
+@click.option("--npm-registry", default="", metavar="URL", help="Registry of npm packages; without it npm's own.")
 @click.option("--exclude-newer", metavar="DATE", help="Only what was published before, such as 2026-11-01.")
 @click.option("--offline", is_flag=True, help="Use only what was fetched before.")
 @click.option("--yes", "-y", is_flag=True, help="Fetch large packages without asking.")
@@ -53,7 +174,7 @@ Skills that resolve alike share one environment, which is read-only and needs no
 @click.option("--unused-days", default=30.0, show_default=True, type=click.FloatRange(0), help="For --collect.")
 @json_option
 @trust_option
-def command(
+def prepare_command(
     skill: str | None,
     dirs: tuple[Path, ...],
     preset: str | None,
@@ -63,6 +184,7 @@ def command(
     python: Path | None,
     indexes: tuple[str, ...],
     find_links: tuple[str, ...],
+    npm_registry: str,
     exclude_newer: str | None,
     offline: bool,
     yes: bool,
@@ -78,7 +200,15 @@ def command(
     """
     from adk_skills_agent.packages import Dependencies
 
-    dependencies = Dependencies("install", preset, indexes, find_links, None, None, _date(exclude_newer), offline)
+    dependencies = Dependencies(
+        "install",
+        preset,
+        indexes,
+        find_links,
+        exclude_newer=_date(exclude_newer),
+        offline=offline,
+        npm_registry=npm_registry,
+    )
     if collect:
         _collect(dependencies, unused_days, as_json=as_json)
         return
@@ -90,17 +220,25 @@ def command(
     place = lock_file
     requirements: tuple[str, ...] = ()
     what = f"the environment {preset!r}"
+    node_lock = None
     if found is not None:
         from adk_skills_agent.packages import LOCK_FILE, read_needs
+        from adk_skills_agent.packages.npm import npm_program
+        from adk_skills_agent.packages.skill_environments import author_node_lock
 
         needs = read_needs(found, python=interpreter)
-        requirements = needs.requirements(optional=optional)
+        for_node = needs.node_requirements(optional=optional)
+        if for_node and npm_program() is None:
+            click.echo(f"note: no npm here, so without {safe(', '.join(for_node))}: apt-get install npm", err=True)
+            for_node = ()
+        requirements = (*needs.requirements(optional=optional), *for_node)
+        node_lock = author_node_lock(found) if for_node else None
         what = f"the packages of skill '{found.name}'"
         place = lock_file or found.skill_dir / LOCK_FILE
         for module in needs.missing:
             if module.kind == "python-module":
                 click.echo(f"note: {safe(module.name)}: {safe(module.supply)}", err=True)
-    lock = _locked(dependencies, requirements, place, interpreter, what, upgrade=upgrade)
+    lock = _locked(dependencies, requirements, place, interpreter, what, node_lock, upgrade=upgrade)
     if not lock.packages:
         _say_nothing_needed(what, as_json=as_json)
         return
@@ -124,6 +262,7 @@ def _locked(
     place: Path | None,
     python: str | None,
     what: str,
+    node_lock: bytes | None,
     *,
     upgrade: bool,
 ) -> Lock:
@@ -151,6 +290,7 @@ def _locked(
         index=dependencies.index,
         exclude_newer=dependencies.exclude_newer,
         what=what,
+        node_lock=node_lock,
     )
     if lock.packages:
         environments.keep(lock, wanted, python)
