@@ -1,4 +1,4 @@
-"""The help text is the documentation: ``docs/cli.md`` is made from it, and this test compares them."""
+"""The help text is the documentation: ``docs/reference/cli.md`` is made from it, and this test compares them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import preloaded
 from adk_skills_agent.cli import main
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 PROGRAM = preloaded.program("adk-skills")
 COMMANDS = (
     "init",
