@@ -1,4 +1,4 @@
-"""Every field of SandboxPolicy is in scripts.md, and every variable a script starts with in isolation.md.
+"""docs/reference/scripts.md has every field of SandboxPolicy, isolation.md every variable a script has.
 
 Write the table anew with ``ADK_SKILLS_WRITE_DOCS=1 .venv/bin/python -m pytest tests/docs/test_policy_table.py``.
 """

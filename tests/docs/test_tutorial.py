@@ -1,4 +1,4 @@
-"""The tutorial, done as it says: its files are written, its commands run in order, its output is what came."""
+"""The tutorial, done as it says: its files are written, its commands run in turn, its output is what came."""
 
 from __future__ import annotations
 

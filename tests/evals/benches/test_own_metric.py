@@ -1,4 +1,4 @@
-"""The page of skill benches, "A case with a metric of its own": its seven steps, carried out on a copy of the bench."""
+"""measure/benchmarks.md, "A case with a metric of its own": its seven steps, carried out on a copy of the bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of metrics: its tables are those of the metrics, its config is one google-adk takes (Python: tests/docs)."""
+"""docs/reference/metrics.md: its tables are those of the metrics, its config is one google-adk takes."""
 
 from __future__ import annotations
 
