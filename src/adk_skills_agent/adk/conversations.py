@@ -33,7 +33,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Answer:
-    """What one question led to. It keeps its conversation open: ``run(agent, "...", after=answer)`` goes on.
+    """The result of one question. It keeps the conversation open: ``run(agent, "...", after=answer)`` continues it.
 
     Attributes:
         text: What the agent said, the thoughts of the model left out.

@@ -44,9 +44,9 @@ class SkillDiscoveryMode(Enum):
     """How the model learns which skills there are; LAZY and EAGER are google-adk's."""
 
     LAZY = "lazy"
-    """It calls ``list_skills``."""
+    """The model calls ``list_skills``."""
     EAGER = "eager"
-    """The catalogue is in the system instruction, within a token budget; what has no room is found by search."""
+    """The catalogue is in the system instruction, within a token budget; skills without room are found by search."""
     SEARCH = "search"
     """Nothing is listed: it calls ``search_skills``. For thousands of skills."""
 
@@ -75,7 +75,7 @@ def workspace_of(choice: str) -> str:
     """Check the setting ``workspace`` of a toolset.
 
     Raises:
-        ConfigError: It is none of :data:`WORKSPACES`.
+        ConfigError: It is not one of :data:`WORKSPACES`.
     """
     if choice not in WORKSPACES:
         raise ConfigError(f"workspace must be 'session' or 'skill', not {choice!r}.")
@@ -138,7 +138,7 @@ def discovery_of(mode: Any) -> SkillDiscoveryMode:
     """Our mode from ours, google-adk's, or its word.
 
     Raises:
-        ConfigError: It is none of them.
+        ConfigError: It is not one of these.
     """
     try:
         return SkillDiscoveryMode(_value(mode))

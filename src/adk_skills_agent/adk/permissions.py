@@ -341,7 +341,7 @@ def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None
     """The permissions an owner gave in one of the forms a toolset takes: an object, its arguments, or a file.
 
     Raises:
-        ConfigError: It is none of these, or cannot be used.
+        ConfigError: It has another type, or cannot be used.
     """
     if value is None:
         return Permissions()

@@ -179,7 +179,7 @@ class SkillRuntime:
         """The skill a call names.
 
         Raises:
-            SkillNotFound: There is none, or it is hidden; ``suggestions`` has the nearest.
+            SkillNotFound: No skill has that name, or it is hidden; ``suggestions`` has the nearest names.
             RegistryError: The registry failed.
         """
         try:

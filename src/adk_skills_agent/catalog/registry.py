@@ -221,7 +221,7 @@ _MAX_LOADED = 64  # skills whose instructions are kept in memory; more are read 
 
 
 class SkillsRegistry(CatalogReader):
-    """All skills of the places it was told to look in.
+    """The skills of all the places it has been told to search.
 
     Bad input never raises and never loses the catalog: it becomes a diagnostic. May be used by several threads.
 
@@ -646,7 +646,7 @@ class SkillsView(CatalogReader):
         """Who put a skill that this view shows where it was found.
 
         Raises:
-            SkillNotFound: There is none, or it is hidden here.
+            SkillNotFound: No skill has that name, or this view hides it.
         """
         return self._source.scope_of(self._require(name).name)
 

@@ -93,7 +93,7 @@ class Lock:
 
     @property
     def python_packages(self) -> tuple[LockedPackage, ...]:
-        """Those that uv installs."""
+        """The packages that uv installs."""
         return tuple(one for one in self.packages if not is_node_requirement(one.name))
 
     @property

@@ -183,7 +183,7 @@ def _requirement(name: str, spec: str) -> str:
 
 
 def read_needs(skill: Skill, *, python: str | None = None, site: Path | None = None) -> Needs:
-    """Find out what a skill needs and what of it this machine has. Reads its files; blocks.
+    """Find out what a skill needs and which of that this machine has. Reads the skill's files; blocks.
 
     Args:
         skill: The skill.

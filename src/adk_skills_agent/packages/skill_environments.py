@@ -44,7 +44,7 @@ _MOST_FILES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What may be done for the packages that skills need.
+    """Whether and how packages that skills need may be installed.
 
     Attributes:
         mode: ``off``: nothing, scripts have what the agent's Python has. ``locked``: only environments that
@@ -145,7 +145,7 @@ class PackagesNotApproved(PackageError):
 
 
 class SkillEnvironments:
-    """Finds and makes the environments of skills, and remembers what it found. May be used by several threads.
+    """Finds and makes the environments of skills, and caches what it found. Thread-safe.
 
     Args:
         dependencies: The owner's decisions.
@@ -435,7 +435,7 @@ class SkillEnvironments:
         return prepare(lock, cache=self.cache, python=python, index=settings.index, what=what, progress=progress)
 
     def _locks(self, skill: Skill) -> list[Lock]:
-        """Those of the project and beside the skill that can be read."""
+        """The locks of the project, and beside the skill, that can be read."""
         from adk_skills_agent.packages.lock import parse_lock, read_lock
 
         found: list[Lock] = []

@@ -35,7 +35,7 @@ _NOTHING: Mapping[str, EnvValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one skill, or one script of it, may use besides what the policy gives all scripts.
+    """What one skill or script may use beyond what the policy gives all scripts.
 
     Args:
         hosts: Names it may connect to, through the checking proxy: ``api.example.org``, ``*.example.org`` (sub-domains

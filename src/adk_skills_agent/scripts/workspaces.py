@@ -277,7 +277,7 @@ class SessionWorkspaces:
 
 
 SHARED_WORKSPACES = SessionWorkspaces()
-"""Those of this process: several agents of one session must see the same files."""
+"""The workspaces of this process: several agents of one session must see the same files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,14 +282,14 @@ def _own_records(state: Any, agent: str) -> dict[str, Mapping[str, Any]]:
 
 
 def _names_in(value: object) -> list[str] | None:
-    """The names in a list of the state, which an application may have filled with anything; None when it is none."""
+    """The names in a list of the state, which an application may have filled with anything; None for anything else."""
     if not isinstance(value, (list, tuple)):
         return None
     return list(dict.fromkeys(name for name in value if isinstance(name, str)))
 
 
 def _entries(state: Any) -> Mapping[str, Any]:
-    """All of a state: a mapping, or google-adk's State, which is none."""
+    """All entries of a state: a mapping, or google-adk's State, which is not a mapping."""
     if isinstance(state, Mapping):
         return state
     whole = state.to_dict() if hasattr(state, "to_dict") else {}

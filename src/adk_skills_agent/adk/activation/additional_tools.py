@@ -36,7 +36,7 @@ class AdditionalTools:
     """What ``additional_tools=`` was given, as tools by name and toolsets.
 
     Raises:
-        ConfigError: One of them is none of these.
+        ConfigError: An item is neither a tool nor a toolset.
     """
 
     def __init__(self, given: Sequence[Any] | None = None) -> None:

@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillEvent:
-    """What all events have.
+    """The fields of every event.
 
     Attributes:
         origin: Where it happened.
@@ -109,7 +109,7 @@ class SkillDiscovered(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillActivated(SkillEvent):
-    """A skill's instructions came into force, or were asked for and could not.
+    """A skill's instructions came into force, or could not.
 
     Attributes:
         version: The sha256 of everything it can tell or run.
@@ -206,7 +206,7 @@ class ScriptFinished(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandStarted(SkillEvent):
-    """A shell command is about to run; ``skill`` is whose variables it gets, or empty.
+    """A shell command is about to run; ``skill`` names the skill whose variables it gets, or is empty.
 
     Attributes:
         command: The command.
@@ -295,7 +295,7 @@ class FileReceived(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRefused(SkillEvent):
-    """A script tried to connect to a host that it may not.
+    """A script tried to connect to a host that it may not reach.
 
     Attributes:
         script: Relative to the skill.
@@ -363,7 +363,7 @@ class ApprovalDecided(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardTripped(SkillEvent):
-    """A call missed, and the retry guard counted it; ``skill`` is what the call named, if it named one.
+    """The retry guard counted a failed call; ``skill`` is the skill that the call named, or empty.
 
     Attributes:
         kind: ``script``, ``resource``, ``skill``, ``registry``, ``executor``, ``run``, ``repeat`` or ``denied``.

@@ -187,7 +187,7 @@ class Uploads:
 
 
 SHARED_UPLOADS = Uploads()
-"""Those of this process, as ``SHARED_WORKSPACES``: several agents of one session must not copy a file twice."""
+"""The uploads of this process, as ``SHARED_WORKSPACES``: several agents of one session must not copy a file twice."""
 
 
 def upload_name(name: str, mime_type: str, number: int) -> str:

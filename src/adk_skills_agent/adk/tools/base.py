@@ -257,7 +257,7 @@ def whole_number(args: dict[str, Any], name: str, default: int = 0) -> int:
     """An optional whole number from 0 on.
 
     Raises:
-        InvalidArguments: It is none.
+        InvalidArguments: The value is not such a number.
     """
     value = args.get(name)
     if value is None:
