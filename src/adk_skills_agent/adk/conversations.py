@@ -179,7 +179,7 @@ class _Conversation:
 
 
 def _text(events: Sequence[Event]) -> str:
-    """What is said in whole: pieces of a stream come again in the event that ends them."""
+    """The events with whole texts: pieces of a stream are repeated in the event that ends them."""
     said = [
         part.text
         for event in events

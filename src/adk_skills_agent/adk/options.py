@@ -48,7 +48,7 @@ class SkillDiscoveryMode(Enum):
     EAGER = "eager"
     """The catalogue is in the system instruction, within a token budget; skills without room are found by search."""
     SEARCH = "search"
-    """Nothing is listed: it calls ``search_skills``. For thousands of skills."""
+    """No list: the model calls ``search_skills``. For thousands of skills."""
 
 
 WORKSPACES = ("session", "skill")
@@ -56,7 +56,7 @@ WORKSPACES = ("session", "skill")
 
 
 def packages_of(choice: Dependencies | str | None, *, asks: bool) -> SkillEnvironments | None:
-    """What the setting ``dependencies`` of a toolset comes to; None where nothing is done for packages.
+    """The meaning of a toolset's setting ``dependencies``; None if nothing is done for packages.
 
     Args:
         choice: The owner's; None takes the default.
@@ -191,7 +191,7 @@ class SkillLimits:
 
 
 def limits_of(limits: SkillLimits | None) -> SkillLimits:
-    """What a ``limits=`` argument means.
+    """The limits that a ``limits=`` argument describes.
 
     Raises:
         ConfigError: It is neither limits nor None.
@@ -230,7 +230,7 @@ def check_model_name(name: object, key: str) -> str | None:
 
 
 _SURELY_KNOWN = ("gemini-", "models/gemini-")
-"""What begins so is google-adk's own; resolving it would import the client of the service."""
+"""Prefixes of google-adk's own models; resolving those would import the client of the service."""
 
 
 # The keywords of the ways to make a toolset, so that an editor completes them and a type checker finds a wrong one.

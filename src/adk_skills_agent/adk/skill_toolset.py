@@ -289,7 +289,7 @@ class SkillToolset(RuntimeToolset):
 
     @property
     def skills_folder(self) -> Path | None:
-        """Where skills are put in the environment, as google-adk tells it; None without one."""
+        """The folder of skills in the environment, as google-adk reports it; None without an environment."""
         runtime = self.runtime
         if runtime.skills_folder is not None or runtime.environment is None:
             return runtime.skills_folder

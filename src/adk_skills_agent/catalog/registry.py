@@ -215,7 +215,7 @@ def _not_found(name: object, snapshot: CatalogSnapshot) -> SkillNotFound:
 
 
 Missing: TypeAlias = Literal["error", "warn"]
-"""What a folder that does not exist is: the end, or a diagnostic."""
+"""The treatment of a folder that does not exist: an error, or a diagnostic."""
 
 _MAX_LOADED = 64  # skills whose instructions are kept in memory; more are read again
 
@@ -576,7 +576,7 @@ def _same(old: object, new: dict[str, IndexedSkill]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FolderSkills:
-    """What a folder holds.
+    """The content of a folder.
 
     Attributes:
         skills: The folders of all skills, sorted; skills of the same name each count.
@@ -654,7 +654,7 @@ class SkillsView(CatalogReader):
         return self._current()[0]
 
     def _current(self) -> tuple[CatalogSnapshot, frozenset[str]]:
-        """What is shown, and the folders of what is hidden."""
+        """The visible skills, and the folders of hidden ones."""
         whole = self._source._snapshot()
         filtered = self._filtered
         if filtered is None or filtered[0] is not whole:

@@ -201,7 +201,7 @@ class DemoStep:
 
 @dataclass(slots=True)
 class DemoRun:
-    """What the demo showed, filled while it runs."""
+    """The facts of a demo run, filled while it runs."""
 
     skills: int = 0
     catalog_tokens: int = 0

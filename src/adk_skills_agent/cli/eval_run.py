@@ -44,7 +44,7 @@ _JUDGE_CACHE = "judge-cache.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says about a run; see its help."""
+    """The options of a run; see the command's help."""
 
     model: str
     agent: str | None

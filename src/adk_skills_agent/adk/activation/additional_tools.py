@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class AdditionalTools:
-    """What ``additional_tools=`` was given, as tools by name and toolsets.
+    """The ``additional_tools=`` of a toolset, as tools by name and toolsets.
 
     Raises:
         ConfigError: An item is neither a tool nor a toolset.

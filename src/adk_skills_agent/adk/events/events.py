@@ -1,4 +1,4 @@
-"""What happened with skills, for the owner: typed values, handed to every listener, secrets taken out (S4-25).
+"""The typed events of skills, for the owner: handed to every listener, with secrets removed (S4-25).
 
 One listener is always there: spans and metrics through OpenTelemetry's API. google-adk opens a span
 ``execute_tool <name>`` around each tool call. What a skill adds to it goes onto that span, in the names of the GenAI
@@ -37,7 +37,7 @@ MAX_NAMES = 100
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where something happened. What is not known is empty.
+    """The place where something happened. Unknown fields are empty.
 
     Attributes:
         app: The application's name.
@@ -259,7 +259,7 @@ class CommandFinished(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptOutput(SkillEvent):
-    """What a running script printed, a few times a second; only for listeners with ``output = True``.
+    """The output of a running script, a few times a second; only for listeners with ``output = True``.
 
     Attributes:
         script: Relative to the skill.
@@ -336,7 +336,7 @@ class ApprovalRequested(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecided(SkillEvent):
-    """Something was approved, rejected, denied or is no longer approved.
+    """An action was approved, rejected or denied, or an approval ended.
 
     Attributes:
         decision: ``approved``, ``rejected`` (by the user), ``denied`` (by a rule) or ``revoked`` (its bytes changed).
@@ -385,7 +385,7 @@ Listener = Callable[[Any], object]
 
 
 def origin_of(context: ReadonlyContext | None) -> Origin:
-    """Where a tool call happens."""
+    """The place where a tool call happens."""
     if context is None:
         return Origin()
     session = getattr(context, "session", None)

@@ -78,7 +78,7 @@ class Upload:
 
 @dataclass(slots=True)
 class _Session:
-    """What one workspace has.
+    """The uploads that one workspace has.
 
     Attributes:
         folder: The workspace; another one has nothing yet.

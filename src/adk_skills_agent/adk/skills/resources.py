@@ -144,7 +144,7 @@ def _about(path: str, text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-    """What argparse is told, in the form of a usage line."""
+    """The usage line of an argparse parser, read from its calls."""
     shown = []
     for found in _ARGUMENT.finditer(text):
         name = found.group(1)
