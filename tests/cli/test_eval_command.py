@@ -175,7 +175,7 @@ def test_a_conversation_scenario_runs_with_a_model_that_plays_the_user(project: 
         (["skills/reporter", "--model", "scripted:gone.yaml"], "", "gone.yaml"),
         (["skills/reporter", "--model", "nowhere:thing"], "", "Write module:attribute."),
         (["skills/reporter", "--model", "module:x", "--budget-usd", "1"], "", "the price of module:x is not known"),
-        (["skills/reporter", "--price", "cheap"], "", "'cheap' is no price"),
+        (["skills/reporter", "--price", "cheap"], "", "'cheap' is not a price"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_sentence_and_exit_code_2_before_anything_runs(

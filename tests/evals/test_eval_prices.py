@@ -19,7 +19,7 @@ def test_a_price_is_read_as_a_person_writes_it() -> None:
     assert read_price("0.30, 2.50") == Price(0.30, 2.50, 0.30)
     assert read_price("1,2,0.5") == Price(1.0, 2.0, 0.5)
     for wrong in ("", "1", "1,2,3,4", "a,b", "-1,2", "1e3,2"):
-        with pytest.raises(ConfigError, match="is no price"):
+        with pytest.raises(ConfigError, match="is not a price"):
             read_price(wrong)
 
 

@@ -293,7 +293,7 @@ def test_a_package_lock_of_a_stranger_names_only_packages_of_the_registry(place:
     assert why in " ".join(error.value.__notes__)
     if "configured" not in why:
         lock = {"format": 1, "python": "3.11", "platform": "", "made": "", "requirements": [], "packages": []}
-        with pytest.raises(ConfigError, match="no lock of packages"):
+        with pytest.raises(ConfigError, match="not a lock of packages"):
             parse_lock(json.dumps({**lock, "node": table}).encode(), "a test")
 
 

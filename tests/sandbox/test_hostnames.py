@@ -133,12 +133,12 @@ def test_refusing_everything_leaves_what_is_spelled_out() -> None:
         ("*.", "empty"),
         ("10.0.0.1", "IP address"),
         ("bücher.example", "xn--"),
-        ("https://example.org", "no host name"),
+        ("https://example.org", "not a host name"),
         ("example.org:0", "no possible port"),
         ("example.org:70000", "no possible port"),
         ("example.org:443000", "no possible port"),
-        ("example.org:443:1", "no host name"),
-        ("example.org:", "no host name"),
+        ("example.org:443:1", "not a host name"),
+        ("example.org:", "not a host name"),
     ],
 )
 def test_a_pattern_that_cannot_be_meant_is_refused_before_anything_runs(pattern: str, said: str) -> None:

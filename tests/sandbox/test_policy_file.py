@@ -101,7 +101,7 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         (HEAD + "network = 'allow'\n", "a.toml", 2, "needs hosts"),
         (HEAD + "network = {mode='allow', host=['a']}\n", "a.toml", 2, "network has no 'host'"),
         (HEAD + "network = {mode='allow', hosts=[]}\n", "a.toml", 2, "at least one host"),
-        (HEAD + "network = {mode='allow', hosts=['a'], ports=[70000]}\n", "a.toml", 2, "no port"),
+        (HEAD + "network = {mode='allow', hosts=['a'], ports=[70000]}\n", "a.toml", 2, "not a port"),
         (HEAD + "[tool.adk-skills.policy.network]\nmode = 'open'\n", "a.toml", 2, "none, loopback"),
         (HEAD + "[tool.adk-skills.policy.env]\nLD_PRELOAD = 'x'\n", "a.toml", 2, "LD_PRELOAD"),
         (HEAD + "inherit_env = 'TZ'\n", "a.toml", 2, "list of strings"),

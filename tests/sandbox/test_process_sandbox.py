@@ -66,7 +66,7 @@ async def test_the_agents_own_interpreter_is_meant_literally():
 async def test_an_interpreter_of_the_host_that_cannot_be_started_is_named_without_its_path(tmp_path, nothing_left):
     interpreter = tmp_path / "acme" / "bin" / "python3"
     policy = SandboxPolicy(isolation="process", min_isolation="process", python=str(interpreter))
-    not_usable = (ConfigError, "'python3', is no executable file")
+    not_usable = (ConfigError, "'python3', is not an executable file")
     not_startable = (SandboxError, "The command 'python3' cannot be started: .*'gone', which does not exist")
     for mode, (kind, problem) in {None: not_usable, 0o644: not_usable, 0o755: not_startable}.items():
         if mode is not None:

@@ -685,7 +685,7 @@ class _Question:
         self._context.actions.skip_summarization = True  # the pause is no result for the model to speak about
         return _refusal(
             ErrorCode.APPROVAL_REQUIRED,
-            "The user is asked to approve this call. Do not repeat it; it goes on by itself once they answer.",
+            "The user is asked to approve this call. Do not repeat it; it continues by itself once they answer.",
         )
 
     async def _answered(self, answer: ToolConfirmation) -> dict[str, Any] | None:

@@ -267,7 +267,7 @@ def locate(folder: str, path: str) -> str | None:
         path: What :func:`clean_path` returned.
 
     Returns:
-        The relative path without links, or None when there is no regular file.
+        The relative path without links, or None when there is not a regular file.
 
     Raises:
         InvalidResourcePath: A link on the way leaves the skill, or leads to version control data.
@@ -296,7 +296,7 @@ def read_inside(real: str, relative: str, limit: int | None) -> bytes:
         limit: How many bytes at most; None for the whole file, up to 64 MiB.
 
     Raises:
-        InvalidResourcePath: Part of the way is a link now, or the end is no regular file.
+        InvalidResourcePath: Part of the way is a link now, or the end is not a regular file.
         CatalogError: The file cannot be read, or is larger than 64 MiB and no limit was given.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK

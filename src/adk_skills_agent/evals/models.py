@@ -151,7 +151,7 @@ def read_price(text: str) -> Price:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) not in (2, 3) or not all(re.fullmatch(r"\d+(\.\d+)?", part) for part in parts):
         raise ConfigError(
-            f"{text!r} is no price. Write PROMPT,OUTPUT in US dollars for a million tokens, e.g. 0.30,2.50."
+            f"{text!r} is not a price. Write PROMPT,OUTPUT in US dollars for a million tokens, e.g. 0.30,2.50."
         )
     numbers = [float(part) for part in parts]
     return Price(numbers[0], numbers[1], numbers[2] if len(numbers) == 3 else numbers[0])

@@ -373,7 +373,7 @@ def _mode_of(folder: int, name: str) -> int:
         return 0
     if not stat.S_ISREG(info.st_mode):
         kinds = {stat.S_IFLNK: errno.ELOOP, stat.S_IFDIR: errno.EISDIR}
-        raise OSError(kinds.get(stat.S_IFMT(info.st_mode), errno.ENXIO), "it is no regular file")
+        raise OSError(kinds.get(stat.S_IFMT(info.st_mode), errno.ENXIO), "it is not a regular file")
     return info.st_mode
 
 

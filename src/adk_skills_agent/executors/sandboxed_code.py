@@ -286,7 +286,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         try:
             source = code.encode()
         except UnicodeEncodeError as error:
-            problem = f"SyntaxError: the code has a lone surrogate at character {error.start}; it is no valid text."
+            problem = f"SyntaxError: the code has a lone surrogate at character {error.start}; it is not valid text."
             return CodeExecutionResult(stderr=problem, exit_code=1)
         wrapper = recognise(code)
         policy = self._checked(self._policy_for(code_input, wrapper))

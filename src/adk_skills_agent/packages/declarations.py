@@ -31,7 +31,7 @@ def python_requirement(text: str, place: str, findings: Findings, *, declared: b
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
-        findings.problem("requirement-unreadable", f"{text[:80]!r} is no requirement of a package.", place)
+        findings.problem("requirement-unreadable", f"{text[:80]!r} is not a requirement of a package.", place)
         return
     if canonicalize_name(requirement.name) in _TOOLS:
         return

@@ -427,7 +427,7 @@ def _refusal(env: Path, site: Path, before: dict[str, str], lock: Lock) -> str:
                 if inside not in before and not target.startswith(root + os.sep):
                     return f"A package put a link out of the environment at {inside}."
             elif not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
-                return f"A package put something that is no file at {inside}."
+                return f"A package put something that is not a file at {inside}."
             elif status.st_mode & (stat.S_ISUID | stat.S_ISGID):
                 return f"A package put a file with rights of its own (setuid) at {inside}."
     installed = {}

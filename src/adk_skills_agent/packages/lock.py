@@ -345,7 +345,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
     Raises:
         ConfigError: It is no lock.
     """
-    wrong = ConfigError(f"{where} is no lock of packages. Make it again: adk-skills prepare.")
+    wrong = ConfigError(f"{where} is not a lock of packages. Make it again: adk-skills prepare.")
     if len(data) > _MAX_LOCK_BYTES:
         raise wrong
     try:

@@ -282,12 +282,12 @@ def checked_lock(table: object, what: str, index: Index | None = None) -> dict[s
         index: Names the registry that URLs may name besides npm's public one; None checks no URL's host.
 
     Raises:
-        PackageError: It is no package-lock of version 3, or names something that no registry has.
+        PackageError: It is not a package-lock of version 3, or names something that no registry has.
     """
     packages = table.get("packages") if isinstance(table, Mapping) else None
     root = packages.get("") if isinstance(packages, Mapping) else None
     if not isinstance(packages, Mapping) or not isinstance(root, Mapping) or len(packages) > _MAX_PACKAGES:
-        raise _refused(what, "It is no package-lock of version 3.")
+        raise _refused(what, "It is not a package-lock of version 3.")
     kept: dict[str, Any] = {"": {"dependencies": _names(root.get("dependencies"))}}
     for place, entry in packages.items():
         if place == "":
@@ -399,7 +399,7 @@ def _run_npm(
         raise failure(
             f"{what[:1].upper()}{what[1:]} cannot be prepared on this machine: npm is not installed. "
             "Do it without them, or tell the user.",
-            "There is no npm. Install Node with it: apt-get install nodejs npm.",
+            "npm is not installed. Install Node with it: apt-get install nodejs npm.",
         )
     environment = {name: os.environ[name] for name in _PASSED_ON.split() if os.environ.get(name)}
     environment |= {

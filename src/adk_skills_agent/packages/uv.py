@@ -97,7 +97,7 @@ def find_uv() -> str:
     if found is None:
         raise failure(
             "Packages cannot be prepared on this machine. Do it without them, or tell the user.",
-            f"There is no uv. Install it: {install_hint('packages')}",
+            f"uv is not installed. Install it: {install_hint('packages')}",
         )
     return found
 

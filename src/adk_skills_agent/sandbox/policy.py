@@ -38,12 +38,12 @@ _LEVELS = tuple(level.value for level in IsolationLevel)
 _MAKERS = ("auto", "bubblewrap")
 FORMER_LEVELS = {
     "cgroup": (
-        "'cgroup' is no level any more but a part of 'namespaces': say 'namespaces'. Where this machine offers control "
+        "'cgroup' is no longer a level but a part of 'namespaces': say 'namespaces'. Where this machine offers control "
         "groups they bound memory and processes of each run of it; the isolation report and adk-skills doctor say so "
         "under memory and pids."
     ),
     "seccomp": (
-        "'seccomp' is no level any more but a part of 'namespaces' and 'landlock': say 'landlock', or 'process' for "
+        "'seccomp' is no longer a level but a part of 'namespaces' and 'landlock': say 'landlock', or 'process' for "
         "skills you trust, which filters nothing. The isolation report and adk-skills doctor say under syscalls who "
         "filters system calls."
     ),
@@ -272,12 +272,12 @@ def _check_network(network: object) -> None:
         raise ConfigError("network 'allow' needs at least one host; an empty list would have to mean no network.")
     for host in (*network.hosts, *network.refused):
         if not isinstance(host, str) or not host or not host.isprintable() or any(c.isspace() for c in host):
-            raise ConfigError(f"network: {host!r} is no host name.")
+            raise ConfigError(f"network: {host!r} is not a host name.")
     if network.hosts or network.refused:
         parse_hosts(network.hosts, network.refused)
     for port in network.ports:
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-            raise ConfigError(f"network: {port!r} is no port; use a number from 1 to 65535.")
+            raise ConfigError(f"network: {port!r} is not a port; use a number from 1 to 65535.")
 
 
 def _is_installed(module: str) -> bool:

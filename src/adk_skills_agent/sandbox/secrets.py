@@ -55,7 +55,7 @@ class Secret:
         if len("".join(value.split())) < MIN_SECRET_CHARS:
             raise ConfigError(
                 f"A Secret needs at least {MIN_SECRET_CHARS} characters: a shorter one occurs in output by chance and "
-                "cannot be kept out. Check that the value is set; grant what is no secret as a plain string."
+                "cannot be kept out. Check that the value is set; grant what is not a secret as a plain string."
             )
         if size > MAX_SECRET_BYTES:
             raise ConfigError(

@@ -395,7 +395,7 @@ def _checked(root: str) -> str:
             os.chmod(root, wanted)  # noqa: PTH101  # whatever the umask is
         info = os.lstat(root)
     if not stat.S_ISDIR(info.st_mode):
-        problem = "is no folder (a symbolic link is not taken either)"
+        problem = "is not a folder (a symbolic link does not count)"
     elif info.st_uid != user:
         problem = f"belongs to user {info.st_uid}, not to {user}"
     elif info.st_mode & _WRITABLE_BY_OTHERS:
@@ -596,7 +596,7 @@ class _Copy:
         elif stat.S_ISLNK(mode):
             self._link(entry)
         else:
-            self._note(entry.path, "it is no file, folder or link")
+            self._note(entry.path, "it is not a file, folder or link")
 
     def _is_left_out(self, path: str) -> bool:
         return f"{path}/".startswith(self._without)
@@ -610,7 +610,7 @@ class _Copy:
         try:
             info = os.fstat(source)
             if not stat.S_ISREG(info.st_mode):
-                self._note(entry.path, "it is no file, folder or link")
+                self._note(entry.path, "it is not a file, folder or link")
                 return
             # In our own copy the group's bit tells what was executable from what begins with "#!".
             executable = bool(info.st_mode & (0o010 if self._ours else 0o111))
@@ -658,7 +658,7 @@ class _Copy:
                 self._note(entry.path, "it is a link to nothing")
                 return
             if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-                self._note(entry.path, "it is a link to something that is no file or folder")
+                self._note(entry.path, "it is a link to something that is not a file or folder")
                 return
             # Through real folders only, so that it means the same in the copy, whatever other links there are.
             wanted = os.path.relpath(real, folder)

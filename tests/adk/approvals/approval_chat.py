@@ -16,7 +16,7 @@ from adk_skills_agent.adk.skill_toolset import SkillToolset
 CONFIRMATION = "adk_request_confirmation"
 
 
-PENDING = "The user is asked to approve this call. Do not repeat it; it goes on by itself once they answer."
+PENDING = "The user is asked to approve this call. Do not repeat it; it continues by itself once they answer."
 
 
 REFUSED = "The user refused this call. Do not try it again; go on without it, or ask what to do instead."

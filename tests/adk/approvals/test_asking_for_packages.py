@@ -24,7 +24,7 @@ from local_index import LocalIndex, serving
 
 RUN = ("run_skill_script", {"skill_name": "pdf-pages", "file_path": "scripts/pages.py"})
 PENDING = (
-    "The user is asked to approve the packages of this skill. Do not repeat the call; it goes on by itself once they "
+    "The user is asked to approve the packages of this skill. Do not repeat the call; it continues by itself once they "
     "answer."
 )
 

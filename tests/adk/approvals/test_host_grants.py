@@ -289,7 +289,7 @@ async def test_granted_programs_are_on_the_path_of_their_skill_alone(
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Grant(hosts=["https://x.test"]), "no host name"),
+        (lambda: Grant(hosts=["https://x.test"]), "not a host name"),
         (lambda: Grant(hosts=["*"]), "where none can be"),
         (lambda: Grant(hosts=["10.0.0.1"]), "IP address"),
         (lambda: Grant(hosts="x.test"), "must be a list"),
@@ -329,7 +329,7 @@ async def test_grants_stand_in_the_permissions_file_and_secrets_come_from_the_en
     conversation = await talk(chat, rehearse, skills, show, "done")
     assert lines(conversation.results[0]) == ["Rome [secret KEY] x"]
     file.write_text("hosts:\n  'x y': deny\n")
-    with pytest.raises(ConfigError, match=r"permissions\.yaml, line 2: .*no host name"):
+    with pytest.raises(ConfigError, match=r"permissions\.yaml, line 2: .*not a host name"):
         Permissions.from_file(file)
 
 

@@ -47,7 +47,7 @@ class AuditLog:
         queued: How many events may wait for the disk; more are dropped, and a line says how many.
 
     Raises:
-        ConfigError: The file cannot be written, or is no regular file.
+        ConfigError: The file cannot be written, or is not a regular file.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class AuditLog:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise OSError(22, "it is no regular file")
+            raise OSError(22, "it is not a regular file")
         if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
             os.fchmod(descriptor, 0o600)  # it says who did what
         return descriptor

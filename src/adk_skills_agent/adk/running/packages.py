@@ -72,7 +72,7 @@ async def approve_packages(
     tool_context.actions.skip_summarization = True
     return _answer(
         ErrorCode.APPROVAL_REQUIRED,
-        "The user is asked to approve the packages of this skill. Do not repeat the call; it goes on by itself once "
+        "The user is asked to approve the packages of this skill. Do not repeat the call; it continues by itself once "
         "they answer.",
     )
 

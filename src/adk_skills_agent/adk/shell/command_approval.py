@@ -96,7 +96,7 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
     context.actions.skip_summarization = True
     return _answer(
         ErrorCode.APPROVAL_REQUIRED,
-        "The user is asked to approve this command. Do not repeat the call; it goes on by itself once they answer.",
+        "The user is asked to approve this command. Do not repeat the call; it continues by itself once they answer.",
     )
 
 

@@ -195,7 +195,7 @@ def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
         relative = inside(given if given.parts else "")
     except ValueError:
         raise InvalidArguments(
-            f"'{path[:100]}' is no file you can reach. Give a path relative to {WORK_DIR}, or below {TMP_DIR} or "
+            f"'{path[:100]}' is not a file you can reach. Give a path relative to {WORK_DIR}, or below {TMP_DIR} or "
             f"{SKILLS_DIR}/<skill>."
         ) from None
     return place, relative

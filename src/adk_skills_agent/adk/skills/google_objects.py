@@ -104,7 +104,7 @@ def registry_skill(found: object, name: str, folders: MemoryFolders) -> KnownSki
     if found is None:
         return None
     if not all(hasattr(found, part) for part in ("name", "frontmatter", "instructions", "resources")):
-        raise CatalogError(f"the registry answered with a {type(found).__name__}, which is no skill")
+        raise CatalogError(f"the registry answered with a {type(found).__name__}, which is not a skill")
     known = from_object(cast("Skill", found), folders)
     return known if known.name == name else MemorySkill(cast("Skill", found), folders, name)
 

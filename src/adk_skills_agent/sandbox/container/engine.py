@@ -113,7 +113,7 @@ def _checked(url: str, source: str) -> str:
         )
     if not separator or kind not in {"unix", "tcp", "http", "https"} or not place:
         raise ConfigError(
-            f"{source}={url!r} is no address of an engine: use unix:///path/to/socket or tcp://host:port."
+            f"{source}={url!r} is not the address of an engine: use unix:///path/to/socket or tcp://host:port."
         )
     return url
 

@@ -506,7 +506,7 @@ def _why_not(entry: Entry) -> str | None:
         if test(entry.info.st_mode):
             return f"is {kind}"
     if not stat.S_ISREG(entry.info.st_mode):
-        return "is no regular file"
+        return "is not a regular file"
     # A hard link could make a file from elsewhere on the disk look like output.
     return "has several hard links" if entry.info.st_nlink != 1 else None
 

@@ -221,7 +221,7 @@ def _put(workspace: Workspace, file: InputFile, seen: set[str]) -> None:
             os.unlink(target)  # noqa: PTH108  # it replaces the session's file of that name
         descriptor = os.open(target, _CREATE, mode)
     except UnicodeEncodeError:
-        raise ValueError(f"Input file path {file.path!r} is no valid text.") from None
+        raise ValueError(f"Input file path {file.path!r} is not valid text.") from None
     except (NotADirectoryError, FileExistsError, IsADirectoryError):
         raise ValueError(f"Input file {file.path!r} needs a folder where there is a file, or the reverse.") from None
     except OSError as error:
@@ -274,7 +274,9 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
                     workspace.given[entry.path] = _copy_file(entry.folder, entry.name, target, entry.info)
                     workspace.persistent.add(entry.path)
                 else:
-                    workspace.notes.append(f"{entry.path!r} in the workspace is no regular file; it was not copied in.")
+                    workspace.notes.append(
+                        f"{entry.path!r} in the workspace is not a regular file; it was not copied in."
+                    )
     finally:
         os.close(top)
     if walk.stopped:

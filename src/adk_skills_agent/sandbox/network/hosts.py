@@ -21,7 +21,7 @@ _MAX_LABEL = 63
 
 
 class HostNameError(ValueError):
-    """A text that is no host name; the message completes the sentence "the host ..."."""
+    """A text that is not a host name; the message completes the sentence "the host ..."."""
 
 
 def normalise_host(text: str) -> str:
@@ -39,7 +39,7 @@ def normalise_host(text: str) -> str:
     if not name or len(name) > _MAX_NAME or any(len(label) > _MAX_LABEL for label in labels):
         raise HostNameError("is empty or too long for a name")
     if not all(_LABEL.fullmatch(label) for label in labels):
-        raise HostNameError("is no host name")
+        raise HostNameError("is not a host name")
     # Whatever ends in a number is taken for an IPv4 address by some resolver: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
     if _NUMBER.fullmatch(labels[-1]):
         raise HostNameError("is an IP address, not a name")
@@ -110,7 +110,7 @@ def parse_host(pattern: str) -> tuple[str, int | None]:
     """One entry of an allow-list: its key (see :class:`AllowedHosts`) and its port, None for the policy's.
 
     Raises:
-        ConfigError: It is no host name and no ``*.example.org``; the sentence says what to write instead.
+        ConfigError: It is not a host name and no ``*.example.org``; the sentence says what to write instead.
     """
     text, _, digits = pattern.partition(":")
     port = None

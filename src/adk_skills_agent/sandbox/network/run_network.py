@@ -112,7 +112,7 @@ class RunNetwork:
     the proxy; the other arguments are those of :class:`Proxy`.
 
     Raises:
-        ConfigError: A host of the policy is no host name.
+        ConfigError: A host of the policy is not a host name.
     """
 
     def __init__(

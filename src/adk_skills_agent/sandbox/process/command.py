@@ -44,7 +44,7 @@ def find_command(requested: str, on_host: str, *, path: bytes, cwd: bytes) -> by
 
     Raises:
         SandboxError: There is no such command, or it cannot be executed.
-        ValueError: The name is no valid text.
+        ValueError: The name is not valid text.
     """
     shown = spelling(requested, on_host)
     name = encode(on_host)
@@ -83,7 +83,7 @@ def encode(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         shown = text if len(text) <= 80 else f"{text[:80]}..."
-        raise ValueError(f"{shown!r} is no valid text: it contains a lone surrogate.") from None
+        raise ValueError(f"{shown!r} is not valid text: it contains a lone surrogate.") from None
 
 
 def encoded(pairs: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -160,7 +160,7 @@ def check_interpreter(policy: SandboxPolicy) -> None:
     """Look for ``policy.python`` when it is a path; a bare name is looked up like any other command.
 
     Raises:
-        ConfigError: It is no executable file. The path itself is only in a note: a model gets no host paths.
+        ConfigError: It is not an executable file. The path itself is only in a note: a model gets no host paths.
     """
     path = policy.python
     if path is None or not os.path.isabs(path):  # noqa: PTH117
@@ -168,7 +168,7 @@ def check_interpreter(policy: SandboxPolicy) -> None:
     if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
         return
     name = os.path.basename(path)  # noqa: PTH119
-    error = ConfigError(f"The policy's python, {name!r}, is no executable file on this machine. Correct its path.")
+    error = ConfigError(f"The policy's python, {name!r}, is not an executable file on this machine. Correct its path.")
     error.add_note(f"On the host: {path}")
     raise error
 

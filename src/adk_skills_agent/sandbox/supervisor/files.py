@@ -159,7 +159,7 @@ class Workspace:
             return 0, f"cannot be read: {error.strerror}"
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return 0, "is no regular file"
+                return 0, "is not a regular file"
             sent = 0
             for piece, more in frames.read_pieces(descriptor, most):
                 sent += len(piece)
@@ -282,7 +282,7 @@ def _kind(mode: int) -> str:
     for test, kind in ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket")):
         if test(mode):
             return "is " + kind
-    return "is a device" if stat.S_ISBLK(mode) or stat.S_ISCHR(mode) else "is no regular file"
+    return "is a device" if stat.S_ISBLK(mode) or stat.S_ISCHR(mode) else "is not a regular file"
 
 
 def _stamp(info: os.stat_result) -> Stamp:

@@ -147,7 +147,7 @@ class RunFolder:
                         yield from _content(entry.folder, entry.name, path, mode)
                     else:
                         self.notes.append(
-                            f"{readable_name(path)!r} is no regular file; it was not sent into the sandbox."
+                            f"{readable_name(path)!r} is not a regular file; it was not sent into the sandbox."
                         )
         finally:
             os.close(top)
@@ -184,7 +184,7 @@ class RunFolder:
             self._close_file()
             with contextlib.suppress(OSError, UnicodeEncodeError):
                 self._remove(parts)  # half of it is not the file
-            self._skip(path, f"cannot be stored: {getattr(error, 'strerror', None) or 'its name is no valid text'}")
+            self._skip(path, f"cannot be stored: {getattr(error, 'strerror', None) or 'its name is not valid text'}")
 
     def leave_out(self, more: object) -> None:
         """How many files the sandbox has neither sent nor named, as it says."""
