@@ -7,51 +7,17 @@ A backend is a subclass of :class:`Sandbox`. It knows nothing of skills or of go
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from adk_skills_agent.sandbox.secrets import EnvValue, Secret
+from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.sessions.session import SessionHost
     from adk_skills_agent.sandbox.streaming import ResourceSample, StreamEvent
-
-_Value_co = TypeVar("_Value_co", covariant=True)
-
-
-class FrozenMapping(Mapping[str, _Value_co]):
-    """A mapping that nobody changes, and that can be pickled, copied, compared and hashed, unlike ``MappingProxyType``.
-
-    Args:
-        values: Copied.
-    """
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: Mapping[str, _Value_co] | None = None) -> None:
-        self._values = dict(values or {})
-
-    def __getitem__(self, key: str) -> _Value_co:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._values.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._values)
-
-    def __reduce__(self) -> tuple[type[FrozenMapping[_Value_co]], tuple[dict[str, _Value_co]]]:
-        return FrozenMapping, (self._values,)
-
 
 _NO_ENV: Mapping[str, EnvValue] = FrozenMapping()
 

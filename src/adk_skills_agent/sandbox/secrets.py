@@ -17,7 +17,7 @@ import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import quote, quote_plus
 
 from adk_skills_agent.errors import ConfigError, SkillsError
@@ -111,6 +111,40 @@ class Secret:
 
 EnvValue = str | Secret
 """What an environment grant maps a name to."""
+
+
+_Value_co = TypeVar("_Value_co", covariant=True)
+
+
+class FrozenMapping(Mapping[str, _Value_co]):
+    """A mapping that nobody changes, and that can be pickled, copied, compared and hashed, unlike ``MappingProxyType``.
+
+    Args:
+        values: Copied.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, _Value_co] | None = None) -> None:
+        self._values = dict(values or {})
+
+    def __getitem__(self, key: str) -> _Value_co:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def __reduce__(self) -> tuple[type[FrozenMapping[_Value_co]], tuple[dict[str, _Value_co]]]:
+        return FrozenMapping, (self._values,)
 
 
 def revealed(value: EnvValue) -> str:

@@ -27,7 +27,6 @@ from adk_skills_agent.sandbox.contract import (
     TMP_DIR,
     WORK_DIR,
     ExecutionRequest,
-    FrozenMapping,
     IsolationLevel,
     SandboxPolicy,
     Status,
@@ -71,6 +70,7 @@ from adk_skills_agent.sandbox.process.command import (
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
 from adk_skills_agent.sandbox.process.tree import TICKS_PER_SECOND, RunMarks, alive_below, cpu_seconds
 from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, DiskLimit
+from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.network.run_network import RunNetwork
