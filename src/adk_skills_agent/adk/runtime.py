@@ -151,11 +151,6 @@ class SkillRuntime:
         return DEFAULT_SCRIPT_TIMEOUT if self.script_timeout is None else self.script_timeout
 
     @property
-    def copies_skills(self) -> bool:
-        """Whether the runs of a skill may write a folder of it, for the session."""
-        return self.shell is not None and self.shell.skill_writes == "session"
-
-    @property
     def takes_uploads(self) -> bool:
         """Whether files of the user are put into the session's workspace: where all its skills share it."""
         return self.workspace == "session"

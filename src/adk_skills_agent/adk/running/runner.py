@@ -126,7 +126,7 @@ class OwnSandbox:
                 request = replace(request, tmp=workspace.tmp, mounts=(*request.mounts, own))
             plan = replace(plan, request=request)
             copy: contextlib.AbstractAsyncContextManager[Sequence[str]] = contextlib.nullcontext(())
-            if runtime.copies_skills:
+            if runtime.shell is not None and runtime.shell.copies_skills:
                 copy = writable_copy(self.sandbox, request, workspace, skill, SKILL_DIR)
                 plan = in_copy(plan)
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

@@ -100,6 +100,11 @@ class ShellSettings:
                 raise ConfigError(f"ShellSettings: keep_in must be a folder, not {type(self.keep_in).__name__}.")
             object.__setattr__(self, "keep_in", Path(self.keep_in).absolute())
 
+    @property
+    def copies_skills(self) -> bool:
+        """Whether the runs of a skill may write a copy of its folder."""
+        return self.skill_writes == "session"
+
 
 def shell_of(value: object) -> ShellSettings | None:
     """The setting ``shell`` of a toolset: True, False, or settings.
@@ -237,7 +242,7 @@ class SandboxShell:
         policy, env = runtime.grants.opened(call.skill, "", policy, self.own.env, call.hosts)
         if call.skill:
             place = SKILLS_DIR / skill_folder(call.skill)
-            if job is None and runtime.copies_skills:
+            if job is None and runtime.shell is not None and runtime.shell.copies_skills:
                 place = copy_place(call.skill)
                 places = (*places, place)
             env = {**dict.fromkeys(SKILL_VARIABLES, str(place)), **env}
@@ -259,7 +264,8 @@ class SandboxShell:
     def _copy_of(
         self, call: ShellCall, plan: ScriptPlan, workspace: SessionWorkspace
     ) -> contextlib.AbstractAsyncContextManager[Sequence[str]]:
-        if not self.runtime.copies_skills:
+        shell = self.runtime.shell
+        if shell is None or not shell.copies_skills:
             return contextlib.nullcontext(())
         original = SKILLS_DIR / skill_folder(call.skill)
         return writable_copy(self.own.sandbox, plan.request, workspace, call.skill, original)
