@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from google.adk.agents import LlmAgent
+from google.adk.apps import App
 
-from adk_skills_agent import SkillToolset
+from adk_skills_agent import ModelErrorsPlugin, SkillToolset, ToolCallsPlugin
 
 root_agent = LlmAgent(
     name="skill_script_demo",
@@ -14,3 +15,6 @@ root_agent = LlmAgent(
     instruction="You help with small computations and with building tool servers. Answer briefly.",
     tools=[SkillToolset.from_dirs([Path(__file__).parent / "skills"])],
 )
+
+# In the terminal of adk run: which tools the model calls, and an error of the model's service in one line.
+app = App(name="skill_script_demo", root_agent=root_agent, plugins=[ToolCallsPlugin(), ModelErrorsPlugin()])

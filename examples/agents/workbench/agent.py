@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from google.adk.agents import LlmAgent
+from google.adk.apps import App
 
-from adk_skills_agent import SkillToolset
+from adk_skills_agent import ModelErrorsPlugin, SkillToolset, ToolCallsPlugin
 
 root_agent = LlmAgent(
     name="workbench",
@@ -18,3 +19,6 @@ root_agent = LlmAgent(
     # A shell beside the scripts, and the packages they name: the user is asked once before anything is installed.
     tools=[SkillToolset.from_dirs([Path(__file__).parent / "skills"], shell=True, dependencies="ask")],
 )
+
+# In the terminal of adk run: which tools the model calls, and an error of the model's service in one line.
+app = App(name="workbench", root_agent=root_agent, plugins=[ToolCallsPlugin(), ModelErrorsPlugin()])

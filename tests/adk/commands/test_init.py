@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +76,39 @@ def test_the_project_runs_under_adks_server_at_once(model: Model, tmp_path: Path
     assert texts(events)[-1] == "There is no such file."
     assert server.requests[0].model == "gemini-2.5-pro"
     server.assert_finished()
+
+
+FAILS = """
+turns:
+  - error: {code: 400, times: 9}
+    text: never
+"""
+
+
+def test_adk_run_shows_an_error_of_the_model_once_and_goes_on(model: Model, tmp_path: Path) -> None:
+    assert init(tmp_path, "my_agent").returncode == 0
+    done = adk(model(FAILS), "run", "my_agent", stdin="Hello?\nAgain?\nexit\n", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout + done.stderr).count("This error was rehearsed") == 2  # once for each question
+    assert "Traceback" not in done.stderr
+
+
+def test_adk_web_shows_an_error_of_the_model_once(model: Model, tmp_path: Path) -> None:
+    agents = tmp_path / "agents"
+    agents.mkdir()
+    assert init(agents, "my_agent").returncode == 0
+    message = {"role": "user", "parts": [{"text": "Hello?"}]}
+    with serving(model(FAILS), "web", agents) as served:
+        served.call("/apps/my_agent/users/user/sessions/s1", {})
+        asked = {"appName": "my_agent", "userId": "user", "sessionId": "s1", "newMessage": message}
+        request = urllib.request.Request(
+            served.url + "/run_sse", json.dumps(asked).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            stream = answer.read().decode()
+    told = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
+    assert [event.get("errorCode") for event in told] == ["INVALID_ARGUMENT"]
+    assert stream.count("This error was rehearsed") == 1
 
 
 def test_what_the_project_holds_is_valid_and_says_what_to_install(tmp_path: Path) -> None:
