@@ -11,6 +11,7 @@ import click
 from adk_skills_agent.cli.output import safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.evals.skillsbench.results import BenchResult
+from adk_skills_agent.evals.statistics import interval_text, signed, verdict_text
 
 EXAMPLES = """\b
 Examples:
@@ -248,10 +249,11 @@ def print_summary(content: Mapping[str, Any]) -> None:
         _table([("domain", *head), *rows])
     print()
     for lift in content["lift"]:
-        interval = f" [{lift['low']:+.1%}, {lift['high']:+.1%}]" if lift["low"] is not None else ""
+        interval = interval_text(lift["low"], lift["high"], lift["no_interval"], signed)
+        said = verdict_text(lift["better"], lift["worse"], lift["equal"], unit="task")
         print(
-            f"lift of {lift['arm']} over {lift['baseline']}: {lift['mean']:+.1%}{interval} of {lift['tasks']} tasks, "
-            f"sign test p={lift['p_value']:.3f} ({lift['better']} better, {lift['worse']} worse, {lift['equal']} equal)"
+            f"lift of {lift['arm']} over {lift['baseline']}: {lift['mean']:+.1%}{interval}, mean of {lift['tasks']} "
+            f"tasks; it {said}"
         )
     for problem in content["not_measured"]:
         print(f"not measured: {safe(problem['task'])} {problem['arm']} {problem['trial']}: {safe(problem['error'])}")

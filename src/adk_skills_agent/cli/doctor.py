@@ -148,7 +148,7 @@ def _say_whether_to_serve(checks: Sequence[ServeCheck], *, as_json: bool) -> Non
                 _line("", f"change: {check.change}")
         if fit:
             print("\nDemand it in code, because a default asks for less: SandboxPolicy(min_isolation='namespaces').")
-            print("docs/threat-model.md says what stays open.")
+            print("docs/explanation/threat-model.md says what stays open.")
         else:
             print("\nDo not run strangers' scripts here until what fails is changed.", file=sys.stderr)
     if not fit:
@@ -519,7 +519,7 @@ def _kernel_enforced(level: LevelCheck, *, works: bool) -> Iterator[ServeCheck]:
             concern,
             None if works else False,
             f"only watched, and a script can be faster: {why.partition(': ')[2]}",
-            "delegate a control group to the agent (systemd: Delegate=yes; docs/decisions/0009-cgroups.md)",
+            "delegate a control group to the agent (systemd: Delegate=yes; docs/explanation/decisions/0009-cgroups.md)",
         )
 
 

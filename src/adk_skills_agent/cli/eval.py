@@ -15,6 +15,7 @@ from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.cli.terminal import unprotected
 from adk_skills_agent.errors import ConfigError, EvalFileError
+from adk_skills_agent.evals.statistics import interval_text, signed, verdict_text
 from adk_skills_agent.evals.summary import CaseInArm, Summary
 from adk_skills_agent.sandbox import PRESETS
 
@@ -312,10 +313,15 @@ def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, 
 
 
 class Progress:
-    """Shows a run."""
+    """Shows a run.
 
-    def __init__(self, state: RunState) -> None:
-        self._state = state
+    Args:
+        state: The run.
+        baseline: The arm without the skill, whose runs are not expected to pass; empty without one.
+    """
+
+    def __init__(self, state: RunState, baseline: str = "") -> None:
+        self._baseline = baseline
         self._display: Any = None
         self._task: Any = None
         self._begun = time.monotonic()
@@ -342,9 +348,11 @@ class Progress:
         if self._display is not None:
             now = ", ".join(f"{safe(case)} {arm} {run}" for case, arm, run in list(state.running)[:2])
             spent = f" ${state.spent:.4f}" if state.spent else ""
-            self._display.update(self._task, completed=done, description=f"{_counts(state)}{spent}  {now}")
+            self._display.update(
+                self._task, completed=done, description=f"{_counts(state, self._baseline)}{spent}  {now}"
+            )
         elif result is not None:
-            print(f"[{done}/{state.planned}] {_line(result)}", file=sys.stderr, flush=True)
+            print(f"[{done}/{state.planned}] {_line(result, self._baseline)}", file=sys.stderr, flush=True)
 
     def compared(self, state: BlindState, result: Compared | None) -> None:
         """Take a blind comparison's start (no result) or end. Who won is not said before all are done."""
@@ -379,16 +387,17 @@ def _display(planned: int) -> tuple[Any, Any]:
     return bar, bar.add_task("", total=planned)
 
 
-def _counts(state: RunState) -> str:
-    results = state.results.values()
+def _counts(state: RunState, baseline: str) -> str:
+    results = [result for result in state.results.values() if result.arm != baseline]
     passed = sum(result.passed is True for result in results)
     failed = sum(result.passed is False for result in results)
-    errors = len(state.results) - passed - failed
+    errors = sum(result.passed is None for result in state.results.values())
     return f"{passed} passed, {failed} failed" + (f", {errors} not measured" if errors else "")
 
 
-def _line(result: TrialResult) -> str:
-    said = {True: "passed", False: "failed", None: "not measured"}[result.passed]
+def _line(result: TrialResult, baseline: str) -> str:
+    failed = "did not pass (the baseline)" if result.arm == baseline else "failed"
+    said = {True: "passed", False: failed, None: "not measured"}[result.passed]
     cost = f" ${result.spent:.4f}" if result.spent else ""
     why = f": {safe(result.error['message'])}" if result.error else ""
     return f"{safe(result.case)} {safe(result.arm)} run {result.run}: {said}, {result.seconds:.1f} s{cost}{why}"
@@ -420,13 +429,12 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
     ours = content["adk_skills"]
     for arm in summary.arms:
         rate = ours["pass_rate"][arm]
-        print(f"{safe(arm)}: pass rate {'not measured' if rate is None else f'{rate:.1%}'}")
+        shown = "not measured" if rate is None else f"{rate:.1%}"
+        print(f"{safe(arm)}{' (the baseline)' if arm == summary.baseline else ''}: pass rate {shown}")
     for lift in ours["lift"]:
-        interval = f" [{lift['low']:+.1%}, {lift['high']:+.1%}]" if lift["low"] is not None else ""
-        print(
-            f"lift of {safe(lift['arm'])} over {safe(lift['baseline'])}: {lift['mean']:+.1%}{interval}, sign test "
-            f"p={lift['p_value']:.3f} ({lift['better']} better, {lift['worse']} worse, {lift['equal']} equal)"
-        )
+        interval = interval_text(lift["low"], lift["high"], lift["no_interval"], signed)
+        print(f"lift of {safe(lift['arm'])} over {safe(lift['baseline'])}: {lift['mean']:+.1%}{interval}")
+        print(safe(lift["verdict"]))
     for one in ours["blind"]:
         print(_blind_line(one))
     for arm, counts in ours["trigger"].items():
@@ -444,10 +452,10 @@ def _blind_line(one: Mapping[str, Any]) -> str:
     pair = f"blind comparison of {safe(one['arm'])} with {safe(one['baseline'])}"
     if not one["comparisons"]:
         return f"{pair}: not measured"
-    interval = f" [{one['low']:+.1%}, {one['high']:+.1%}]" if one["low"] is not None else ""
+    interval = interval_text(one["low"], one["high"], one["no_interval"], signed)
     return (
-        f"{pair}: {one['wins']} won, {one['ties']} tied, {one['losses']} lost; {one['preference']:+.1%}{interval}, "
-        f"sign test p={one['p_value']:.3f} ({one['better']} better, {one['worse']} worse, {one['equal']} equal)"
+        f"{pair}: {one['wins']} won, {one['ties']} tied, {one['losses']} lost; {one['preference']:+.1%}{interval}; "
+        f"{safe(one['arm'])} {verdict_text(one['better'], one['worse'], one['equal'], words=('wins', 'loses'))}"
     )
 
 
@@ -471,6 +479,7 @@ def _of_main_arm(summary: Summary) -> Iterator[TrialResult]:
 def _print_failures(summary: Summary, written: Sequence[Path]) -> None:
     """The first failing run of each case with the skill: its scores, the calls made, and what was missing."""
     from adk_skills_agent.evals.row_file import read_rows
+    from adk_skills_agent.evals.run.plan import WITHOUT
     from adk_skills_agent.evals.run.result import NAME, trace_of
 
     failing = {
@@ -479,7 +488,7 @@ def _print_failures(summary: Summary, written: Sequence[Path]) -> None:
         for result in reversed(cell.measured)
         if not result.passed
     }
-    if not failing or summary.main_arm == "without_skill":
+    if not failing or summary.main_arm == WITHOUT:
         return
     ledger = next((path for path in written if path.name == NAME), None)
     rows = {(row["case"], row["arm"], row["run"]): row for row in read_rows(ledger)} if ledger is not None else {}

@@ -28,7 +28,7 @@ from adk_skills_agent.evals.run.agent import Agents, agent_named
 from adk_skills_agent.evals.run.result import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
 from adk_skills_agent.evals.run.trial import TrialSettings
-from adk_skills_agent.evals.summary import Summary, summarise
+from adk_skills_agent.evals.summary import Summary, baseline_of, summarise
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
@@ -105,7 +105,7 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
         state = RunState(len(prepared.trials))
         blind = BlindState(len(pairs)) if pairs is not None else None
         ended: BaseException | None = None
-        progress = stack.enter_context(Progress(state))
+        progress = stack.enter_context(Progress(state, baseline_of(prepared.trials)))
         try:
             run_interruptible(_run(prepared, settings, ledger, state, options, progress, pairs, blind))
         except (KeyboardInterrupt, click.exceptions.Exit) as error:

@@ -220,13 +220,15 @@ Examples:
 def new_command(name: str, output: Path, description: str | None, script: Literal["python", "bash", "none"]) -> None:
     """Make a new skill to start from.
 
-    A folder with a SKILL.md, a script and a reference. NAME has lower-case letters, digits and single hyphens.
+    A folder with a SKILL.md, a script named after the skill, a reference, and eval cases in evals/. NAME has lower-case
+    letters, digits and single hyphens.
     """
     from adk_skills_agent.format import create_skill_template
 
     folder = create_skill_template(output, name, description=description, script=None if script == "none" else script)
     print(f"Made {folder}")
     print(f"Next: edit {folder / 'SKILL.md'}, then: adk-skills validate {folder}")
+    print(f"To measure it: edit {folder / 'evals/cases.yaml'}, then: adk-skills eval {folder} --dry-run")
 
 
 # ``adk-skills validate``: the specification's rules, with the reference library's messages.

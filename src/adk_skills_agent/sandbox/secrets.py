@@ -113,38 +113,25 @@ EnvValue = str | Secret
 """What an environment grant maps a name to."""
 
 
-_Value_co = TypeVar("_Value_co", covariant=True)
+_Value = TypeVar("_Value")
 
 
-class FrozenMapping(Mapping[str, _Value_co]):
-    """A mapping that nobody changes, and that can be pickled, copied, compared and hashed, unlike ``MappingProxyType``.
+class FrozenMapping(dict[str, _Value]):
+    """A mapping that nobody changes and that is pickled, copied and hashed; a ``MappingProxyType`` cannot."""
 
-    Args:
-        values: Copied.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_values",)
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("A FrozenMapping does not change; make another one.")
 
-    def __init__(self, values: Mapping[str, _Value_co] | None = None) -> None:
-        self._values = dict(values or {})
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
-    def __getitem__(self, key: str) -> _Value_co:
-        return self._values[key]
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._values.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._values)
-
-    def __reduce__(self) -> tuple[type[FrozenMapping[_Value_co]], tuple[dict[str, _Value_co]]]:
-        return FrozenMapping, (self._values,)
+    def __reduce__(self) -> tuple[type[FrozenMapping[_Value]], tuple[dict[str, _Value]]]:
+        return FrozenMapping, (dict(self),)
 
 
 def revealed(value: EnvValue) -> str:

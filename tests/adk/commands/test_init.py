@@ -28,10 +28,10 @@ name: counts
 turns:
   - when: {user_contains: most frequent, tools: [load_skill, run_skill_script]}
     call: {name: load_skill, args: {skill_name: word-count}}
-  - when: {last_tool: load_skill, system_contains: count_words}
+  - when: {last_tool: load_skill, system_contains: word_count}
     call:
       name: run_skill_script
-      args: {skill_name: word-count, file_path: scripts/count_words.py, args: ["--top", "1", "SKILL"]}
+      args: {skill_name: word-count, file_path: scripts/word_count.py, args: ["--top", "1", "SKILL"]}
   - when: {last_tool: run_skill_script}
     text: There is no such file.
 """

@@ -23,7 +23,6 @@ from adk_skills_agent.evals.cases import Scenario
 from adk_skills_agent.evals.judge_model import is_of_the_service, sentence_of
 from adk_skills_agent.evals.run.agent import Activations
 from adk_skills_agent.evals.trace import OutputFile, Trace, Turn, Usage, from_events, text_of, usage_of
-from adk_skills_agent.installation import install_hint
 
 if TYPE_CHECKING:
     from google.adk.agents import LlmAgent
@@ -236,7 +235,8 @@ class SimulatedUser:
                 said = await self._simulator.get_next_user_message([event.model_copy(deep=True) for event in events])
         except ModuleNotFoundError as error:
             raise UserModelUnavailable(
-                f"google-adk's simulated user needs {error.name}, which is not installed. Run: {install_hint('eval')}"
+                f"google-adk's simulated user needs {error.name}, which is not installed. Install it with: "
+                f"pip install {error.name}"
             ) from error
         except Exception as error:
             raise UserModelUnavailable(

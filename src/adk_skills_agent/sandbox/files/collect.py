@@ -82,7 +82,8 @@ class Walk:
         max_entries: Entries looked at.
         max_depth: Folders inside folders.
         max_seconds: Wall time.
-        own: The tree is a finished run's: folders without permission are given it.
+        own: The tree is a finished run's: folders without permission are given it, and a folder that is mounted in it
+            (an interpreter whose own place is below ``/tmp``) is not the run's, so it is no entry.
 
     Attributes:
         skipped: Folders not entered: ``(path, reason)``.
@@ -101,12 +102,14 @@ class Walk:
         self._own = own
         self._max_depth = max_depth
         self._deadline = time.monotonic() + max_seconds
+        self._device: int | None = None
         self._reasons = (f"more than {max_entries:,} files", f"looking took more than {max_seconds:g} s")
         self.skipped: list[tuple[str, str]] = []
         self.stopped: str | None = None
 
     def entries(self, folder: int) -> Generator[Entry, None, None]:
         """Everything under ``folder``, a descriptor that stays the caller's; close the generator when not done."""
+        self._device = os.fstat(folder).st_dev if self._own else None
         yield from self._visit(folder, "", 0)
 
     def _visit(self, folder: int, prefix: str, depth: int) -> Generator[Entry, None, None]:
@@ -122,6 +125,8 @@ class Walk:
                 info = item.stat(follow_symlinks=False)
             except OSError as error:
                 self.skipped.append((path, f"cannot be looked at: {error.strerror}"))
+                continue
+            if self._device is not None and stat.S_ISDIR(info.st_mode) and info.st_dev != self._device:
                 continue
             entry = Entry(path, item.name, folder, info)
             yield entry

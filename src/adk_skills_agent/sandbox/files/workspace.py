@@ -263,7 +263,7 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
                 target = on_disk(workspace.work, entry.path)
                 if entry.is_folder:
                     if entry.path not in workspace.given_folders:
-                        os.mkdir(target, 0o700)  # noqa: PTH102
+                        _ensure_folder(target)
                         workspace.given_folders.add(entry.path)
                     workspace.persistent.add(entry.path)
                 elif stat.S_ISREG(entry.info.st_mode):
@@ -282,6 +282,15 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
         problem = f"cannot be copied: {walk.stopped}"
         raise about(SandboxError(f"The session's workspace {problem}. Delete files from it."), source)
     workspace.notes.extend(f"{path!r} in the workspace was not copied in: {reason}." for path, reason in walk.skipped)
+
+
+def _ensure_folder(target: bytes) -> None:
+    """Make a folder that may be there: one on the way to a mount, such as that of an interpreter below ``/tmp``."""
+    try:
+        os.mkdir(target, 0o700)  # noqa: PTH102
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(target).st_mode):
+            raise
 
 
 def _copy_file(folder: int, name: str, target: bytes, info: os.stat_result) -> Stamp:

@@ -328,7 +328,7 @@ def secrets_in(
 # Resource limits without ``preexec_fn``: a two-line shell prefix sets them on itself and becomes the command.
 #
 # ``/bin/sh -c 'ulimit ...; exec "$@"'`` costs about a millisecond, needs nothing installed, and there is no moment at
-# which the command runs without its limits. See docs/decisions/0004-limits-without-preexec.md.
+# which the command runs without its limits. See docs/explanation/decisions/0004-limits-without-preexec.md.
 
 NOBODY = 65534
 """The user id of a run when the agent is root; it owns nothing on a sane system."""

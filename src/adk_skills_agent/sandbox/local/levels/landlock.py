@@ -120,7 +120,7 @@ class ConfinedRun(LocalRun):
         self._version = version
         # The user and group id to take on; None keeps the agent's. With it goes the capability to pass and read what
         # that user could not, within what Landlock permits: the interpreter or the skill may be below a private home
-        # (docs/decisions/0006-landlock-as-root.md).
+        # (docs/explanation/decisions/0006-landlock-as-root.md).
         self._uid = run_uid(policy) if policy.run_as is not None else own_id(run_uid(policy))
         self._report: int | None = None  # a file in memory the supervisor writes to
         self._ended: int | None = None  # the reading end of a pipe that closes when the command has ended
