@@ -1,7 +1,6 @@
 """One agent, two skills: small computations, and building a tool server."""
 
 import os
-from pathlib import Path
 
 from google.adk.agents import LlmAgent
 from google.adk.apps import App
@@ -13,7 +12,7 @@ root_agent = LlmAgent(
     model=os.environ.get("ADK_SKILLS_MODEL", "gemini-2.5-flash"),
     description="Answers with the help of skills and their scripts.",
     instruction="You help with small computations and with building tool servers. Answer briefly.",
-    tools=[SkillToolset.from_dirs([Path(__file__).parent / "skills"])],
+    tools=[SkillToolset.from_dirs(["skills"], relative_to=__file__)],
 )
 
 # In the terminal of adk run: which tools the model calls, and an error of the model's service in one line.

@@ -1,7 +1,6 @@
 """An office desk: upload a spreadsheet, get a chart and a document back."""
 
 import os
-from pathlib import Path
 
 from google.adk.agents import LlmAgent
 from google.adk.apps import App
@@ -17,7 +16,7 @@ root_agent = LlmAgent(
         "you made. Answer briefly."
     ),
     # A shell beside the scripts, and the packages they name: the user is asked once before anything is installed.
-    tools=[SkillToolset.from_dirs([Path(__file__).parent / "skills"], shell=True, dependencies="ask")],
+    tools=[SkillToolset.from_dirs(["skills"], relative_to=__file__, shell=True, dependencies="ask")],
 )
 
 # In the terminal of adk run: which tools the model calls, and an error of the model's service in one line.

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import Progress, print_json, safe
 from adk_skills_agent.cli.sources import json_option
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.platforms import SystemSupport, require_posix, system_support
@@ -196,7 +196,9 @@ def _render_refusal(found: Diagnosis) -> None:
     here = (
         "They run in a container instead."
         if found.scripts_run
-        else (f"For scripts you trust, choose min_isolation='{found.best}' explicitly.")
+        else (
+            f"For scripts you trust, choose min_isolation='{found.best}' explicitly, or --min-isolation {found.best}."
+        )
     )
     print(f"\nThe default policy asks for '{found.least}' and refuses to run scripts here. {here}", file=sys.stderr)
 
@@ -364,7 +366,12 @@ def diagnose() -> Diagnosis:
         ConfigError: The environment or a file names a sandbox that does not exist.
     """
     policy = SandboxPolicy()
-    checks = tuple(_check_level(level, policy) for level in local_levels())
+    levels = local_levels()
+    with Progress("trying levels:", len(levels)) as progress:
+        checks = []
+        for level in levels:
+            progress.step(level.level.value)
+            checks.append(_check_level(level, policy))
     chosen = next((check for check in checks if check.reason is None), None)
     trial_problem = None
     try:
@@ -374,7 +381,7 @@ def diagnose() -> Diagnosis:
     else:
         chosen = next((check for check in checks if check.level == report.level.value), chosen)
     sandbox = choose_sandbox()
-    found = Diagnosis(versions(), this_machine(), checks, chosen, policy.min_isolation, trial_problem, sandbox)
+    found = Diagnosis(versions(), this_machine(), tuple(checks), chosen, policy.min_isolation, trial_problem, sandbox)
     if sandbox.name in {"container", "kubernetes"}:
         return replace(found, elsewhere=check_sandbox(sandbox.name))
     if sandbox.name == "auto" and not found.default_policy_holds:

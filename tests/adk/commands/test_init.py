@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from google.adk.agents.config_agent_utils import from_config
 
 import preloaded
 from adk_skills_agent import SkillDropped, SkillToolset
+from adk_skills_agent.adk import yaml_config
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.testing import GeminiServer
 
@@ -211,6 +213,12 @@ tool_name_prefix: my
     runtime.events.emit(SkillDropped(skill="weather", reason="unloaded"))
     asyncio.run(toolset.close())
     assert "SkillDropped" in (tmp_path / "agent" / "audit.jsonl").read_text()
+
+
+def test_every_keyword_of_the_constructor_has_a_key_or_is_for_python() -> None:
+    keywords = {*inspect.signature(SkillToolset).parameters, *inspect.signature(SkillToolset.from_dirs).parameters}
+    assert {*yaml_config._READERS, *yaml_config._PYTHON_ONLY} == keywords - {"settings"}
+    assert not {*yaml_config._READERS} & {*yaml_config._PYTHON_ONLY}
 
 
 @of_google_adk
