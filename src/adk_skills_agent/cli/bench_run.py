@@ -228,7 +228,7 @@ def _sorted_out(tasks: Sequence[Task], sandbox: TaskSandbox, options: Options) -
 def _agents(options: Options, stack: contextlib.ExitStack) -> dict[str, BenchAgent]:
     agents: dict[str, BenchAgent] = {"oracle": Oracle(), "nop": Nop()}
     if ADK in options.agents:
-        from adk_skills_agent.cli.eval_run import named_model
+        from adk_skills_agent.evals.run.settings import named_model
         from adk_skills_agent.evals.skillsbench.adk_agent import AdkAgent
 
         agents[ADK] = AdkAgent(stack.enter_context(named_model(options.model)))

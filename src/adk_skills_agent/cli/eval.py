@@ -89,7 +89,24 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     "without knowing which is which. Asks 2 x --judge-samples questions for each pair of runs.",
 )
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Repetitions of each case.")
-@click.option("--parallel", default=4, show_default=True, type=click.IntRange(1), help="Trials at once.")
+@click.option(
+    "--parallel",
+    default=None,
+    type=click.IntRange(1),
+    help="Trials at once.  [default: 4, or as many as the --cluster has room for]",
+)
+@click.option(
+    "--cluster",
+    default=None,
+    metavar="ADDRESS",
+    help="Run the trials on a Ray cluster: its address, or local[:NODES] for nodes on this machine.",
+)
+@click.option("--trial-cpus", default=1.0, show_default=True, type=click.FloatRange(0.1), help="Of a node's, a trial.")
+@click.option("--trial-memory", default=0, type=click.IntRange(0), help="MiB of a node's memory, a trial.")
+@click.option("--trial-gpus", default=0.0, type=click.FloatRange(0), help="Of a node's, a trial.")
+@click.option(
+    "--trial-label", "labels", multiple=True, metavar="NAME", help="Only on nodes with this custom resource of Ray."
+)
 @click.option("--filter", "pattern", default="", help="Only cases whose id holds this text, or fits it (*, ?).")
 @click.option("--timeout", default=600.0, show_default=True, type=click.FloatRange(0.1), help="Seconds for a trial.")
 @click.option(
@@ -129,7 +146,12 @@ def command(
     versions: tuple[str, ...],
     blind: bool,
     runs: int,
-    parallel: int,
+    parallel: int | None,
+    cluster: str | None,
+    trial_cpus: float,
+    trial_memory: int,
+    trial_gpus: float,
+    labels: tuple[str, ...],
     pattern: str,
     timeout: float,
     policy: str | None,
@@ -194,24 +216,34 @@ def command(
     if dry_run:
         _print_plan(prepared, runs, len(pairs) if blind else None, judge_samples, as_json=as_json)
         raise click.exceptions.Exit(1 if prepared.skipped else 0)
-    from adk_skills_agent.cli.eval_run import Options, run_eval
+    from adk_skills_agent.cli.eval_run import Elsewhere, Options, run_eval
+    from adk_skills_agent.evals.run.settings import ModelNames
 
+    elsewhere = None
+    if cluster is not None:
+        from adk_skills_agent.evals.cluster import Needs
+
+        needs = Needs(trial_cpus, trial_memory << 20, trial_gpus, dict.fromkeys(labels, 1.0))
+        elsewhere = Elsewhere(cluster, needs, request)
     try:
         code = run_eval(
             prepared,
             Options(
-                model=model_name,
-                agent=agent,
-                judge=judge if prepared.judged or blind else "",
-                judge_samples=judge_samples,
+                ModelNames(
+                    model=model_name,
+                    agent=agent,
+                    policy=policy,
+                    judge=judge if prepared.judged or blind else "",
+                    judge_samples=judge_samples,
+                    timeout=timeout,
+                    price=price,
+                    judge_price=judge_price,
+                    user_price=user_price,
+                ),
                 runs=runs,
                 parallel=parallel,
-                timeout=timeout,
-                policy=policy,
+                elsewhere=elsewhere,
                 budget_usd=budget_usd,
-                price=price,
-                judge_price=judge_price,
-                user_price=user_price,
                 fail_under=fail_under,
                 out=out,
                 workspace=workspace,
