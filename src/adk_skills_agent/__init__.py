@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         SkillEvent,
     )
     from adk_skills_agent.adk.permissions import Permissions
-    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ToolCallsPlugin
+    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ModelErrorsPlugin, ToolCallsPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.errors import (
         ConfigError,
@@ -122,7 +122,7 @@ _HOME = {
         "SkillEvent",
     ),
     "adk.permissions": ("Permissions",),
-    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ToolCallsPlugin"),
+    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin"),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
     "format": (
@@ -178,6 +178,7 @@ __all__ = [
     "HostRefused",
     "InputFile",
     "IsolationReport",
+    "ModelErrorsPlugin",
     "Needs",
     "Network",
     "OutputEvent",

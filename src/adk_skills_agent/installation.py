@@ -6,12 +6,9 @@ something of ours comes from ``install_hint``.
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 DISTRIBUTION = "adk-skills-runtime"
 
@@ -84,7 +81,10 @@ def _uv_made_the_environment() -> bool:
 
 def _editable_folder() -> Path | None:
     """The checkout this package is imported from, after PEP 610; None for a wheel or a copy."""
+    import json
     from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
 
     try:
         record = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -142,3 +144,39 @@ def test_a_program_that_closes_nothing_ends_at_once_and_leaves_nothing(skills: P
     )
     assert (done.returncode, done.stdout.strip()) == (0, "fine"), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_the_question_and_its_script(make_skill: Callable[..., Path], tmp_path: Path) -> None:
+    skill = make_skill("sleeper", files={"scripts/sleep.py": "import time\ntime.sleep(600)\n"})
+    call = {"name": "run_skill_script", "args": {"skill_name": "sleeper", "file_path": "scripts/sleep.py"}}
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "from google.adk.agents import LlmAgent\n"
+        "from adk_skills_agent import ScriptStarted, SkillToolset, run\n"
+        "from adk_skills_agent.testing import GeminiServer, parse_conversation\n"
+        "def told(event):\n"
+        "    if isinstance(event, ScriptStarted):\n"
+        "        print('started', flush=True)\n"
+        "with GeminiServer([parse_conversation(sys.argv[2])]) as server:\n"
+        "    toolset = SkillToolset.from_dirs([sys.argv[1]], on_event=told)\n"
+        "    run(LlmAgent(name='a', model=server.model(), tools=[toolset]), 'Sleep.')\n"
+    )
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    conversation = json.dumps({"turns": [{"call": call}, {"text": "never"}]})
+    process = subprocess.Popen(
+        [sys.executable, program, skill.parent, conversation],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in {-signal.SIGINT, 130}, errors
+    assert "KeyboardInterrupt" in errors
+    assert list(temporary.iterdir()) == []

@@ -103,7 +103,7 @@ def test_serve_is_about_this_machine_alone() -> None:
 
 def test_the_json_has_the_same_names_on_every_machine() -> None:
     told, code = diagnosis()
-    names = "versions machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"
+    names = "versions system machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"
     assert list(told) == [*names.split(), "sandbox", "elsewhere", "scripts_run"]
     machine = "system user landlock_abi landlock_problem seccomp bubblewrap bubblewrap_path user_namespaces"
     assert list(told["machine"]) == f"{machine} control_groups python python_path bash".split()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -201,3 +202,50 @@ def test_progress_has_names_and_a_rate_and_is_gone_at_the_end() -> None:
     os.close(parent)
     assert re.search(r"checking 1 of 3 \(\d+/s\): two", shown)
     assert shown.endswith("\r\x1b[K")
+
+
+# Hints
+
+
+SCRIPTS = {
+    "scripts/module.py": "import nopandas\n",
+    "scripts/net.py": "import socket\nsocket.create_connection(('example.org', 443), 2)\n",
+    "scripts/slow.py": "import time\ntime.sleep(60)\n",
+    "scripts/key.py": "import os\nos.environ['SERVICE_KEY']\n",
+    "scripts/run.rb": "puts 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "hint"),
+    [
+        ("module.py", (), "adk-skills prepare runner"),
+        ("net.py", (), '--policy-file FILE, with network = {mode = "allow", hosts = ["..."]}'),
+        ("slow.py", ("--timeout", "0.5"), "Give it more time with --timeout SECONDS, or less work."),
+        ("key.py", (), "--secret SERVICE_KEY"),
+        pytest.param(
+            "run.rb",
+            (),
+            "--interpreter SUFFIX=COMMAND",
+            marks=pytest.mark.skipif(shutil.which("ruby") is not None, reason="this machine has ruby"),
+        ),
+    ],
+)
+def test_a_hint_names_options_and_not_what_only_python_or_a_model_can_do(
+    make_skill: Callable[..., Path], tmp_path: Path, script: str, options: tuple[str, ...], hint: str
+) -> None:
+    skill = make_skill("runner", files=SCRIPTS)
+    run = adk_skills("run", skill, script, "-o", tmp_path / "out", *options, PATH=os.environ["PATH"])
+    assert run.returncode in {1, 2}
+    told = "".join(line for line in run.stderr.splitlines(keepends=True) if line.startswith(("adk-skills:", "note:")))
+    assert hint in told
+    for words in ("tell the user", "grants=", "Grant(", "min_isolation="):
+        assert words not in told
+
+
+def test_a_refusal_names_the_option_that_lowers_the_level(make_skill: Callable[..., Path], tmp_path: Path) -> None:
+    from adk_skills_agent.cli.output import for_command_line
+
+    assert for_command_line("you can choose min_isolation='process'.") == "you can choose --min-isolation process."
+    assert for_command_line("Install it: sandbox='container'") == "Install it: --sandbox container"
+    assert "--memory-mb" in for_command_line("It needed more than 64 MiB of memory. Give it less data.")

@@ -32,8 +32,9 @@ from adk_skills_agent.sandbox import (
     local_sandbox,
     resolve_policy,
 )
-from adk_skills_agent.sandbox.contract import FrozenMapping, NetworkDecision
+from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.policy import PRESETS
+from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 REPORT = IsolationReport(IsolationLevel.LANDLOCK, {"files": "Landlock"}, ("a",), ("b",))
 RESULT = ExecutionResult(

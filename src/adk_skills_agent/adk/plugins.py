@@ -1,6 +1,7 @@
-"""Plugins for google-adk's runner: tool calls in the terminal, and code execution that Gemini 2.x would lose.
+"""Plugins for google-adk's runner: what people see in a terminal, and code execution that Gemini 2.x would lose.
 
-``ToolCallsPlugin`` prints the tool calls of a turn, which ``adk run`` does not show.
+``ToolCallsPlugin`` prints the tool calls of a turn, which ``adk run`` does not show. ``ModelErrorsPlugin`` shows an
+error of the model's service once.
 
 ``CodeExecutionRecoveryPlugin`` is for Gemini 2.x and an executor of one's own (S3, google/adk-python#5315). Such a
 model wants to call the native ``code_execution`` tool, which only ``BuiltInCodeExecutor`` declares; its service then
@@ -90,12 +91,49 @@ class ToolCallsPlugin(BasePlugin):
         return f" ({time.monotonic() - started:.1f} s)" if started is not None else ""
 
     def _say(self, line: str) -> None:
-        """One line without what a terminal obeys; it stays one line whatever a tool printed."""
-        shown = "".join(char if char.isprintable() else " " for char in " ".join(line.split()))
-        if len(shown) > self._width:
-            shown = shown[: self._width - 1] + "…"
-        stream = self._stream if self._stream is not None else sys.stderr
-        print(shown.encode(stream.encoding or "utf-8", "replace").decode(stream.encoding or "utf-8"), file=stream)
+        _print_line(line, self._width, self._stream)
+
+
+class ModelErrorsPlugin(BasePlugin):
+    """Shows the error of a model's service once, and lets the conversation go on.
+
+    Without it google-adk tells an error as an event, raises it as well, and prints its traceback: ``adk web`` shows it
+    twice, and ``adk run`` ends with two hundred lines. With it the turn ends with the error as its last event; ``adk
+    run`` with one question then ends with 0, so leave the plugin out where its exit code counts.
+
+    Args:
+        name: The plugin's name in google-adk.
+        stream: Where it is printed, besides the event; None is standard error.
+    """
+
+    def __init__(self, name: str = "model_errors", *, stream: TextIO | None = None) -> None:
+        super().__init__(name=name)
+        self._stream = stream
+
+    async def on_model_error_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
+    ) -> LlmResponse | None:
+        """The error as the model's answer, in one sentence; nobody raises it any more."""
+        from google.adk.models.llm_response import LlmResponse
+
+        code = str(getattr(error, "status", None) or getattr(error, "code", None) or type(error).__name__)
+        message = str(getattr(error, "message", None) or error or type(error).__name__)
+        logger.debug("agent %s: the model's error", callback_context.agent_name, exc_info=error)
+        _print_line(f"Error of the model {llm_request.model or ''}: {code}: {message}", _ERROR_WIDTH, self._stream)
+        return LlmResponse(error_code=code, error_message=message)
+
+
+_ERROR_WIDTH = 1_000
+
+
+def _print_line(line: str, width: int, stream: TextIO | None) -> None:
+    """One line without what a terminal obeys; it stays one line whatever is in it."""
+    shown = "".join(char if char.isprintable() else " " for char in " ".join(line.split()))
+    if len(shown) > width:
+        shown = shown[: width - 1] + "…"
+    stream = stream if stream is not None else sys.stderr
+    encoding = stream.encoding or "utf-8"
+    print(shown.encode(encoding, "replace").decode(encoding), file=stream, flush=True)
 
 
 def _said(result: object) -> str:

@@ -32,6 +32,7 @@ from adk_skills_agent.catalog.untrusted_files import real_path, shown
 from adk_skills_agent.errors import ConfigError, SkillNotFound
 from adk_skills_agent.format import normalise_name
 from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
+from adk_skills_agent.platforms import require_posix
 
 if TYPE_CHECKING:
     import asyncio
@@ -227,9 +228,13 @@ class SkillsRegistry(CatalogReader):
 
     Args:
         config: Settings; the defaults of the client guide when None.
+
+    Raises:
+        ConfigError: This is Windows.
     """
 
     def __init__(self, config: RegistryConfig | None = None) -> None:
+        require_posix("Finding skills")
         self.config = config or RegistryConfig()
         self._lock = threading.RLock()
         self._current = CatalogSnapshot()

@@ -93,7 +93,7 @@ _AGENT = '''\
 from google.adk.agents import LlmAgent
 from google.adk.apps import App
 
-from adk_skills_agent import SkillToolset, ToolCallsPlugin
+from adk_skills_agent import ModelErrorsPlugin, SkillToolset, ToolCallsPlugin
 
 root_agent = LlmAgent(
     name="{name}",
@@ -102,8 +102,8 @@ root_agent = LlmAgent(
     tools=[SkillToolset.from_dirs(["skills"], relative_to=__file__)],
 )
 
-# The plugin shows in the terminal of adk run which tools the model calls.
-app = App(name="{name}", root_agent=root_agent, plugins=[ToolCallsPlugin()])
+# In the terminal: which tools the model calls, and errors of the model's service in one line.
+app = App(name="{name}", root_agent=root_agent, plugins=[ToolCallsPlugin(), ModelErrorsPlugin()])
 '''
 
 _YAML = """\

@@ -137,8 +137,10 @@ def _run() -> int:
         return _say("interrupted", INTERRUPTED)
     except SkillsError as error:
         # Notes are for whoever owns the agent, and here that is who reads this.
+        from adk_skills_agent.cli.output import for_command_line
+
         return _say(
-            " ".join([error.message, *getattr(error, "__notes__", ())]),
+            for_command_line(" ".join([error.message, *getattr(error, "__notes__", ())])),
             USAGE if isinstance(error, _CALLER_IS_WRONG) else FINDINGS,
         )
     except BrokenPipeError:  # whoever read the output has read enough (... | head)

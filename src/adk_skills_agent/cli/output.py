@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -164,6 +165,45 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic], *, all_of_them: bool) -
     found = ", ".join(f"{count} {severity}{'s' if count != 1 else ''}" for severity, count in counts.items() if count)
     if found:
         print(f"{found} (--diagnostics shows them)", file=sys.stderr)
+
+
+# Sentences are written for a model or for a developer in Python; here options take the place of arguments.
+_FOR_COMMAND_LINE = (
+    (r" (?:Do it without them, or tell the user|Tell the user)\.", ""),
+    (r": do it another way, or tell the user that the owner has to add it\.", "."),
+    (
+        r"Do the work another way, or tell the user that the owner has to install it\.",
+        "Install it, or name another program with --interpreter SUFFIX=COMMAND.",
+    ),
+    (
+        r"Do not retry; do it without the network, or tell the user\.",
+        'A policy file opens hosts: --policy-file FILE, with network = {mode = "allow", hosts = ["..."]}.',
+    ),
+    (
+        r"What it printed until then is in stdout\. Give it less work, or tell the user\.",
+        "Give it more time with --timeout SECONDS, or less work.",
+    ),
+    (r"Give it less data\.", "Give it more with --memory-mb MIB, or less data."),
+    (r"min_isolation='(\w+)'", r"--min-isolation \1"),
+    (r"sandbox='(\w+)'", r"--sandbox \1"),
+    (r"SandboxPolicy\(python=\.\.\.\)", "--python PATH"),
+    (r"grants=\{\"[^\"]+\": Grant\(env=\{\"(\w+)\": Secret\(\.\.\.\)\}\)\}", r"--secret \1"),
+    (
+        r"grants=\{\"[^\"]+\": Grant\(hosts=\[\"([^\"]+)\"\]\)\}",
+        r'--policy-file FILE, with network = {mode = "allow", hosts = ["\1"]}',
+    ),
+    (
+        r"grants=\{\"[^\"]+\": Grant\(programs=\[([^\]]*)\]\)\}",
+        r"--policy-file FILE, with extra_ro = [\1]",
+    ),
+)
+
+
+def for_command_line(sentence: str) -> str:
+    """A message with hints for whoever reads it at a shell: options where it names arguments of Python."""
+    for pattern, replacement in _FOR_COMMAND_LINE:
+        sentence = re.sub(pattern, replacement, sentence)
+    return sentence
 
 
 def printable(text: str) -> str:

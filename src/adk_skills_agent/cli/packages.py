@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import for_command_line, print_json, safe
 from adk_skills_agent.cli.sources import (
     a_path,
     complete_skill,
@@ -113,7 +113,7 @@ def _print_needs(needs: Needs, *, all_of_them: bool) -> None:
             origin = "declared" if need.declared else "inferred"
             print(f"  {state}  {_name(need):<{width}}  {origin}  {safe(', '.join(need.places[:2]))}")
             if need.supply and not need.present:
-                print(f"            {'':<{width}}  -> {safe(need.supply)}")
+                print(f"            {'':<{width}}  -> {safe(for_command_line(need.supply))}")
     hidden = len(needs.needs) - len(shown)
     if hidden:
         click.echo(f"{hidden} programs that the system has are not shown (--all shows them).", err=True)

@@ -15,7 +15,10 @@ import io
 import logging
 import os
 import platform
+import re
+import secrets
 import signal
+import socket
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -34,6 +37,9 @@ START_SECONDS = 120.0
 """For a node to answer with what it is."""
 _MOST_BUNDLE_BYTES = 512 << 20
 _LOCAL_NODES = 2
+_ANSWER_SECONDS = 10.0
+_LOOPBACK = "127.0.0.2"
+"""Ray takes 127.0.0.1 for the address that others see."""
 _NOT_SENT = frozenset({".git", "node_modules", "__pycache__", ".venv"})
 
 logger = logging.getLogger(__name__)
@@ -476,6 +482,8 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
     Raises:
         ConfigError: Ray is not installed, or nobody answers.
     """
+    if _is_local(address):  # its servers listen on every interface, so nobody may use them without this run's token
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -506,12 +514,14 @@ async def workers(ray: Any, job: Job, needs: Needs) -> AsyncIterator[Cluster]:
 
 
 def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> None:
-    if address.partition(":")[0] == "local":
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    own: dict[str, str] = {}
+    if _is_local(address):
         nodes = _local_nodes(address)
         utilities = importlib.import_module("ray.cluster_utils")
         each = max(1, (os.cpu_count() or 2) // nodes)
-        # Ray asks nobody for a password: its nodes of this machine listen on the loopback interface only.
-        here = {"node_ip_address": "127.0.0.1"}
+        here = {"node_ip_address": _LOOPBACK}
+        own = {"_node_ip_address": _LOOPBACK}
         made = utilities.Cluster(
             initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **here}
         )
@@ -521,13 +531,37 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> 
                 num_cpus=max(each, needs.cpus), resources=dict(needs.labels), num_gpus=needs.gpus or None, **here
             )
         address = made.address
+    else:
+        _check_answers(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConfigError(
             f"The cluster {address!r} cannot be joined: {_sentence(error)} Check the address; `ray status` shows it."
         ) from error
     stack.callback(ray.shutdown)
+
+
+def _check_answers(address: str) -> None:
+    """Ask early whether anybody listens: Ray itself waits for minutes.
+
+    Raises:
+        ConfigError: Nobody does.
+    """
+    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
+    if found is None:
+        return  # such as auto: Ray knows where
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"The cluster {address!r} cannot be joined: {getattr(error, 'strerror', None) or error}. "
+            "Check the address; `ray status` shows it."
+        ) from error
+
+
+def _is_local(address: str) -> bool:
+    return address.partition(":")[0] == "local"
 
 
 def _local_nodes(address: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +30,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.packages.lock import Lock, check_fits, npm_cache, python_of
 from adk_skills_agent.packages.npm import NODE_DIR, checked_lock, install_node, link_commands, node_version, write_node
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
 
 INSTALL_SECONDS = 1_800.0
 """For all downloads of an environment: torch and what it brings are 3 GB."""
@@ -195,9 +195,11 @@ def prepare(
 @contextlib.contextmanager
 def _turn(path: Path, what: str) -> Iterator[int]:
     """Hold the lock of one environment; it ends with the process and with the uv it started, however they end."""
+    import fcntl
+
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
         try:
             while True:
                 try:

@@ -11,34 +11,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from adk_skills_agent.sandbox.secrets import EnvValue, Secret
+from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.sessions.session import SessionHost
     from adk_skills_agent.sandbox.streaming import ResourceSample, StreamEvent
-
-_Value = TypeVar("_Value")
-
-
-class FrozenMapping(dict[str, _Value]):
-    """A mapping that nobody changes and that is pickled, copied and hashed; a ``MappingProxyType`` cannot."""
-
-    __slots__ = ()
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("A FrozenMapping does not change; make another one.")
-
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-    def __reduce__(self) -> tuple[type[FrozenMapping[_Value]], tuple[dict[str, _Value]]]:
-        return FrozenMapping, (dict(self),)
-
 
 _NO_ENV: Mapping[str, EnvValue] = FrozenMapping()
 

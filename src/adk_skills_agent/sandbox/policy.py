@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Final
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.contract import FrozenMapping, IsolationLevel, Network, SandboxPolicy
+from adk_skills_agent.sandbox.contract import IsolationLevel, Network, SandboxPolicy
 from adk_skills_agent.sandbox.network.hosts import parse_hosts
-from adk_skills_agent.sandbox.secrets import EnvValue, Secret
+from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret
 from adk_skills_agent.settings import SettingsKind, read_settings
 
 

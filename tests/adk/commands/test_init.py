@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from google.adk.agents.config_agent_utils import from_config
 
 import preloaded
 from adk_skills_agent import SkillDropped, SkillToolset
+from adk_skills_agent.adk import yaml_config
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.testing import GeminiServer
 
@@ -26,10 +30,10 @@ name: counts
 turns:
   - when: {user_contains: most frequent, tools: [load_skill, run_skill_script]}
     call: {name: load_skill, args: {skill_name: word-count}}
-  - when: {last_tool: load_skill, system_contains: count_words}
+  - when: {last_tool: load_skill, system_contains: word_count}
     call:
       name: run_skill_script
-      args: {skill_name: word-count, file_path: scripts/count_words.py, args: ["--top", "1", "SKILL"]}
+      args: {skill_name: word-count, file_path: scripts/word_count.py, args: ["--top", "1", "SKILL"]}
   - when: {last_tool: run_skill_script}
     text: There is no such file.
 """
@@ -74,6 +78,39 @@ def test_the_project_runs_under_adks_server_at_once(model: Model, tmp_path: Path
     assert texts(events)[-1] == "There is no such file."
     assert server.requests[0].model == "gemini-2.5-pro"
     server.assert_finished()
+
+
+FAILS = """
+turns:
+  - error: {code: 400, times: 9}
+    text: never
+"""
+
+
+def test_adk_run_shows_an_error_of_the_model_once_and_goes_on(model: Model, tmp_path: Path) -> None:
+    assert init(tmp_path, "my_agent").returncode == 0
+    done = adk(model(FAILS), "run", "my_agent", stdin="Hello?\nAgain?\nexit\n", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout + done.stderr).count("This error was rehearsed") == 2  # once for each question
+    assert "Traceback" not in done.stderr
+
+
+def test_adk_web_shows_an_error_of_the_model_once(model: Model, tmp_path: Path) -> None:
+    agents = tmp_path / "agents"
+    agents.mkdir()
+    assert init(agents, "my_agent").returncode == 0
+    message = {"role": "user", "parts": [{"text": "Hello?"}]}
+    with serving(model(FAILS), "web", agents) as served:
+        served.call("/apps/my_agent/users/user/sessions/s1", {})
+        asked = {"appName": "my_agent", "userId": "user", "sessionId": "s1", "newMessage": message}
+        request = urllib.request.Request(
+            served.url + "/run_sse", json.dumps(asked).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            stream = answer.read().decode()
+    told = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
+    assert [event.get("errorCode") for event in told] == ["INVALID_ARGUMENT"]
+    assert stream.count("This error was rehearsed") == 1
 
 
 def test_what_the_project_holds_is_valid_and_says_what_to_install(tmp_path: Path) -> None:
@@ -176,6 +213,12 @@ tool_name_prefix: my
     runtime.events.emit(SkillDropped(skill="weather", reason="unloaded"))
     asyncio.run(toolset.close())
     assert "SkillDropped" in (tmp_path / "agent" / "audit.jsonl").read_text()
+
+
+def test_every_keyword_of_the_constructor_has_a_key_or_is_for_python() -> None:
+    keywords = {*inspect.signature(SkillToolset).parameters, *inspect.signature(SkillToolset.from_dirs).parameters}
+    assert {*yaml_config._READERS, *yaml_config._PYTHON_ONLY} == keywords - {"settings"}
+    assert not {*yaml_config._READERS} & {*yaml_config._PYTHON_ONLY}
 
 
 @of_google_adk

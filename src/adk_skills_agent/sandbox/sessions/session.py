@@ -23,7 +23,6 @@ from typing import Protocol
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import (
     ExecutionResult,
-    FrozenMapping,
     InputFile,
     IsolationReport,
     OutputFile,
@@ -34,7 +33,7 @@ from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, mim
 from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process.command import granted_value
 from adk_skills_agent.sandbox.process.supervise import Stream
-from adk_skills_agent.sandbox.secrets import EnvValue, Secret, SecretForms, withheld
+from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret, SecretForms, withheld
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready
 from adk_skills_agent.sandbox.threads import uninterrupted

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import ExecutionRequest, FrozenMapping, IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.files.collect import stamp
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
 from adk_skills_agent.sandbox.files.workspace import Workspace, give_lasting_tmp
@@ -55,6 +55,7 @@ from adk_skills_agent.sandbox.process.supervise import (
 )
 from adk_skills_agent.sandbox.process.tree import LEAVING_SECONDS, end_run, reap_adopted
 from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY
+from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 SUPERVISOR_PLACEHOLDER = 0x7FFF_FFF1
 """Stands in a filter for the supervisor's process id, which is known only inside."""

@@ -21,13 +21,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError, about
+from adk_skills_agent.platforms import TICKS_PER_SECOND
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     HOME_DIR,
     TMP_DIR,
     WORK_DIR,
     ExecutionRequest,
-    FrozenMapping,
     IsolationLevel,
     SandboxPolicy,
     Status,
@@ -69,8 +69,9 @@ from adk_skills_agent.sandbox.process.command import (
     without_limits,
 )
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
-from adk_skills_agent.sandbox.process.tree import TICKS_PER_SECOND, RunMarks, alive_below, cpu_seconds
+from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds
 from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, DiskLimit
+from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.network.run_network import RunNetwork

@@ -5,9 +5,10 @@ It is for trusted skills and for machines where nothing stronger works, and only
 
 from __future__ import annotations
 
-from adk_skills_agent.sandbox.contract import ExecutionRequest, FrozenMapping, IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local.levels.base import Enforcement, LocalRun, cpu_enforced, cpu_sentences
 from adk_skills_agent.sandbox.process import command, watchdog
+from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 
 class ProcessLevel:
