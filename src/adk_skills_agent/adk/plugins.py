@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _WIDTH = 160
 _RESULT_KEYS = ("error", "stdout", "message", "content", "instructions", "skills", "result")
-"""What of a result says most, best first."""
+"""The fields of a result that say most, best first."""
 
 
 class ToolCallsPlugin(BasePlugin):
@@ -167,7 +167,7 @@ _MOST_INVOCATIONS = 256
 
 @dataclass(slots=True)
 class _Kept:
-    """What is remembered of one invocation: the functions each agent declared, and how often code was recovered."""
+    """The facts kept about one invocation: the functions each agent declared, and how often code was recovered."""
 
     declared: dict[str, frozenset[str]] = field(default_factory=dict)
     recovered: dict[str, int] = field(default_factory=dict)
@@ -317,7 +317,7 @@ _TOOL_NAMESPACES = frozenset({"default_api", "tools", "functions"})
 _RUNNERS = frozenset(
     {"run_code", "execute_code", "code_execution", "executable_code", "tool_code", "python", "run_python", "code"}
 )
-"""What models call the native tool. Any other name is a tool of somebody's, and its arguments are data."""
+"""The names that models use for the native tool. Any other name is somebody's tool, and its arguments are data."""
 _CODE_ARGUMENTS = frozenset({"code", "source", "python_code", "script"})
 _OTHER_ARGUMENTS = frozenset({"language", "id"})
 

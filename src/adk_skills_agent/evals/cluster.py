@@ -15,6 +15,7 @@ import io
 import logging
 import os
 import platform
+import secrets
 import signal
 import tarfile
 import tempfile
@@ -34,6 +35,8 @@ START_SECONDS = 120.0
 """For a node to answer with what it is."""
 _MOST_BUNDLE_BYTES = 512 << 20
 _LOCAL_NODES = 2
+_LOOPBACK = "127.0.0.2"
+"""Ray takes 127.0.0.1 for the address that others see."""
 _NOT_SENT = frozenset({".git", "node_modules", "__pycache__", ".venv"})
 
 logger = logging.getLogger(__name__)
@@ -476,6 +479,8 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
     Raises:
         ConfigError: Ray is not installed, or nobody answers.
     """
+    if _is_local(address):  # its servers listen on every interface, so nobody may use them without this run's token
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -506,12 +511,14 @@ async def workers(ray: Any, job: Job, needs: Needs) -> AsyncIterator[Cluster]:
 
 
 def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> None:
-    if address.partition(":")[0] == "local":
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    own: dict[str, str] = {}
+    if _is_local(address):
         nodes = _local_nodes(address)
         utilities = importlib.import_module("ray.cluster_utils")
         each = max(1, (os.cpu_count() or 2) // nodes)
-        # Ray asks nobody for a password: its nodes of this machine listen on the loopback interface only.
-        here = {"node_ip_address": "127.0.0.1"}
+        here = {"node_ip_address": _LOOPBACK}
+        own = {"_node_ip_address": _LOOPBACK}
         made = utilities.Cluster(
             initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **here}
         )
@@ -522,12 +529,16 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> 
             )
         address = made.address
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConfigError(
             f"The cluster {address!r} cannot be joined: {_sentence(error)} Check the address; `ray status` shows it."
         ) from error
     stack.callback(ray.shutdown)
+
+
+def _is_local(address: str) -> bool:
+    return address.partition(":")[0] == "local"
 
 
 def _local_nodes(address: str) -> int:

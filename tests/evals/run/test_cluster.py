@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -232,6 +233,26 @@ def test_a_node_that_is_killed_loses_no_trial_and_counts_none_twice(project: Pat
     assert run.end() == 0, run.said()
     assert said(rows(project, "killed")) == said(rows(project, "plain"))
     assert "its trials ran elsewhere" in run.said()
+
+
+@needs_ray
+@pytest.mark.slow
+def test_nobody_else_may_use_a_cluster_of_this_machine(project: Path) -> None:
+    run = Running(project, "out", "--cluster", "local:1", runs=60)
+    run.until(2)
+    (server,) = (one for one in run.begun if "gcs_server" in one.name())
+    ports = {one.laddr.port for one in server.net_connections() if one.status == psutil.CONN_LISTEN}
+    assert ports
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    for port in ports:
+        code = f"import ray; ray.init('127.0.0.2:{port}', log_to_driver=False); print('joined', len(ray.nodes()))"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tried = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=40, env=env
+            )
+            assert tried.returncode != 0, tried.stdout
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130, run.said()
 
 
 @needs_ray
