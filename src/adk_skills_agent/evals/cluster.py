@@ -15,8 +15,10 @@ import io
 import logging
 import os
 import platform
+import re
 import secrets
 import signal
+import socket
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -35,6 +37,7 @@ START_SECONDS = 120.0
 """For a node to answer with what it is."""
 _MOST_BUNDLE_BYTES = 512 << 20
 _LOCAL_NODES = 2
+_ANSWER_SECONDS = 10.0
 _LOOPBACK = "127.0.0.2"
 """Ray takes 127.0.0.1 for the address that others see."""
 _NOT_SENT = frozenset({".git", "node_modules", "__pycache__", ".venv"})
@@ -528,6 +531,8 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> 
                 num_cpus=max(each, needs.cpus), resources=dict(needs.labels), num_gpus=needs.gpus or None, **here
             )
         address = made.address
+    else:
+        _check_answers(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -535,6 +540,24 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> 
             f"The cluster {address!r} cannot be joined: {_sentence(error)} Check the address; `ray status` shows it."
         ) from error
     stack.callback(ray.shutdown)
+
+
+def _check_answers(address: str) -> None:
+    """Ask early whether anybody listens: Ray itself waits for minutes.
+
+    Raises:
+        ConfigError: Nobody does.
+    """
+    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
+    if found is None:
+        return  # such as auto: Ray knows where
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"The cluster {address!r} cannot be joined: {getattr(error, 'strerror', None) or error}. "
+            "Check the address; `ray status` shows it."
+        ) from error
 
 
 def _is_local(address: str) -> bool:
