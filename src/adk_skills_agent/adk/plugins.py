@@ -57,13 +57,13 @@ class ToolCallsPlugin(BasePlugin):
         super().__init__(name=name)
         self._stream = stream
         self._width = width
-        self._started: dict[str, float] = {}
+        self._started: dict[tuple[str, str], float] = {}  # by invocation and call
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
         """Print the call."""
-        self._started[tool_context.function_call_id or ""] = time.monotonic()
+        self._started[_key(tool_context)] = time.monotonic()
         arguments = ", ".join(f"{name}={value!r}" for name, value in tool_args.items())
         self._say(f"→ {tool.name}({arguments})")
         return None
@@ -83,15 +83,20 @@ class ToolCallsPlugin(BasePlugin):
         return None
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Forget calls that never ended."""
-        self._started.clear()
+        """Forget the invocation's calls that never ended."""
+        for key in [key for key in self._started if key[0] == invocation_context.invocation_id]:
+            del self._started[key]
 
     def _seconds(self, tool_context: ToolContext) -> str:
-        started = self._started.pop(tool_context.function_call_id or "", None)
+        started = self._started.pop(_key(tool_context), None)
         return f" ({time.monotonic() - started:.1f} s)" if started is not None else ""
 
     def _say(self, line: str) -> None:
         _print_line(line, self._width, self._stream)
+
+
+def _key(tool_context: ToolContext) -> tuple[str, str]:
+    return tool_context.invocation_id, tool_context.function_call_id or ""
 
 
 class ModelErrorsPlugin(BasePlugin):

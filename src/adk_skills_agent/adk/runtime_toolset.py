@@ -184,6 +184,8 @@ class RuntimeToolset(BaseToolset):
         runtime = self.runtime
         if runtime.source.registry is not None:
             return []  # which skills a registry has is not known
+        if runtime.grants.empty and not runtime.permissions.rules and not runtime.permissions.hosts:
+            return []  # nothing to compare thousands of names with
         names = runtime.source.all_names()
 
         def like(name: str, path: str) -> Sequence[str] | None:

@@ -312,6 +312,7 @@ class Cluster:
         self.nodes: list[Node] = []
         self.notes: list[str] = []
         self.lost = 0
+        self._restarting = 0
 
     @property
     def slots(self) -> int:
@@ -404,7 +405,10 @@ class Cluster:
     async def _taken(self) -> Node | None:
         """The node with most room, with one of its places; None when there are no nodes any more."""
         async with self._free:
-            while self.nodes:
+            while self.nodes or self._restarting:
+                if not self.nodes:
+                    await self._free.wait()
+                    continue
                 node = max(self.nodes, key=lambda one: one.slots - one.busy)
                 if node.busy < node.slots:
                     node.busy += 1
@@ -423,19 +427,19 @@ class Cluster:
         if lost is None:
             return  # another trial of it was told before
         async with self._free:
-            if node in self.nodes:
-                self.nodes.remove(node)
-        alive = any(entry["NodeID"] == node.id and entry["Alive"] for entry in self._ray.nodes())
-        if alive:
-            again = Node(node.name, node.id, node.slots, None)
-            await self._begin(again)
-            if again.actor is not None:
-                async with self._free:
-                    self.nodes.append(again)
-        else:
-            self.notes.append(f"Node {node.name} was lost; its trials ran elsewhere.")
-        async with self._free:
-            self._free.notify_all()
+            self.nodes.remove(node)
+            self._restarting += 1
+        again = Node(node.name, node.id, node.slots, None)
+        try:
+            if any(entry["NodeID"] == node.id and entry["Alive"] for entry in self._ray.nodes()):
+                await self._begin(again)
+            else:
+                self.notes.append(f"Node {node.name} was lost; its trials ran elsewhere.")
+        finally:
+            async with self._free:
+                self._restarting -= 1
+                self.nodes += [again] if again.actor is not None else []
+                self._free.notify_all()
 
     def close(self) -> None:
         """End the workers, and with them what they run."""
