@@ -19,6 +19,7 @@ Examples:
   adk-skills list ./skills
   adk-skills list --json
   adk-skills list ./skills --diagnostics
+  adk-skills list --installed
 """
 
 
@@ -27,12 +28,20 @@ Examples:
 @json_option
 @click.option("--xml", is_flag=True, help="Print the <available_skills> block a model gets, with locations.")
 @click.option("--diagnostics", is_flag=True, help="Print everything that was repaired or refused.")
+@click.option("--installed", is_flag=True, help="List what adk-skills add installed here and for the user.")
 @trust_option
-def list_command(dirs: tuple[Path, ...], as_json: bool, xml: bool, diagnostics: bool, trust_project: bool) -> None:
+def list_command(
+    dirs: tuple[Path, ...], as_json: bool, xml: bool, diagnostics: bool, installed: bool, trust_project: bool
+) -> None:
     """List the skills of folders or scopes.
 
     Without folders: the project, user, admin and package scopes.
     """
+    if installed:
+        if dirs or xml or diagnostics:
+            raise click.UsageError("--installed goes with --json only.")
+        _list_installed(as_json=as_json)
+        return
     registry = open_registry(dirs, trust_project=trust_project)
     skills = registry.list_metadata()
     if as_json:
@@ -54,6 +63,31 @@ def list_command(dirs: tuple[Path, ...], as_json: bool, xml: bool, diagnostics: 
 
             print("No skills found. Make one with: adk-skills new my-skill", file=sys.stderr)
     print_diagnostics(registry.diagnostics, all_of_them=diagnostics)
+
+
+def _list_installed(*, as_json: bool) -> None:
+    from adk_skills_agent.sources import open_project
+
+    found = []
+    for project in (open_project(Path.cwd()), open_project(Path.cwd(), "user")):
+        for state in project.verify():
+            locked = project.read_lock().skills.get(state.name)
+            found.append(
+                {
+                    "name": state.name,
+                    "scope": project.scope,
+                    "folder": str(state.folder),
+                    "source": str(locked.origin) if locked else None,
+                    "commit": locked.commit if locked else None,
+                    "state": "not locked" if state.unlocked else "as locked" if state.is_same else "changed",
+                }
+            )
+    if as_json:
+        print_json({"skills": found})
+        return
+    print_columns((str(one["name"]), f"{one['state']}, {one['scope']}, {one['source'] or 'unknown'}") for one in found)
+    if not found:
+        click.echo("Nothing is installed. Install with: adk-skills add SOURCE", err=True)
 
 
 # ``adk-skills info``: everything known about one skill.
