@@ -20,6 +20,8 @@ COMMANDS = (
     "search",
     "add",
     "remove",
+    "outdated",
+    "update",
     "sync",
     "verify",
     "why",

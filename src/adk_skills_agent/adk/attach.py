@@ -56,9 +56,9 @@ def with_skills(
         deny: No skill whose name matches one of these patterns.
         predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
         budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
-        more: ``dependencies``, ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``,
-            ``workspace``, ``shell``, ``trust_allowed_tools``, ``additional_tools`` and ``lifecycle_config``, as
-            :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
+        more: ``dependencies``, ``integrity``, ``permissions``, ``on_event``, ``audit_log``, ``limits``,
+            ``require_activation``, ``workspace``, ``shell``, ``trust_allowed_tools``, ``additional_tools`` and
+            ``lifecycle_config``, as :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:
         ConfigError: ``policy``, ``interpreters``, ``env``, ``grants`` or ``skills`` is malformed.

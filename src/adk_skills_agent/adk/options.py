@@ -12,6 +12,7 @@ from adk_skills_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from adk_skills_agent.packages import Dependencies, SkillEnvironments
+    from adk_skills_agent.sources.integrity import Integrity, IntegrityCheck
 
 
 class SkillLifecycleMode(Enum):
@@ -186,3 +187,16 @@ def limits_of(limits: SkillLimits | None) -> SkillLimits:
     if not isinstance(limits, SkillLimits):
         raise ConfigError(f"limits must be SkillLimits(...), not {limits!r}.")
     return limits
+
+
+def integrity_of(mode: Integrity | None) -> IntegrityCheck | None:
+    """What an ``integrity=`` argument means; without it nothing about locks is imported.
+
+    Raises:
+        ConfigError: It is neither ``"require"`` nor ``"warn"``.
+    """
+    if mode is None:
+        return None
+    from adk_skills_agent.sources.integrity import IntegrityCheck
+
+    return IntegrityCheck(mode)

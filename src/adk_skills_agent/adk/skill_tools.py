@@ -11,7 +11,7 @@ from adk_skills_agent.adk.activation.active_skills import ActiveSkills
 from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.listing import SEARCH_TOOL, SkillListing
 from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, packages_of, workspace_of
+from adk_skills_agent.adk.options import SkillLimits, integrity_of, lifecycle_of, limits_of, packages_of, workspace_of
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.catalog import CatalogReader
     from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue
+    from adk_skills_agent.sources.integrity import Integrity
 
 NAMES = {"load_skill": "use_skill", "load_skill_resource": "read_reference", "run_skill_script": "run_script"}
 """How the tools are called here."""
@@ -47,6 +48,7 @@ def short_named_runtime(
     prefers_sandbox: bool = False,
     settings: RunSettings | None = None,
     dependencies: Dependencies | str | None = None,
+    integrity: Integrity | None = None,
     env: Mapping[str, EnvValue] | None = None,
     grants: GrantsByName | None = None,
     permissions: Permissions | Mapping[str, object] | str | Path | None = None,
@@ -69,7 +71,13 @@ def short_named_runtime(
     rules = permissions_of(permissions)
     granted = Grants(env, grants, rules.grants)
     events = events_for(on_event, audit_log, granted.forms)
-    source = SkillSource(skills, user_catalog=user_skills, hides=rules.hides, cache_turns=limits.cache_turns)
+    source = SkillSource(
+        skills,
+        user_catalog=user_skills,
+        hides=rules.hides,
+        cache_turns=limits.cache_turns,
+        integrity=integrity_of(integrity),
+    )
     listing = SkillListing(source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}{SEARCH_TOOL}")
     return SkillRuntime(
         source=source,
@@ -106,10 +114,10 @@ class SkillTools(RuntimeToolset):
         prefers_sandbox: Whether it comes before the agent's own executor; a sandbox that is given does.
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
-        more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``env``, ``grants``,
-            ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``shell``,
-            ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as
-            ``SkillToolset`` has them.
+        more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``integrity``, ``env``,
+            ``grants``, ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``,
+            ``shell``, ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and
+            ``model``, as ``SkillToolset`` has them.
     """
 
     def __init__(

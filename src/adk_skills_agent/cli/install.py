@@ -29,6 +29,9 @@ yes_option = click.option(
     "--yes", "-y", is_flag=True, help="Ask nothing; findings that stop still need --accept-findings."
 )
 accept_option = click.option("--accept-findings", is_flag=True, help="Install although the scan found what stops.")
+signature_option = click.option(
+    "--require-signature", is_flag=True, help="Refuse what nobody signed whose key git knows."
+)
 link_option = click.option("--link", is_flag=True, help="Install links to the store instead of copies.")
 
 _ADD_EXAMPLES = """\b
@@ -55,7 +58,7 @@ Before anything is written a page says what is installed; without a terminal tha
 @scope_option
 @yes_option
 @accept_option
-@click.option("--require-signature", is_flag=True, help="Refuse what nobody signed whose key git knows.")
+@signature_option
 @link_option
 @click.option("--force", is_flag=True, help="Replace a folder that is there, and local edits; they are kept aside.")
 @private_option
@@ -93,17 +96,12 @@ def add_command(
     if any(skill.requires for skill in chosen):
         chosen = resolve_requirements(chosen, _finder(project, origin, allow_private=allow_private))
     if require_signature:
-        for skill in chosen:
-            if not skill.signer:
-                raise SourceError(
-                    f"{skill.name!r} of {skill.origin} is not signed by anybody whose key git knows. "
-                    "Leave --require-signature away, or tell git whom you trust (gpg.ssh.allowedSignersFile)."
-                )
+        refuse_unsigned(chosen)
     pages = [consent_page(skill) for skill in chosen]
     if as_json and dry_run:
         print_json({"skills": [page.to_dict() for page in pages], "installed": []})
         return
-    _agree(pages, yes=yes, accept=accept_findings, quiet=as_json, dry_run=dry_run)
+    agree(pages, yes=yes, accept=accept_findings, quiet=as_json, dry_run=dry_run)
     if dry_run:
         return
     project.add(chosen, wanted=asked, link=link, replace_edits=force)
@@ -115,8 +113,35 @@ def add_command(
         print(f"Locked:    {safe(str(project.lock_path))}")
 
 
-def _agree(pages: Sequence[ConsentPage], *, yes: bool, accept: bool, quiet: bool, dry_run: bool) -> None:
-    """Show the page, and go on only with a person's word or a flag that stands for it."""
+def refuse_unsigned(skills: Sequence[FetchedSkill]) -> None:
+    """Refuse skills whose signature git could not verify.
+
+    Raises:
+        SourceError: With the first one.
+    """
+    for skill in skills:
+        if not skill.signer:
+            raise SourceError(
+                f"{skill.name!r} of {skill.origin} is not signed by anybody whose key git knows. "
+                "Leave --require-signature away, or tell git whom you trust (gpg.ssh.allowedSignersFile)."
+            )
+
+
+def agree(
+    pages: Sequence[ConsentPage],
+    *,
+    yes: bool,
+    accept: bool,
+    quiet: bool,
+    dry_run: bool = False,
+    verb: str = "Install",
+) -> None:
+    """Show the page, and go on only with a person's word or a flag that stands for it.
+
+    Raises:
+        SourceError: The scan found what stops, and that was not accepted.
+        ConfigError: Nobody can be asked.
+    """
     if not quiet:
         for page in pages:
             for line in page.lines():
@@ -134,7 +159,7 @@ def _agree(pages: Sequence[ConsentPage], *, yes: bool, accept: bool, quiet: bool
         return
     if not sys.stdin.isatty():
         raise ConfigError("Nobody can be asked here. Look at the page with --dry-run, then install with --yes.")
-    click.confirm(f"Install {len(pages)} skill{'s' if len(pages) != 1 else ''}?", abort=True)
+    click.confirm(f"{verb} {len(pages)} skill{'s' if len(pages) != 1 else ''}?", abort=True)
 
 
 def _finder(project: Project, origin: Origin, *, allow_private: bool) -> Find:

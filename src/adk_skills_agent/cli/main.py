@@ -33,6 +33,8 @@ COMMANDS = {
     "search": "skills:search_command",
     "add": "install:add_command",
     "remove": "install:remove_command",
+    "outdated": "updates:outdated_command",
+    "update": "updates:update_command",
     "sync": "install:sync_command",
     "verify": "install:verify_command",
     "why": "install:why_command",

@@ -29,6 +29,7 @@ from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, s
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
 from adk_skills_agent.errors import (
     ErrorCode,
+    IntegrityError,
     PackageError,
     RegistryError,
     ResourceNotFound,
@@ -401,7 +402,10 @@ def _listed(scripts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _has_scripts_folder(skill: KnownSkill) -> bool:
-    return not skill.in_memory and skill.local().has_scripts
+    try:
+        return not skill.in_memory and skill.local().has_scripts
+    except IntegrityError:
+        return True  # the tool that says why it does not run
 
 
 # ``run_script``: ``run_skill_script`` under the name and arguments of ``with_skills`` (S4-6).
