@@ -26,6 +26,7 @@ COMMANDS = (
     "verify",
     "why",
     "pack",
+    "serve",
     "needs",
     "prepare",
     "run",

@@ -39,6 +39,7 @@ COMMANDS = {
     "verify": "install:verify_command",
     "why": "install:why_command",
     "pack": "install:pack_command",
+    "serve": "serve:serve_command",
     "needs": "needs:command",
     "prepare": "prepare:command",
     "run": "run:command",

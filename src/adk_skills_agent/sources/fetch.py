@@ -200,9 +200,9 @@ def opened(origin: Origin, *, allow_private: bool = False, signatures: bool = Fa
         case OriginKind.PACKAGE:
             yield _package(origin)
         case OriginKind.MCP:
-            from adk_skills_agent.sources.mcp_client import read_server
+            from adk_skills_agent.sources.mcp_client import McpSkills
 
-            yield Opened(_InMemory(read_server(origin.location), {}))
+            yield Opened(McpSkills(origin.location))
 
 
 class _OnWeb:
