@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
+    from adk_skills_agent.catalog.skill_source import SkillSource
     from adk_skills_agent.errors import (
         ConfigError,
         ErrorCode,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         local_sandbox,
     )
     from adk_skills_agent.scripts.grants import Grant
+    from adk_skills_agent.sources import FolderSource, FsspecSource, OriginSource
 
 __version__ = "0.1.0"
 
@@ -122,6 +124,8 @@ _HOME = {
     "adk.permissions": ("Permissions",),
     "adk.plugins": ("CodeExecutionRecoveryPlugin",),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
+    "catalog.skill_source": ("SkillSource",),
+    "sources": ("FolderSource", "FsspecSource", "OriginSource"),
     "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
     "format": (
         "Diagnostic",
@@ -170,6 +174,8 @@ __all__ = [
     "ExecutionRequest",
     "ExecutionResult",
     "FileReceived",
+    "FolderSource",
+    "FsspecSource",
     "Grant",
     "GuardTripped",
     "HostRefused",
@@ -177,6 +183,7 @@ __all__ = [
     "IsolationReport",
     "Needs",
     "Network",
+    "OriginSource",
     "OutputEvent",
     "Permissions",
     "ReadOnlyMount",
@@ -206,6 +213,7 @@ __all__ = [
     "SkillLimits",
     "SkillMetadata",
     "SkillNotFound",
+    "SkillSource",
     "SkillTools",
     "SkillToolset",
     "SkillsError",

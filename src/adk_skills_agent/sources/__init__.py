@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
     from adk_skills_agent.sources.project import Project, SkillState, SyncResult, open_project
     from adk_skills_agent.sources.scan import Finding, Weight, scan_tree
+    from adk_skills_agent.sources.skill_sources import FolderSource, FsspecSource, OriginSource, TreeSource
     from adk_skills_agent.sources.store import SkillStore
     from adk_skills_agent.sources.tree import SkillTree, TreeFile, read_tree
 
@@ -27,6 +28,7 @@ _NAMES = {
     "origin": "Origin OriginKind read_origin",
     "project": "Project SkillState SyncResult open_project",
     "scan": "Finding Weight scan_tree",
+    "skill_sources": "FolderSource FsspecSource OriginSource TreeSource",
     "store": "SkillStore",
     "tree": "SkillTree TreeFile read_tree",
 }
@@ -36,9 +38,12 @@ __all__ = [
     "ConsentPage",
     "FetchedSkill",
     "Finding",
+    "FolderSource",
+    "FsspecSource",
     "LockedSkill",
     "Origin",
     "OriginKind",
+    "OriginSource",
     "Project",
     "SkillLock",
     "SkillState",
@@ -46,6 +51,7 @@ __all__ = [
     "SkillTree",
     "SyncResult",
     "TreeFile",
+    "TreeSource",
     "Weight",
     "consent_page",
     "fetch_skills",

@@ -431,12 +431,27 @@ class SkillSource:
         """The local skills that are not hidden."""
         return [skill for skill in map(self.local, self.names()) if skill is not None]
 
+    @property
+    def fetches(self) -> bool:
+        """Whether there are skills whose files are not known yet: of a registry, or of a source of the catalog."""
+        return self.registry is not None or (self.catalog is not None and self.catalog.has_sources)
+
+    async def fetch(self, name: str) -> None:
+        """Have the files of a local skill here, where a source of the catalog has to give them.
+
+        Raises:
+            RegistryError: It does not.
+        """
+        if self.catalog is not None and self.catalog.has_sources:
+            await self.catalog.fetch(name)
+
     async def get(self, name: str, invocation_id: str | None = None) -> KnownSkill | None:
         """A skill by name: local, else of the registry, which is asked once for each name and invocation.
 
         Raises:
             Exception: Whatever the registry raises.
         """
+        await self.fetch(name)
         found = self.local(name)
         if found is not None or self.registry is None or self.hides(name):
             return found
@@ -508,7 +523,7 @@ class SkillSource:
         if catalog is None:
             return None
         try:
-            skill = catalog.load_skill(name)
+            skill = catalog.load_skill(name, fetch=False)
             made_from, known = self._disk.pop(skill.name, (None, None))
             if known is None or made_from is not skill:
                 known = DiskSkill(skill, catalog.scope_of(skill.name), self.integrity)

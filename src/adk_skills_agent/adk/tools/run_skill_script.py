@@ -127,7 +127,7 @@ class RunSkillScriptTool(ToolsetTool):
         can_run = runtime.code_executor is not None or runtime.environment is not None or runtime.sandbox is not None
         if not can_run and agent_executor(tool_context) is None:
             return False
-        return runtime.source.registry is not None or self._any_script()
+        return runtime.source.fetches or self._any_script()
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """What the script did, or why it was not run."""
@@ -172,6 +172,7 @@ class RunSkillScriptTool(ToolsetTool):
         check_types(arguments)  # before the skill is looked for, as google-adk does; values where they are used
         if runtime.google_arguments:
             arguments = google_arguments(arguments)
+        await runtime.source.fetch(name)
         skill = runtime.source.local(name)
         if skill is None:
             refused = runtime.guard.refused_name(tool_context)
