@@ -376,7 +376,7 @@ _CAUSES = (
         "ssh was refused. Try: ssh -T with the same host, and add your key or its host key",
     ),
     (
-        re.compile(r"certificate|SSL|TLS", re.IGNORECASE),
+        re.compile(r"certificate|self.signed|local issuer", re.IGNORECASE),
         "its certificate is not trusted. For a company's own authority: git config --global http.sslCAInfo FILE",
     ),
     (
