@@ -113,7 +113,7 @@ def test_killed_at_every_step_everything_is_whole_and_sync_completes_it(
 
 
 def kill_at_steps(operation: str, folder: Path, monkeypatch: pytest.MonkeyPatch, stride: int) -> None:
-    """Do the operation in forked processes that are killed at their n-th change of the disk, until one comes through."""
+    """Do the operation in processes that are killed at their n-th change of the disk, until one comes through."""
     source = folder / "source"
     for step in range(1, 400, stride):
         place = folder / str(step)
