@@ -111,3 +111,20 @@ async def test_with_skills_has_it_too(skills: Path, rehearse: Any, ask: Any, pol
 def test_another_word_is_refused(skills: Path, policy: Any):
     with pytest.raises(ConfigError, match="integrity must be"):
         toolset(skills, policy, integrity="strict")
+
+
+async def test_the_model_is_told_which_skills_a_skill_needs(tmp_path: Path, rehearse: Any, ask: Any, policy: Any):
+    needs = "metadata:\n  requires-skills: 'pdf>=1.0, chart @ acme/skills, absent'\n"
+    for name, more in (("report", needs), ("pdf", ""), ("chart", "")):
+        folder = tmp_path / "skills" / name
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Does {name}.\n{more}---\nDo.\n")
+    talk = "turns:\n" + "".join(
+        f"  - call: {{name: load_skill, args: {{skill_name: {name}}}}}\n" for name in ("pdf", "report", "chart")
+    )
+    answered = await ask(agent(rehearse(talk + "  - text: done\n"), toolset(tmp_path / "skills", policy)), "go")
+    first, report, last = (result for _, result in answered.results)
+    assert report["required_skills"] == ["chart"]
+    assert report["missing_skills"] == ["absent"]
+    assert "required_skills" not in first
+    assert "required_skills" not in last
