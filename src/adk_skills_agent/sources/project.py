@@ -40,6 +40,7 @@ from adk_skills_agent.sources.store import (
 from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, digest_folder, read_tree, tree_digest
 
 SKILLS_FOLDER = ".agents/skills"
+_FLUSHED_SINGLY = 50  # files of one change; more are flushed together
 InstallScope = Literal["project", "user"]
 
 
@@ -506,11 +507,19 @@ class _Change:
         Raises:
             SourceError: The disk does not take it.
         """
-        for _, tree in entries:
-            self._project.store.put(tree)
+        self._keep([tree for _, tree in entries])
         asked = {entry.name: entry for entry, _ in entries if wanted is None or entry.name in wanted}
         self.write(self.lock.having(entry for entry, _ in entries), asked)
         self.install(entries, link=link)
+
+    def _keep(self, trees: Sequence[SkillTree]) -> None:
+        """Put trees into the store. Many files are flushed at once: a thousand flushes take minutes."""
+        new = [tree for tree in trees if tree.digest not in self._project.store]
+        at_once = sum(len(tree.files) for tree in new) > _FLUSHED_SINGLY
+        for tree in new:
+            self._project.store.put(tree, flush=not at_once)
+        if at_once:
+            os.sync()
 
     def install(self, entries: Iterable[tuple[LockedSkill, SkillTree]], *, link: bool) -> None:
         """Put trees in place; the bytes of a folder that goes are kept.
@@ -518,14 +527,18 @@ class _Change:
         Raises:
             SourceError: The disk does not take it.
         """
-        for entry, tree in entries:
+        chosen = list(entries)
+        self._keep([tree for _, tree in chosen])
+        for entry, tree in chosen:
             target = self._project.folder_of(entry)
-            stored = self._project.store.put(tree)
+            stored = self._project.store.path(tree.digest)
             try:
                 if compare(entry, target).is_same and (not link or target.is_symlink()):
                     continue
                 self.backup(target)
                 if link:
+                    if not self._project.store.is_whole(tree.digest):
+                        self._project.store.put(tree)
                     install_link(target, stored)
                 else:
                     install_copy(target, tree)

@@ -57,8 +57,13 @@ class SkillStore:
     def __contains__(self, digest: object) -> bool:
         return isinstance(digest, str) and bool(_DIGEST.fullmatch(digest)) and self.path(digest).is_dir()
 
-    def put(self, tree: SkillTree) -> Path:
+    def put(self, tree: SkillTree, *, flush: bool = True) -> Path:
         """Keep a tree; nothing happens when it is there already.
+
+        Args:
+            tree: What is kept.
+            flush: Whether the disk has it before it gets its name. Who puts many flushes once, afterwards: what a power
+                cut leaves damaged is found when it is used.
 
         Returns:
             Its folder, read-only.
@@ -75,14 +80,15 @@ class SkillStore:
         except OSError as error:
             raise SourceError(f"The store {self.folder} cannot be written: {error.strerror}.") from error
         try:
-            write_tree(aside, tree, read_only=True, flush=True)
+            write_tree(aside, tree, read_only=True, flush=flush)
             aside.chmod(0o755)
             try:
                 aside.rename(target)
             except OSError:
                 if not target.is_dir():  # else another process was first, with the same bytes
                     raise
-            flush_folder(self.folder)
+            if flush:
+                flush_folder(self.folder)
         except OSError as error:
             raise SourceError(f"The store {self.folder} cannot be written: {error.strerror}.") from error
         finally:
