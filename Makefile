@@ -9,7 +9,7 @@ WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || ech
 test test-levels test-slow test-adk-matrix: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench docs clean
+.PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench docs release clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -41,7 +41,7 @@ check: setup  ## Lint, format, types, import contracts, a proof for every requir
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/requirements.py --check
 
-requirements: setup  ## Write docs/requirements.md: every requirement with the tests that prove it
+requirements: setup  ## Write docs/reference/requirements.md: every requirement with the tests that prove it
 	@$(BIN)/python tools/requirements.py
 
 bench: setup  ## Measure against google-adk and others, sides in turns, as ratios (below 10 minutes)
@@ -49,7 +49,10 @@ bench: setup  ## Measure against google-adk and others, sides in turns, as ratio
 
 docs: setup  ## Build the documentation into site/
 	@tools/setup --extra docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@$(BIN)/zensical build --strict
+
+release: setup  ## Build a release into dist/ and check it: contents, twine, installs on 3.11 to 3.13, SBOM, notes; uploads nothing
+	@$(BIN)/python tools/release.py $(RELEASE)
 
 clean:  ## Remove everything that was made
 	rm -rf .venv .venv-adk-* .venv-bench-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output

@@ -41,7 +41,7 @@ def pydantic_ai_python() -> tuple[str | None, str]:
 
 def machine() -> dict[str, object]:
     """What a reader must know to compare numbers: versions, kernel, cores, load."""
-    names = ("adk-skills-agent", "google-adk", "pyyaml")
+    names = ("adk-skills-runtime", "google-adk", "pyyaml")
     facts: dict[str, object] = {name: importlib.metadata.version(name) for name in names}
     locked = next(line for line in _LOCK.read_text().splitlines() if line.startswith("pydantic-ai-skills=="))
     facts |= {"pydantic-ai-skills": locked.partition("==")[2].split()[0], "python": platform.python_version()}

@@ -3,7 +3,7 @@
     python benchmarks/run.py [--only PATTERN] [--rounds N] [--json]
 
 Both sides run in fresh processes with compiled bytecode and a warm page cache, one sample each in turns; the median
-counts. The exit code is 1 when a bar is not held. docs/measurements.md explains the rows.
+counts. The exit code is 1 when a bar is not held. docs/reference/measurements.md explains the rows.
 """
 
 from __future__ import annotations

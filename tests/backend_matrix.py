@@ -26,7 +26,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 SUITE = REPOSITORY / "tests" / "sandbox" / "conformance"
 RECORD = REPOSITORY / "tests" / "docs" / "backends.json"
-PAGE = REPOSITORY / "docs" / "backends.md"
+PAGE = REPOSITORY / "docs" / "reference" / "backends.md"
 BEGIN, END = "<!-- matrix: begin (generated) -->", "<!-- matrix: end -->"
 PROPERTY = "conformance"
 _MOST_NAMED = 5

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Protocol, TypeVar
 
 
 def wheel(
@@ -89,9 +90,42 @@ class LocalIndex:
                 links.append(f'<a href="/files/{file}#sha256={digest}"{yanked}>{html.escape(file)}</a>')
         return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>" if links else None
 
+    def answer(self, path: str) -> tuple[str, bytes | None]:
+        if path.startswith("/simple/"):
+            page = self.page(path.removeprefix("/simple/").strip("/"))
+            return "text/html", page.encode() if page is not None else None
+        if not path.startswith("/files/"):
+            return "text/html", None
+        if self.slow_files:
+            self.goes_on.wait(self.slow_files)
+        name = path.removeprefix("/files/")
+        body = self.files.get(name)
+        if body is not None and name in self.lies:
+            project, version = name.split("-")[:2]
+            body = wheel(project, version, {f"{project}.py": "VERSION = 'of somebody else'\n"})
+        return "application/octet-stream", body
+
+    def located(self, address: str) -> None:
+        self.url = f"{address}/simple/"
+
+
+class Server(Protocol):
+    """What :func:`serving` needs of an index or a registry."""
+
+    hangs: threading.Event
+    goes_on: threading.Event
+    requests: list[str]
+
+    def answer(self, path: str) -> tuple[str, bytes | None]: ...
+
+    def located(self, address: str) -> None: ...
+
+
+Kind = TypeVar("Kind", bound=Server)
+
 
 @contextmanager
-def serving(index: LocalIndex) -> Iterator[LocalIndex]:
+def serving(index: Kind) -> Iterator[Kind]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -102,20 +136,7 @@ def serving(index: LocalIndex) -> Iterator[LocalIndex]:
             index.requests.append(self.path)
             if index.hangs.is_set():
                 index.goes_on.wait(60)
-            path = self.path.split("#")[0]
-            body: bytes | None = None
-            kind = "text/html"
-            if path.startswith("/simple/"):
-                page = index.page(path.removeprefix("/simple/").strip("/"))
-                body = page.encode() if page is not None else None
-            elif path.startswith("/files/"):
-                if index.slow_files:
-                    index.goes_on.wait(index.slow_files)
-                name = path.removeprefix("/files/")
-                body, kind = index.files.get(name), "application/octet-stream"
-                if body is not None and name in index.lies:
-                    project, version = name.split("-")[:2]
-                    body = wheel(project, version, {f"{project}.py": "VERSION = 'of somebody else'\n"})
+            kind, body = index.answer(self.path.split("#")[0])
             self.send_response(200 if body is not None else 404)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body or b"")))
@@ -130,7 +151,7 @@ def serving(index: LocalIndex) -> Iterator[LocalIndex]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    index.url = f"http://127.0.0.1:{server.server_address[1]}/simple/"
+    index.located(f"http://127.0.0.1:{server.server_address[1]}")
     try:
         yield index
     finally:

@@ -117,7 +117,7 @@ def start_pod(name: str) -> Pod:
     line += ["--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev"]
     line += [part for prefix in base for part in ("--ro-bind", prefix, prefix)]
     line += ["--ro-bind", str(SERVER), "/opt/adk-skills/pod_server.py"]
-    for folder in ("/sandbox", "/work", "/skill", "/tmp"):
+    for folder in ("/sandbox", "/work", "/skill", "/skills", "/tmp"):
         line += ["--size", str(256 << 20), "--tmpfs", folder]
     line += ["--remount-ro", "/", "--chdir", "/sandbox"]
     line += ["python3", "-I", "/opt/adk-skills/pod_server.py", f"{address}:8888"]

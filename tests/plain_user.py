@@ -34,7 +34,7 @@ def readable_packages(folder: Path) -> Path:
         except OSError:
             shutil.copy2(source, target)
 
-    shutil.copytree(installed, packages, copy_function=link, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(installed, packages, copy_function=link)  # with the bytecode, which that user cannot write
     return packages
 
 

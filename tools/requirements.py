@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/requirements.md: every requirement with the tests that prove it, or with the reason why it differs.
+"""docs/reference/requirements.md: every requirement with the tests that prove it, or with the reason why it differs.
 
 The list is tests/requirements.toml; a test says what it proves by ``@pytest.mark.requirement("S0-34")``, a module by
 ``pytestmark``. Nothing is imported but the standard library: the tests are read, not run.
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-LIST, PAGE = Path("tests", "requirements.toml"), Path("docs", "requirements.md")
+LIST, PAGE = Path("tests", "requirements.toml"), Path("docs", "reference", "requirements.md")
 REASONS = {"differs": "differs on purpose", "record": "record", "open": "does not hold yet"}
 HEAD = """\
 # Requirements

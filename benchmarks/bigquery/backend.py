@@ -64,7 +64,7 @@ def choose(environment: Mapping[str, str]) -> Backend:
         return Backend(Kind.BIGQUERY, project)
     if importlib.util.find_spec("duckdb") is not None:
         return Backend(Kind.EMBEDDED, EMBEDDED_PROJECT, missing)
-    no_engine = "duckdb is not installed: pip install 'adk-skills-agent[eval]'."
+    no_engine = "duckdb is not installed: pip install 'adk-skills-runtime[eval]'."
     if asked == Kind.EMBEDDED:
         raise ConfigError(f"{VARIABLE}=embedded: {no_engine}")
     return Backend(Kind.NONE, "", f"{missing} {no_engine}")

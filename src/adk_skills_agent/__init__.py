@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         create_use_skill_tool,
         with_skills,
     )
+    from adk_skills_agent.adk.conversations import Answer, run
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.events.events import (
         ApprovalDecided,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         SkillEvent,
     )
     from adk_skills_agent.adk.permissions import Permissions
-    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin
+    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ModelErrorsPlugin, ToolCallsPlugin
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.catalog.skill_source import SkillSource
     from adk_skills_agent.errors import (
@@ -103,6 +104,7 @@ _HOME = {
         "create_use_skill_tool",
         "with_skills",
     ),
+    "adk.conversations": ("Answer", "run"),
     "adk.events.audit_log": ("AuditLog",),
     "adk.events.events": (
         "ApprovalDecided",
@@ -122,7 +124,7 @@ _HOME = {
         "SkillEvent",
     ),
     "adk.permissions": ("Permissions",),
-    "adk.plugins": ("CodeExecutionRecoveryPlugin",),
+    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin"),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "catalog.skill_source": ("SkillSource",),
     "sources": ("FolderSource", "FsspecSource", "OriginSource"),
@@ -160,6 +162,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "Answer",
     "ApprovalDecided",
     "ApprovalRequested",
     "AuditLog",
@@ -181,6 +184,7 @@ __all__ = [
     "HostRefused",
     "InputFile",
     "IsolationReport",
+    "ModelErrorsPlugin",
     "Needs",
     "Network",
     "OriginSource",
@@ -219,6 +223,7 @@ __all__ = [
     "SkillsError",
     "SkillsRegistry",
     "SkillsView",
+    "ToolCallsPlugin",
     "ValidationResult",
     "create_read_reference_tool",
     "create_run_script_tool",
@@ -229,6 +234,7 @@ __all__ = [
     "local_sandbox",
     "read_needs",
     "read_properties",
+    "run",
     "to_available_skills_xml",
     "to_prompt",
     "validate_skill",

@@ -247,7 +247,9 @@ async def test_the_owner_is_told_of_a_grant_for_a_script_that_is_not_there(
     await toolset.get_tools()
     await toolset.get_tools()  # said once
     await toolset.close()
-    leek, wether, shwo = (one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING)
+    (line,) = (one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING)
+    leek, wether, shwo = (one.message for one in toolset.diagnostics if one.code.startswith("unknown-"))
+    assert line == f"Skills: 3 warnings. {leek} SkillToolset.diagnostics lists them all."
     problem = "and the skill has no such script 'scripts/leek.py'"
     assert leek.startswith(f"A grant is for 'weather/scripts/leek.py', {problem}. Nearest: scripts/leak.py")
     assert wether.startswith("A grant is for 'wether', and this agent has no skill 'wether'. Nearest: weather")

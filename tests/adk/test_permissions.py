@@ -182,7 +182,10 @@ async def test_the_owner_is_told_of_a_misspelled_rule_and_not_of_one_that_hides_
     await toolset.get_tools()
     await toolset.get_tools()
     told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert told == ["The rule 'skills: repoter: deny' is for a skill this agent does not have. Nearest: reporter."]
+    assert told == [
+        "Skills: 1 warning. "
+        "The rule 'skills: repoter: deny' is for a skill this agent does not have. Nearest: reporter."
+    ]
 
 
 @pytest.mark.parametrize(

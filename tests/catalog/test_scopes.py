@@ -123,7 +123,7 @@ def test_project_skills_wait_for_trust_and_one_diagnostic_says_how_c11(
     assert list(registry) == ["mine"]
     (diagnostic,) = registry.diagnostics
     assert diagnostic.code == "untrusted-project"
-    assert "trust_project" in diagnostic.message
+    assert f"adk-skills trust {project}" in diagnostic.message
     assert str(project) in diagnostic.message
     trust_project(project)
     assert registry.refresh()

@@ -103,11 +103,11 @@ def test_serve_is_about_this_machine_alone() -> None:
 
 def test_the_json_has_the_same_names_on_every_machine() -> None:
     told, code = diagnosis()
-    names = "versions machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"
+    names = "versions system machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"
     assert list(told) == [*names.split(), "sandbox", "elsewhere", "scripts_run"]
     machine = "system user landlock_abi landlock_problem seccomp bubblewrap bubblewrap_path user_namespaces"
     assert list(told["machine"]) == f"{machine} control_groups python python_path bash".split()
-    assert set(told["versions"]) == {"adk-skills-agent", "google-adk", "google-genai", "pyyaml", "sqlite"}
+    assert set(told["versions"]) == {"adk-skills-runtime", "google-adk", "google-genai", "pyyaml", "sqlite"}
     assert set(told["machine"]["user_namespaces"]) == {"allowed", "reason", "fix"}
     assert set(told["machine"]["control_groups"]) == {"version", "writable"}
     known = [level.value for level in IsolationLevel]
@@ -192,12 +192,11 @@ def test_whatever_is_broken_the_rest_is_told(change: str) -> None:
     doctor(before=in_a_world_where(change))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def plain_users_copy() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="plain-doctor-") as folder:
         home = Path(folder)
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / "src", home / "src", ignore=ignored)
+        shutil.copytree(REPOSITORY / "src", home / "src")
         shutil.copy(LAUNCHER, home)
         home.chmod(0o755)
         readable_packages(home)

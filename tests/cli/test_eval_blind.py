@@ -62,7 +62,10 @@ def test_the_comparison_is_planned_run_printed_kept_and_shown(
 
     adk_skills(monkeypatch, *SCRIPTED, "--runs", "2", "--workspace", "w")
     printed, said = capfd.readouterr()
-    sentence = "blind comparison of with_skill with without_skill: 2 won, 0 tied, 0 lost; +100.0%, sign test p=1.000"
+    sentence = (
+        "blind comparison of with_skill with without_skill: 2 won, 0 tied, 0 lost; +100.0% (no interval: only one was "
+        "measured); with_skill wins in 1 of 1 case; too few to be sure: p = 1.00"
+    )
     assert sentence in printed
     assert "[2/2] totals run " in said
     assert "with_skill" not in "".join(line for line in said.splitlines() if "agree" in line)
@@ -124,7 +127,7 @@ def test_the_page_shows_what_the_comparison_prints(
 ) -> None:
     repository = Path(__file__).resolve().parents[2]
     (project / "examples").symlink_to(repository / "examples")
-    page = (repository / "docs/evaluate-a-skill.md").read_text()
+    page = (repository / "docs/how-to/measure/evaluate-a-skill.md").read_text()
     command, printed = r"^(adk-skills eval [^\n]*--blind[^\n]*\n[^\n]*)\n```\n\n", r"prints[^\n]*\n\n```text\n(.*?)```"
     shown = re.search(command + printed, page, re.MULTILINE | re.DOTALL)
     assert shown is not None

@@ -94,8 +94,12 @@ def test_a_run_prints_the_table_keeps_the_results_and_says_so_with_its_exit_code
     lines = done.stdout.splitlines()
     assert re.fullmatch(r"totals +3/3 +0/3 +- +1\.00 +[\d.]+ s +[\d,]+", lines[1])
     assert "with_skill: pass rate 100.0%" in lines
-    assert "without_skill: pass rate 0.0%" in lines
-    assert any(line.startswith("lift of with_skill over without_skill: +100.0%") for line in lines)
+    assert "without_skill (the baseline): pass rate 0.0%" in lines
+    assert "lift of with_skill over without_skill: +100.0% (no interval: only one was measured)" in lines
+    said = "Compared with without_skill, with_skill helps in 1 of 1 case; too few to be sure: p = 1.00."
+    assert said in lines
+    assert "totals without_skill run 1: did not pass (the baseline)" in done.stderr
+    assert "failed" not in done.stderr + done.stdout
     assert done.stderr.count("\n") == 9  # a line for each trial, and nothing else
     written = {path.name for path in (project / "out").iterdir()}
     assert {"trials.jsonl", "benchmark.json", "junit.xml", "report.html"} <= written
@@ -300,7 +304,7 @@ def test_a_model_out_of_reach_stops_the_run_with_exit_code_2(project: Path) -> N
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     repository = Path(__file__).resolve().parents[2]
     (tmp_path / "examples").symlink_to(repository / "examples")
-    page = (repository / "docs/evaluate-a-skill.md").read_text()
+    page = (repository / "docs/how-to/measure/evaluate-a-skill.md").read_text()
     command = re.search(r"^adk-skills eval ([^\n]*--out run-1 [^\n]*\n[^\n]*)\nls", page, re.MULTILINE)
     shown = re.search(r"^The second command prints\n\n```text\n(.*?)```", page, re.MULTILINE | re.DOTALL)
     assert command is not None
@@ -333,3 +337,82 @@ def test_the_terminal_says_each_score_and_what_a_failing_case_did_s0_154(run: Ru
     assert "calls: load_skill(skill_name='reporter')" in done.stdout
     assert "tools: Not called: run_skill_script." in done.stdout
     assert run(status=2).stderr.count("Missing argument 'TARGETS...'") == 1
+
+
+@pytest.mark.parametrize("name", ["word-count", "yes", "007"])
+@pytest.mark.parametrize("script", ["python", "bash", "none"])
+def test_a_new_skill_has_cases_that_can_be_planned_at_once(project: Path, run: Run, name: str, script: str) -> None:
+    from adk_skills_agent.format import create_skill_template
+
+    create_skill_template(project, name, script=None if script == "none" else script)  # type: ignore[arg-type]
+    done = run(name, "--dry-run", "--json")
+    assert done.stderr == ""
+    plan = json.loads(done.stdout)
+    assert [case["case"] for case in plan["cases"]] == ["count-words", "should-trigger", "should-not-trigger"]
+    assert all(case["skills"] == [name] for case in plan["cases"])
+    assert ("tool_invocation_score" in plan["cases"][0]["metrics"]) == (script != "none")
+    assert (plan["skipped"], plan["notes"]) == ([], [])
+
+
+WITHOUT_THE_EXTRA = """\
+import sys
+
+EXTRA = {
+    "duckdb", "gepa", "google.cloud.aiplatform", "google.cloud.texttospeech", "jinja2", "litellm", "nltk", "numpy",
+    "openpyxl", "pandas", "pyarrow", "rich", "rouge_score", "scipy", "tabulate", "vertexai", "xlrd",
+}
+
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        parts = name.split(".")
+        if any(".".join(parts[:count]) in EXTRA for count in range(1, len(parts) + 1)):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Refuse())
+from adk_skills_agent.cli.main import main
+
+sys.argv[0] = "adk-skills"
+main()
+"""
+
+
+def test_a_run_the_lift_and_both_reports_need_nothing_of_the_eval_extra(project: Path) -> None:
+    def light(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT_THE_EXTRA, *map(str, arguments)],
+            capture_output=True, text=True, check=False, cwd=project, timeout=120,
+        )  # fmt: skip
+
+    cases = project / "skills/reporter/evals/cases.yaml"
+    rubrics = "    rubrics: [The answer names North., The answer has the word REPORT.]\n"
+    cases.write_text(f"{CASES}  - id: judged\n    prompt: Show my data.\n{rubrics}")
+    (project / "judge.yaml").write_text("judge: [{conversation_contains: North leads}]\ncompare: [North]\n")
+    arguments = ("eval", "skills/reporter", "--model", "scripted:model.yaml", "--judge", "scripted:judge.yaml")
+    for out in ("one", "two"):
+        done = light(*arguments, "--runs", 2, "--blind", "--out", out)
+        assert done.returncode == 0, done.stderr
+        assert "lift of with_skill over without_skill: +100.0%" in done.stdout
+        assert "Traceback" not in done.stderr
+    compared = light("report", "two", "--baseline", "one")
+    assert compared.returncode == 0, compared.stderr
+    assert "with_skill since the baseline: +0.0% (no interval: none differs)" in compared.stdout
+
+
+def test_the_simulated_user_names_the_one_small_package_it_needs(project: Path) -> None:
+    case = {"eval_id": "talk", "conversation_scenario": {"starting_prompt": "Hello.", "conversation_plan": "Ask."}}
+    case["rubrics"] = [{"rubric_id": "a", "rubric_content": {"text_property": "The answer names North."}}]  # type: ignore[assignment]
+    path = project / "skills/reporter/evals/talk.evalset.json"
+    path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [case]}))
+    (project / "user.yaml").write_text("rules: [{when: {}, text: </finished>}]\n")
+    (project / "judge.yaml").write_text("judge: [{conversation_contains: North leads}]\n")
+    models = ("--model", "scripted:model.yaml", "--judge", "scripted:judge.yaml", "--user-model", "scripted:user.yaml")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_EXTRA, "eval", "skills/reporter", *models, "--filter", "talk"],
+        capture_output=True, text=True, check=False, cwd=project, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "google-adk's simulated user needs jinja2, which is not installed. Install it with: pip install jinja2" in (
+        done.stderr
+    )

@@ -1,18 +1,22 @@
-"""The help text is the documentation: ``docs/cli.md`` is made from it, and this test compares them."""
+"""The help text is the documentation: ``docs/reference/cli.md`` is made from it, and this test compares them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import preloaded
+from adk_skills_agent.cli import main
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 PROGRAM = preloaded.program("adk-skills")
 COMMANDS = (
+    "init",
     "list",
     "info",
     "validate",
@@ -71,6 +75,31 @@ def test_the_page_of_the_command_line_is_its_help() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_an_example_in_its_help(command: str) -> None:
     assert f"adk-skills {command}" in help_of(command)
+
+
+def test_each_line_of_the_list_is_that_of_the_command() -> None:
+    """The list is written down, so that ``--help`` imports no command."""
+    assert tuple(main.COMMANDS) == COMMANDS
+    for name, (_, line) in main.COMMANDS.items():
+        command = main.app.get_command(click.Context(main.app), name)
+        assert command is not None
+        assert (name, command.get_short_help_str(200)) == (name, line)
+
+
+def test_the_help_imports_no_command_and_no_google_adk() -> None:
+    code = "import sys; had = set(sys.modules); from adk_skills_agent.cli import main; "
+    code += "main.app(['--help'], standalone_mode=False); "
+    code += "new = sys.modules.keys() - had; "
+    code += "print(sorted(name for name in new if name.startswith(('google', 'adk_skills_agent.', 'asyncio'))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(
+        [
+            "adk_skills_agent.cli",
+            "adk_skills_agent.cli.main",
+            "adk_skills_agent.cli.terminal",
+            "adk_skills_agent.errors",
+        ]
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -57,7 +57,10 @@ def test_two_runs_are_compared_in_words_in_the_page_and_as_json(tmp_path: Path, 
     before = a_run(tmp_path / "run-1", [a_row(case, passed=False) for case in "abcdef"], benchmark=a_benchmark())
     now = a_run(tmp_path / "run-2", [a_row(case) for case in "abcdef"], benchmark=a_benchmark())
     said = run(now, "--baseline", before, "--out", tmp_path / "compared.html").stdout
-    assert "with_skill since the baseline: +100.0% [+100.0%, +100.0%], sign test p=0.031 (6 better, 0 worse" in said
+    assert (
+        "with_skill since the baseline: +100.0% (no interval: all 6 differ by the same amount); it is better in 6 of 6 "
+        "cases; more than chance: p = 0.03"
+    ) in said
     assert "Compared with the baseline" in (tmp_path / "compared.html").read_text()
     assert not (now / "report.html").exists()
     found = json.loads(run(now, "--baseline", before, "--json").stdout)
@@ -102,7 +105,10 @@ def test_a_benchmark_has_a_report_too_each_task_in_each_arm_and_the_lift(tmp_pat
     ]
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"torn')
     done = run(tmp_path)
-    lift = "lift of with-skill over no-skill (adk): +62.5% [+25.0%, +100.0%], sign test p=0.500 (2 better, 0 worse"
+    lift = (
+        "lift of with-skill over no-skill (adk): +62.5% [+25.0%, +100.0%]; it helps in 2 of 2 tasks; too few to "
+        "be sure: p = 0.50"
+    )
     assert lift in done.stdout
     assert "1 of 6 trials have no reward and count in no figure" in done.stderr
     page = (tmp_path / "report.html").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import socket
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError, EngineUnavailable
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox.container import ContainerSandbox, engine
 from adk_skills_agent.sandbox.container import engine as engine_errors
 from adk_skills_agent.sandbox.container.engine import connect_now, engine_urls
@@ -47,7 +49,7 @@ def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
 
 async def test_without_the_sdk_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "docker", None)
-    with pytest.raises(EngineUnavailable, match=r"pip install 'adk-skills-agent\[container\]'"):
+    with pytest.raises(EngineUnavailable, match=re.escape(install_hint("container"))):
         await ContainerSandbox(base_url="unix:///nowhere").run(ExecutionRequest(("true",)))
 
 

@@ -58,7 +58,7 @@ def _rows(path: Path) -> list[Behaviour]:
 
 def full_table(rows: list[Behaviour]) -> str:
     """For the page about migrating: every row with its test."""
-    lines = ["| | behaviour | google-adk 2.13 | adk-skills-agent | proved by |", "|---|---|---|---|---|"]
+    lines = ["| | behaviour | google-adk 2.13 | adk-skills-runtime | proved by |", "|---|---|---|---|---|"]
     lines += [
         f"| {row.kind} | {row.what} | {row.google or 'the same'} | {row.ours} | `{row.test.rpartition('/')[2]}` |"
         for row in rows
@@ -68,7 +68,7 @@ def full_table(rows: list[Behaviour]) -> str:
 
 def short_table(rows: list[Behaviour]) -> str:
     """For the README: what counts most."""
-    lines = ["| | google-adk 2.13 | adk-skills-agent |", "|---|---|---|"]
+    lines = ["| | google-adk 2.13 | adk-skills-runtime |", "|---|---|---|"]
     chosen = sorted((row for row in rows if row.readme), key=lambda row: row.readme)
     lines += [f"| {row.what} | {row.google} | {row.ours} |" for row in chosen]
     return "\n".join(lines)

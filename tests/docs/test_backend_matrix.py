@@ -1,4 +1,4 @@
-"""docs/backends.md says what the conformance suite found, and the suite is the one that is there now.
+"""docs/reference/backends.md says what the conformance suite found, and the suite is the one that is there now.
 
 Record a backend, or any part of the suite, with ``ADK_SKILLS_WRITE_DOCS=1``, as the failing test says; then write the
 page with ``ADK_SKILLS_WRITE_DOCS=1 .venv/bin/python -m pytest tests/docs/test_backend_matrix.py``.

@@ -10,7 +10,7 @@ import os
 import pytest
 from behaviours import KINDS, REPOSITORY, behaviours, full_table, short_table, with_table
 
-PAGES = {"docs/migrate-from-google-adk.md": full_table, "README.md": short_table}
+PAGES = {"docs/how-to/migrate-from-google-adk.md": full_table, "README.md": short_table}
 
 
 @pytest.mark.parametrize("page", PAGES)

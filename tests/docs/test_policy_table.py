@@ -1,4 +1,4 @@
-"""docs/scripts.md has every field of SandboxPolicy, docs/isolation.md every variable a script starts with.
+"""docs/reference/scripts.md has every field of SandboxPolicy, isolation.md every variable a script has.
 
 Write the table anew with ``ADK_SKILLS_WRITE_DOCS=1 .venv/bin/python -m pytest tests/docs/test_policy_table.py``.
 """
@@ -48,7 +48,7 @@ def table() -> str:
 
 
 def test_every_field_of_the_policy_is_in_the_table() -> None:
-    page = DOCS / "scripts.md"
+    page = DOCS / "reference" / "scripts.md"
     text = page.read_text(encoding="utf-8")
     first = text.index(START)
     present = text[first : text.index(END, first) + len(END)]
@@ -60,5 +60,5 @@ def test_every_field_of_the_policy_is_in_the_table() -> None:
 
 def test_every_variable_of_a_script_is_named() -> None:
     variables = build_environment(SandboxPolicy(), {}, home="/tmp/home", tmp="/tmp", run_id="x")
-    page = (DOCS / "isolation.md").read_text(encoding="utf-8")
+    page = (DOCS / "explanation" / "isolation.md").read_text(encoding="utf-8")
     assert [name for name in (*variables, "PWD") if f"| `{name}` |" not in page] == []

@@ -1,4 +1,4 @@
-"""docs/api.md has every public name with the first sentence of its docstring.
+"""docs/reference/api.md has every public name with the first sentence of its docstring.
 
 Write it anew with ``ADK_SKILLS_WRITE_DOCS=1 .venv/bin/python -m pytest tests/docs/test_public_names.py``.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import adk_skills_agent
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "api.md"
 TITLES = {
     "adk": "For google-adk",
     "catalog": "Finding skills",
@@ -26,8 +26,9 @@ TITLES = {
 INTRODUCTION = """# Public names
 
 All of them are imported from `adk_skills_agent`; what is not here may change without notice. Their docstrings have the
-arguments, units and errors. The executors for google-adk are in [`adk_skills_agent.executors`](executors.md), the
-rehearsed model in [`adk_skills_agent.testing`](testing.md).
+arguments, units and errors. The executors for google-adk are in
+[`adk_skills_agent.executors`](../how-to/executors.md), the rehearsed model in
+[`adk_skills_agent.testing`](../how-to/measure/testing.md).
 """
 
 

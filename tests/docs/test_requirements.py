@@ -36,7 +36,7 @@ def requirements(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "requirements.toml").write_text(LIST)
     (tmp_path / "tests" / "test_it.py").write_text(TESTS)
@@ -51,7 +51,7 @@ def test_every_requirement_of_this_package_has_a_test_or_a_reason_and_the_page_i
 def test_the_page_has_every_row_with_its_tests_and_its_reason(repository: Path) -> None:
     done = requirements(repository)
     assert (done.returncode, done.stderr) == (0, "")
-    page = (repository / "docs" / "requirements.md").read_text()
+    page = (repository / "docs" / "reference" / "requirements.md").read_text()
     assert "Of 4 rows 1 are as they were asked for, 1 differ on purpose, 1 are records, 1 do not hold yet.\n" in page
     assert page.splitlines()[-4:] == [
         "| X-1 | A row | `test_it.py::test_it`<br>`test_it.py::test_this` (slow) |",
@@ -67,7 +67,9 @@ def test_a_marker_of_a_module_counts(repository: Path) -> None:
         'pytestmark = [pytest.mark.slow, pytest.mark.requirement("X-1")]\n'
     )
     assert requirements(repository).returncode == 0
-    assert "| X-1 | A row | `test_it.py` (slow) |" in (repository / "docs" / "requirements.md").read_text()
+    assert (
+        "| X-1 | A row | `test_it.py` (slow) |" in (repository / "docs" / "reference" / "requirements.md").read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,11 @@ def test_a_marker_of_a_module_counts(repository: Path) -> None:
         ),
         ('"X-1"', '"X-2"', "tests/requirements.toml: X-1 has no test with its marker and no reason: A row"),
         ('("X-1", "X-2")', "(*IDS)", "tests/test_it.py:3: a requirement marker takes ids as strings."),
-        ("def test_it", "def test_other", "docs/requirements.md is not what tests/requirements.toml and the tests say"),
+        (
+            "def test_it",
+            "def test_other",
+            "docs/reference/requirements.md is not what tests/requirements.toml and the tests say",
+        ),
     ],
 )
 def test_what_is_wrong_in_the_tests_fails_the_check(repository: Path, before: str, after: str, said: str) -> None:

@@ -7,7 +7,15 @@ import random
 
 import pytest
 
-from adk_skills_agent.evals.statistics import bootstrap_interval, paired_lift, pass_at_k, sign_test, spread
+from adk_skills_agent.evals.statistics import (
+    bootstrap_interval,
+    difference_interval,
+    paired_lift,
+    pass_at_k,
+    sign_test,
+    spread,
+    verdict_text,
+)
 
 
 def test_the_sign_test_is_scipys_exact_binomial_test() -> None:
@@ -63,6 +71,40 @@ def test_lift_is_paired_by_case_and_the_same_each_time() -> None:
     assert alone is not None
     assert (alone.low, alone.high, alone.p_value) == (None, None, 1.0)
     assert paired_lift([]) is None
+
+
+def test_values_that_are_all_the_same_have_no_interval_and_the_reason_is_said() -> None:
+    for pairs, reason in (
+        ([(1.0, 0.0)], "only one was measured"),
+        ([(1.0, 0.0)] * 3, "all 3 differ by the same amount"),
+        ([(2 / 3, 1 / 3), (1 / 3, 0.0)], "all 2 differ by the same amount"),
+        ([(0.5, 0.5)] * 4, "none differs"),
+    ):
+        lift = paired_lift(pairs)
+        assert lift is not None
+        assert (lift.low, lift.high, lift.no_interval) == (None, None, reason)
+    varied = paired_lift([(1.0, 0.0), (1.0, 1.0)])
+    assert varied is not None
+    assert varied.no_interval == ""
+    assert difference_interval([1.0, 1.0, 1.0], [0.0, 0.0]) is None
+    assert difference_interval([1.0, 0.0, 1.0], [0.0, 0.0]) is not None
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((7, 2, 0), "helps in 7 of 9 cases and hurts in 2; too few to be sure: p = 0.18"),
+        ((2, 0, 0), "helps in 2 of 2 cases; too few to be sure: p = 0.50"),
+        ((9, 0, 1), "helps in 9 of 10 cases; more than chance: p = 0.004"),
+        ((1, 12, 0), "hurts in 12 of 13 cases and helps in 1; more than chance: p = 0.003"),
+        ((30, 28, 2), "helps in 30 of 60 cases and hurts in 28; may well be chance: p = 0.90"),
+        ((20, 0, 0), "helps in 20 of 20 cases; more than chance: p < 0.001"),
+        ((0, 0, 4), "makes no difference in any of 4 cases"),
+        ((0, 0, 1), "makes no difference in the only case"),
+    ],
+)
+def test_the_verdict_is_a_sentence_that_says_how_sure_it_is(counts: tuple[int, int, int], said: str) -> None:
+    assert verdict_text(*counts) == said
 
 
 def test_spread_of_one_number_is_that_number() -> None:

@@ -25,8 +25,11 @@ def test_a_new_skill_has_no_errors_diagnostics_or_lints(tmp_path: Path, name: st
     folder = create_skill_template(tmp_path / "new" / "skills", name, script=script)
     result = validate_skill(folder)
     assert (result.errors, result.diagnostics, result.lints) == ([], (), ())
-    sample = {"python": ["scripts/count_words.py"], "bash": ["scripts/count_words.sh"], None: []}[script]
-    assert files(folder) == ["SKILL.md", "references/details.md", *sample]
+    stem = name.replace("-", "_")
+    sample = {"python": [f"scripts/{stem}.py"], "bash": [f"scripts/{stem}.sh"], None: []}[script]
+    assert files(folder) == ["SKILL.md", "evals/cases.yaml", "evals/notes.txt", "references/details.md", *sample]
+    for file in sample:
+        assert f"`{file}`" in (folder / "SKILL.md").read_text()
     assert os.listdir(folder.parent) == [name]
 
 
@@ -39,7 +42,7 @@ def test_any_description_is_read_back_as_it_was_given(tmp_path: Path, descriptio
 
 
 def test_the_python_sample_runs_with_the_standard_library_alone(tmp_path: Path) -> None:
-    script = create_skill_template(tmp_path, "pdf") / "scripts" / "count_words.py"
+    script = create_skill_template(tmp_path, "pdf") / "scripts" / "pdf.py"
     notes = tmp_path / "notes.txt"
     notes.write_text("a b a é")
     command = [sys.executable, "-I", "-S", str(script)]
@@ -50,10 +53,13 @@ def test_the_python_sample_runs_with_the_standard_library_alone(tmp_path: Path) 
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith("Cannot read none.txt")
     assert os.access(script, os.X_OK)
+    sample = script.parents[1] / "evals/notes.txt"
+    top = subprocess.run([*command, "--top", "1", str(sample)], capture_output=True, text=True, check=True)
+    assert json.loads(top.stdout) == {"apple": 3}  # what the eval case expects of the answer
 
 
 def test_the_bash_sample_runs(tmp_path: Path) -> None:
-    script = create_skill_template(tmp_path, "pdf", script="bash") / "scripts" / "count_words.sh"
+    script = create_skill_template(tmp_path, "pdf", script="bash") / "scripts" / "pdf.sh"
     (tmp_path / "text.txt").write_text("one two three")
     done = subprocess.run([script, tmp_path / "text.txt"], capture_output=True, check=True)
     assert done.stdout.strip() == b"3"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "adk_skills_agent"
-PAGE = REPOSITORY / "docs" / "architecture.md"
+PAGE = REPOSITORY / "docs" / "explanation" / "architecture.md"
 MOST_FILES = 40
 
 

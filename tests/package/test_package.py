@@ -53,9 +53,13 @@ def test_every_public_name_is_there() -> None:
         _ = adk_skills_agent.nothing_of_that_name
 
 
-def test_the_version_stands_in_one_number() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert project["version"] == adk_skills_agent.__version__
+def test_the_version_stands_in_one_place_and_the_build_reads_it_there() -> None:
+    pyproject = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    assert "version" not in pyproject["project"]
+    assert pyproject["project"]["dynamic"] == ["version"]
+    place = REPOSITORY / pyproject["tool"]["hatch"]["version"]["path"]
+    assert place.samefile(adk_skills_agent.__file__)
+    assert f'__version__ = "{adk_skills_agent.__version__}"' in place.read_text()
 
 
 NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}

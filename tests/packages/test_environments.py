@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError, PackageError
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.packages.environments import Environment, collect, find_environment, prepare
 from adk_skills_agent.packages.lock import Lock, parse_lock, read_lock, resolve
 from adk_skills_agent.packages.uv import Index
@@ -408,7 +409,7 @@ def test_without_uv_the_owner_reads_what_to_install(
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
     )
-    assert "pip install 'adk-skills-agent[packages]'" in done.stdout
+    assert f"Install it: {install_hint('packages')}" in done.stdout
 
 
 def test_threads_of_one_process_make_it_once_too(index: LocalIndex, cache: Path) -> None:

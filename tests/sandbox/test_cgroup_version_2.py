@@ -85,14 +85,14 @@ def agent_in(group: Path, *, user: int | None = None) -> tuple[str, str]:
 def test_an_agent_alone_in_its_group_steps_aside_and_hands_its_controllers_on(group):
     said, where = agent_in(group)
     assert said == "cgroup v2 oom []"
-    assert where == f"0::/{group.name}/adk-skills-agent"
-    assert [path.name for path in group.iterdir() if path.is_dir()] == ["adk-skills-agent"]
+    assert where == f"0::/{group.name}/adk-skills-runtime"
+    assert [path.name for path in group.iterdir() if path.is_dir()] == ["adk-skills-runtime"]
 
 
 def test_the_next_agent_in_the_leaf_uses_the_same_group(group):
     agent_in(group)
-    said, where = agent_in(group / "adk-skills-agent")
-    assert (said, where) == ("cgroup v2 oom []", f"0::/{group.name}/adk-skills-agent")
+    said, where = agent_in(group / "adk-skills-runtime")
+    assert (said, where) == ("cgroup v2 oom []", f"0::/{group.name}/adk-skills-runtime")
 
 
 def test_an_agent_with_others_in_its_group_moves_nobody_and_says_so(group):
@@ -118,7 +118,7 @@ def test_a_plain_user_whose_group_was_delegated_gets_groups(group):
         os.chown(group / name, USER, USER)
     said, where = agent_in(group, user=USER)
     assert said == "cgroup v2 oom []"
-    assert where == f"0::/{group.name}/adk-skills-agent"
+    assert where == f"0::/{group.name}/adk-skills-runtime"
 
 
 def test_a_plain_user_whose_group_was_not_delegated_does_not(group):

@@ -6,13 +6,16 @@ import errno
 import os
 import threading
 import time
+import venv
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.sandbox import local_sandbox
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.files.collect import Entry, collect, open_folder, read_entry
 from adk_skills_agent.sandbox.files.workspace import Workspace, create_workspace
 
@@ -100,3 +103,23 @@ def test_row_19_odd_names_cost_the_collector_little(workspace):
     result = collect(workspace, SandboxPolicy(max_files=100))
     assert time.process_time() - started < 0.25
     assert len(result.files) == len(names)
+
+
+async def test_an_interpreter_below_tmp_is_not_kept_with_the_sessions_temporary_files(tmp_path):
+    """Its folder is mounted at its own place, which in the sandbox is inside of the ``/tmp`` that lasts."""
+    if not tmp_path.is_relative_to("/tmp"):
+        pytest.skip("the tests' folders are not below /tmp")
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python, lasting = str(tmp_path / "venv" / "bin" / "python3"), tmp_path / "lasting"
+    policy = SandboxPolicy(min_isolation="namespaces", python=python)
+    code = "import pathlib; path = pathlib.Path('/tmp/count'); path.open('a').write('x'); print(path.read_text())"
+    sandbox = local_sandbox()
+    try:
+        for number in (1, 2, 3):
+            result = await sandbox.run(ExecutionRequest((python, "-c", code), policy, tmp=lasting))
+            assert (result.status, result.stdout) == (Status.OK, b"x" * number + b"\n")
+    except SandboxUnavailable as error:
+        pytest.skip(f"no namespaces here: {error}")
+    finally:
+        await sandbox.close()
+    assert [path.name for path in lasting.rglob("*") if path.is_file()] == ["count"]

@@ -86,3 +86,15 @@ def test_a_run_gets_a_user_id_of_its_own_only_where_all_of_them_are_mapped(
     own = all(one in command.OWN_IDS for one in taken)  # a set of the range would take 17 GB
     assert (own, len(taken) > 1) == (True, True) if has else taken == {command.NOBODY}
     assert (command.own_id(None), command.own_id(1234)) == (None, 1234)
+
+
+def test_a_run_of_the_agents_own_user_is_not_looked_for_among_the_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: ``None in range(...)`` compared 268 million numbers, 5 s for each run of a plain user."""
+
+    class OnlyNumbers:
+        def __contains__(self, uid: object) -> bool:
+            assert isinstance(uid, int)
+            return uid in range(5, 7)
+
+    monkeypatch.setattr(command, "OWN_IDS", OnlyNumbers())
+    assert [command.is_own_id(uid) for uid in (None, 4, 5)] == [False, False, True]

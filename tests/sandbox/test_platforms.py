@@ -31,7 +31,7 @@ except SandboxUnavailable as error:
     print(error.message, error.reasons)
 """
     said = told_on("win32", code)
-    assert "Use a container" in said
+    assert "Linux container" in said
     assert "Windows has no" in said
 
 

@@ -55,7 +55,7 @@ async def test_what_is_missing_is_named_to_both(
         "module": "adk-skills prepare sample",
         "program": 'grants={"sample": Grant(programs=[...])}',
         "environment-key": 'grants={"sample": Grant(env={"ACME_API_KEY": Secret(...)})}',
-        "node-package": "npm install --ignore-scripts",
+        "node-package": "adk-skills prepare",
     }[kind] in owner
 
 

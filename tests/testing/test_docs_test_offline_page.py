@@ -1,4 +1,4 @@
-"""The YAML blocks of docs/test-offline.md are models; its Python blocks run in tests/docs."""
+"""The YAML blocks of docs/how-to/measure/test-offline.md are models; its Python blocks run in tests/docs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from adk_skills_agent.testing import ChaoticModel, parse_rules
 
-PAGE = (Path(__file__).parents[2] / "docs" / "test-offline.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "measure" / "test-offline.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Every Python block of docs/testing.md runs by itself; every YAML block is a conversation."""
+"""Every Python block of docs/how-to/measure/testing.md runs by itself; every YAML block is a conversation."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from adk_skills_agent.testing import parse_conversation
 
-PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "measure" / "testing.md").read_text(encoding="utf-8")
 
 
 def blocks(language):

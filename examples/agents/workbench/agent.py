@@ -1,11 +1,11 @@
 """An office desk: upload a spreadsheet, get a chart and a document back."""
 
 import os
-from pathlib import Path
 
 from google.adk.agents import LlmAgent
+from google.adk.apps import App
 
-from adk_skills_agent import SkillToolset
+from adk_skills_agent import ModelErrorsPlugin, SkillToolset, ToolCallsPlugin
 
 root_agent = LlmAgent(
     name="workbench",
@@ -16,5 +16,8 @@ root_agent = LlmAgent(
         "you made. Answer briefly."
     ),
     # A shell beside the scripts, and the packages they name: the user is asked once before anything is installed.
-    tools=[SkillToolset.from_dirs([Path(__file__).parent / "skills"], shell=True, dependencies="ask")],
+    tools=[SkillToolset.from_dirs(["skills"], relative_to=__file__, shell=True, dependencies="ask")],
 )
+
+# In the terminal of adk run: which tools the model calls, and an error of the model's service in one line.
+app = App(name="workbench", root_agent=root_agent, plugins=[ToolCallsPlugin(), ModelErrorsPlugin()])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
+from adk_skills_agent.adk.options import SharedSettings, check_model_name
 from adk_skills_agent.adk.skill_tools import SkillTools, short_named_runtime
 from adk_skills_agent.adk.tools.find_skills import SearchSkillsTool
 from adk_skills_agent.adk.tools.load_skill import UseSkillTool
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from google.adk.agents import LlmAgent
 
+    from adk_skills_agent.catalog.registry import Missing
     from adk_skills_agent.format import SkillMetadata
     from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
@@ -39,7 +41,9 @@ def with_skills(
     deny: Sequence[str] = (),
     predicate: Callable[[SkillMetadata], bool] | None = None,
     budget_tokens: int | None = None,
-    **more: Any,
+    missing: Missing = "error",
+    relative_to: str | Path | None = None,
+    **more: Unpack[SharedSettings],
 ) -> LlmAgent:
     """A copy of ``agent`` that can find, load and use skills; the agent given is not changed.
 
@@ -56,21 +60,27 @@ def with_skills(
         deny: No skill whose name matches one of these patterns.
         predicate: Only skills it is true for. What is filtered is hidden from the model entirely (C26).
         budget_tokens: Most tokens of the catalogue in each request; None takes 2 % of the model's context.
+        missing: ``"warn"`` goes on without a folder that does not exist; its skills are found when it appears.
+        relative_to: Where relative folders start: give ``__file__`` for the folder of your own file. The working
+            directory when None.
         more: ``dependencies``, ``integrity``, ``permissions``, ``on_event``, ``audit_log``, ``limits``,
             ``require_activation``, ``workspace``, ``shell``, ``trust_allowed_tools``, ``additional_tools`` and
             ``lifecycle_config``, as :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:
-        ConfigError: ``policy``, ``interpreters``, ``env``, ``grants`` or ``skills`` is malformed.
+        ConfigError: A folder does not exist, google-adk knows no such model as the agent's, or a setting cannot be
+            used.
     """
     if isinstance(skills, str):
         raise ConfigError(f"with_skills takes a list of folders; write [{skills!r}].")
     if not isinstance(skills, CatalogReader):
-        registry = SkillsRegistry()
-        registry.discover(skills)
-        skills = registry
+        skills = SkillsRegistry.of_folders(skills, missing=missing, relative_to=relative_to)
     view = skills.view(allow, deny, predicate)
-    model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
+    model = (
+        check_model_name(agent.model, f"The model of agent {agent.name!r}")
+        if isinstance(agent.model, str)
+        else getattr(agent.model, "model", None)
+    )
     tools = SkillTools(
         view,
         user_skills=skills.view(allow, deny, predicate, include_disabled=True),

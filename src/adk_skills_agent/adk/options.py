@@ -6,12 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.installation import install_hint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import google.adk.skills
+    from google.adk.code_executors import BaseCodeExecutor
+    from google.adk.environment import BaseEnvironment
+    from google.adk.tools.base_toolset import ToolPredicate
+
+    from adk_skills_agent.adk.events.audit_log import AuditLog
+    from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.shell.commands import ShellSettings
+    from adk_skills_agent.catalog import CatalogReader
     from adk_skills_agent.packages import Dependencies, SkillEnvironments
+    from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
+    from adk_skills_agent.scripts import GrantsByName
     from adk_skills_agent.sources.integrity import Integrity, IntegrityCheck
 
 
@@ -200,3 +215,88 @@ def integrity_of(mode: Integrity | None) -> IntegrityCheck | None:
     from adk_skills_agent.sources.integrity import IntegrityCheck
 
     return IntegrityCheck(mode)
+
+
+def check_model_name(name: object, key: str) -> str | None:
+    """A model's name as google-adk takes it, checked before the first request fails on it.
+
+    Args:
+        name: The name; None and the empty one (an agent that takes its parent's) are left alone.
+        key: The argument it was given as, for the sentence.
+
+    Raises:
+        ConfigError: It is no text, or google-adk finds no class for it.
+    """
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str):
+        raise ConfigError(f"{key} must be a model's name, such as 'gemini-2.5-flash', not {type(name).__name__}.")
+    if name.startswith(_SURELY_KNOWN):
+        return name
+    from google.adk.models import LLMRegistry
+
+    try:
+        LLMRegistry.resolve(name)
+    except (ValueError, ImportError) as error:
+        hint = f"Install LiteLLM for it: {install_hint('litellm')}" if "/" in name else "Check its spelling."
+        raise ConfigError(f"{key}: google-adk knows no model {name!r}. {hint}") from error
+    return name
+
+
+_SURELY_KNOWN = ("gemini-", "models/gemini-")
+"""What begins so is google-adk's own; resolving it would import the client of the service."""
+
+
+# The keywords of the ways to make a toolset, so that an editor completes them and a type checker finds a wrong one.
+# What each of them means is said once, in the docstring of SkillToolset.
+
+
+class SharedSettings(TypedDict, total=False):
+    """Keywords that ``with_skills`` and every way to make a toolset have."""
+
+    permissions: Permissions | Mapping[str, object] | str | Path | None
+    on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]]
+    audit_log: Path | str | AuditLog | None
+    limits: SkillLimits | None
+    require_activation: bool
+    workspace: str
+    shell: bool | ShellSettings
+    trust_allowed_tools: bool
+    additional_tools: Sequence[Any] | None
+    lifecycle_config: Any
+    dependencies: Dependencies | str | None
+    integrity: Integrity | None
+
+
+class SkillToolsSettings(SharedSettings, total=False):
+    """Keywords of ``SkillTools`` besides those its constructor spells out."""
+
+    user_skills: CatalogReader | None
+    env: Mapping[str, EnvValue] | None
+    grants: GrantsByName | None
+    budget_tokens: int | None
+    model: str | None
+
+
+class SkillToolsetSettings(SharedSettings, total=False):
+    """Keywords of ``SkillToolset``, its constructor's, for the class methods that make one."""
+
+    registry: google.adk.skills.SkillRegistry | None
+    code_executor: BaseCodeExecutor | None
+    environment: BaseEnvironment | None
+    skills_folder: Path | str | None
+    script_timeout: float | None
+    save_output_artifacts: bool
+    tool_name_prefix: str | None
+    tool_filter: ToolPredicate | list[str] | None
+    discovery_mode: Any
+    sandbox: Sandbox | str | None
+    policy: SandboxPolicy | str | None
+    interpreters: Mapping[str, Sequence[str]] | None
+    env: Mapping[str, EnvValue] | None
+    grants: GrantsByName | None
+    script_tool_name: str
+    budget_tokens: int | None
+    model: str | None
+    file_list: bool
+    argument_style: str

@@ -46,6 +46,7 @@ from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode, nearest
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox import parse_host
 from adk_skills_agent.scripts.grants import written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
@@ -347,10 +348,20 @@ def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None
     if isinstance(value, Permissions):
         return value
     if isinstance(value, Mapping):
+        known = (*_WORDS, *_TABLES, "approvals")
+        for key in value:
+            if key not in known:
+                close = nearest(str(key), known, 1)
+                hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
+                raise ConfigError(f"permissions: there is no key {key!r}. {hint}")
         try:
             return Permissions(**value)  # type: ignore[arg-type]  # checked there
-        except TypeError as error:
-            raise ConfigError(f"permissions: {error}.") from None
+        except ConfigError as error:
+            raise ConfigError(f"permissions: {error.message}") from None
+    if not isinstance(value, str | Path):
+        raise ConfigError(
+            f"permissions must be Permissions(...), a mapping of its arguments, or a file, not {type(value).__name__}."
+        )
     return Permissions.from_file(value)
 
 
@@ -379,7 +390,7 @@ def _require_grammar() -> None:
         if find_spec(module) is None:
             raise ConfigError(
                 "commands: rules for commands need the grammar of bash, which is not installed. "
-                "Run: pip install 'adk-skills-agent[shell]'"
+                f"Run: {install_hint('shell')}"
             )
 
 

@@ -1,8 +1,12 @@
-"""Code execution that works with Gemini 2.x and an executor of one's own (S3, google/adk-python#5315).
+"""Plugins for google-adk's runner: what people see in a terminal, and code execution that Gemini 2.x would lose.
 
-Such a model wants to call the native ``code_execution`` tool, which only ``BuiltInCodeExecutor`` declares; its service
-then rejects the answer, and google-adk ends the turn with the error. The plugin tells the model, in every request, to
-write a fenced block instead; and when it calls natively all the same, takes the code from the error and hands it to
+``ToolCallsPlugin`` prints the tool calls of a turn, which ``adk run`` does not show. ``ModelErrorsPlugin`` shows an
+error of the model's service once.
+
+``CodeExecutionRecoveryPlugin`` is for Gemini 2.x and an executor of one's own (S3, google/adk-python#5315). Such a
+model wants to call the native ``code_execution`` tool, which only ``BuiltInCodeExecutor`` declares; its service then
+rejects the answer, and google-adk ends the turn with the error. The plugin tells the model, in every request, to write
+a fenced block instead; and when it calls natively all the same, takes the code from the error and hands it to
 google-adk's own pipeline, as if it had come in the right form.
 """
 
@@ -12,10 +16,12 @@ import ast
 import builtins
 import logging
 import re
+import sys
+import time
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 from google.adk.code_executors.code_executor_context import CodeExecutorContext
@@ -27,9 +33,118 @@ if TYPE_CHECKING:
     from google.adk.agents.invocation_context import InvocationContext
     from google.adk.models.llm_request import LlmRequest
     from google.adk.models.llm_response import LlmResponse
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.tool_context import ToolContext
 
 
 logger = logging.getLogger(__name__)
+
+_WIDTH = 160
+_RESULT_KEYS = ("error", "stdout", "message", "content", "instructions", "skills", "result")
+"""What of a result says most, best first."""
+
+
+class ToolCallsPlugin(BasePlugin):
+    """Prints each tool call and how it ended, one line each, for ``adk run`` and other terminals.
+
+    Args:
+        name: The plugin's name in google-adk.
+        stream: Where to; None is standard error, so that what the agent says can be piped.
+        width: Most characters of a line.
+    """
+
+    def __init__(self, name: str = "tool_calls", *, stream: TextIO | None = None, width: int = _WIDTH) -> None:
+        super().__init__(name=name)
+        self._stream = stream
+        self._width = width
+        self._started: dict[str, float] = {}
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        """Print the call."""
+        self._started[tool_context.function_call_id or ""] = time.monotonic()
+        arguments = ", ".join(f"{name}={value!r}" for name, value in tool_args.items())
+        self._say(f"→ {tool.name}({arguments})")
+        return None
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Print how it ended and the first line of what came out."""
+        self._say(f"← {tool.name}{self._seconds(tool_context)}: {_said(result)}")
+        return None
+
+    async def on_tool_error_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+    ) -> dict[str, Any] | None:
+        """Print what it raised."""
+        self._say(f"← {tool.name}{self._seconds(tool_context)}: {type(error).__name__}: {error}")
+        return None
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Forget calls that never ended."""
+        self._started.clear()
+
+    def _seconds(self, tool_context: ToolContext) -> str:
+        started = self._started.pop(tool_context.function_call_id or "", None)
+        return f" ({time.monotonic() - started:.1f} s)" if started is not None else ""
+
+    def _say(self, line: str) -> None:
+        _print_line(line, self._width, self._stream)
+
+
+class ModelErrorsPlugin(BasePlugin):
+    """Shows the error of a model's service once, and lets the conversation go on.
+
+    Without it google-adk tells an error as an event, raises it as well, and prints its traceback: ``adk web`` shows it
+    twice, and ``adk run`` ends with two hundred lines. With it the turn ends with the error as its last event; ``adk
+    run`` with one question then ends with 0, so leave the plugin out where its exit code counts.
+
+    Args:
+        name: The plugin's name in google-adk.
+        stream: Where it is printed, besides the event; None is standard error.
+    """
+
+    def __init__(self, name: str = "model_errors", *, stream: TextIO | None = None) -> None:
+        super().__init__(name=name)
+        self._stream = stream
+
+    async def on_model_error_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
+    ) -> LlmResponse | None:
+        """The error as the model's answer, in one sentence; nobody raises it any more."""
+        from google.adk.models.llm_response import LlmResponse
+
+        code = str(getattr(error, "status", None) or getattr(error, "code", None) or type(error).__name__)
+        message = str(getattr(error, "message", None) or error or type(error).__name__)
+        logger.debug("agent %s: the model's error", callback_context.agent_name, exc_info=error)
+        _print_line(f"Error of the model {llm_request.model or ''}: {code}: {message}", _ERROR_WIDTH, self._stream)
+        return LlmResponse(error_code=code, error_message=message)
+
+
+_ERROR_WIDTH = 1_000
+
+
+def _print_line(line: str, width: int, stream: TextIO | None) -> None:
+    """One line without what a terminal obeys; it stays one line whatever is in it."""
+    shown = "".join(char if char.isprintable() else " " for char in " ".join(line.split()))
+    if len(shown) > width:
+        shown = shown[: width - 1] + "…"
+    stream = stream if stream is not None else sys.stderr
+    encoding = stream.encoding or "utf-8"
+    print(shown.encode(encoding, "replace").decode(encoding), file=stream, flush=True)
+
+
+def _said(result: object) -> str:
+    """The state of a tool's answer and the first line of what says most in it."""
+    if not isinstance(result, Mapping):
+        return str(result)
+    state = str(result.get("status") or ("error" if result.get("error") else "ok"))
+    text = next((str(result[key]) for key in _RESULT_KEYS if result.get(key)), "")
+    first = text.strip().partition("\n")[0]
+    return f"{state}: {first}" if first and first != state else state
+
 
 RECOVERED_FROM = "adk_skills_recovered_from"
 """Key of ``custom_metadata`` in a recovered response; its value is the error code."""

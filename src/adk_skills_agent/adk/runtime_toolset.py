@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from adk_skills_agent.adk.shell.jobs import JOBS
 from adk_skills_agent.adk.tools.base import answer_undeclared
 from adk_skills_agent.adk.tools.shell import shell_tools
 from adk_skills_agent.errors import ResourceNotFound, ScriptNotFound, SkillsError
+from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
 
 if TYPE_CHECKING:
@@ -71,8 +73,10 @@ class RuntimeToolset(BaseToolset):
             if sandbox is not None
             else None
         )
-        self._grants_checked = False
         self._shell_tools = shell_tools(runtime)
+        self._told_problems: frozenset[Diagnostic] = frozenset()
+        self._told_at = -1
+        self._tell_of_problems()
 
     def __deepcopy__(self, memo: dict[int, object]) -> RuntimeToolset:
         """A copy of an agent shares its skills: they hold no state of the agent."""
@@ -99,10 +103,8 @@ class RuntimeToolset(BaseToolset):
         await runtime.source.refresh_if_due()
         if runtime.empty and not self._shell_tools:
             return []
-        if not self._grants_checked:
-            self._grants_checked = True
-            if runtime.source.registry is None:  # which skills a registry has is not known
-                await asyncio.to_thread(self._warn_of_unknown_names)
+        if runtime.source.version != self._told_at:
+            await asyncio.to_thread(self._tell_of_problems)
         tools: list[BaseTool] = list(await self._working_tools(readonly_context))
         if readonly_context is not None:
             names = runtime.active.active(readonly_context)
@@ -153,9 +155,35 @@ class RuntimeToolset(BaseToolset):
         )
         await put_in_force(runtime, tool_context, llm_request, unloadable=unloadable)
 
-    def _warn_of_unknown_names(self) -> None:
-        """Say which of the owner's grants and rules are for skills or scripts that there are not. May block."""
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What is wrong, for the owner: grants and rules for nothing, then what was repaired, refused or not found.
+
+        One line on the log at WARNING counts the errors and warnings among them when the toolset is made, and again
+        when the skills change and there are new ones. May block: it looks for the scripts that grants and rules name.
+        """
+        return (*self._unknown_names(), *self.runtime.source.diagnostics)
+
+    def _tell_of_problems(self) -> None:
+        """Log one line that counts what the owner was not told of yet. May block."""
+        self._told_at = self.runtime.source.version
+        worth = [one for one in self.diagnostics if one.severity is not Severity.INFO]
+        new = [one for one in worth if one not in self._told_problems]
+        self._told_problems = frozenset(worth)
+        if not new:
+            return
+        counts = Counter(one.severity.value for one in worth)
+        found = " and ".join(f"{count} {word}{'s' if count != 1 else ''}" for word, count in sorted(counts.items()))
+        more = "" if len(worth) == 1 else f" {type(self).__name__}.diagnostics lists them all."
+        first = new[0]
+        place = f"{first.file}: " if first.file and first.file not in first.message else ""
+        logger.warning("Skills: %s. %s%s%s", found, place, first.message, more)
+
+    def _unknown_names(self) -> list[Diagnostic]:
+        """Which of the owner's grants and rules are for skills or scripts that there are not."""
         runtime = self.runtime
+        if runtime.source.registry is not None:
+            return []  # which skills a registry has is not known
         names = runtime.source.all_names()
 
         def like(name: str, path: str) -> Sequence[str] | None:
@@ -170,8 +198,10 @@ class RuntimeToolset(BaseToolset):
                 return ()
             return None
 
-        for sentence in (*runtime.grants.unknown(names, like), *runtime.permissions.unknown(names, like)):
-            logger.warning("%s", sentence)
+        return [
+            *(Diagnostic("unknown-grant", Severity.WARNING, one) for one in runtime.grants.unknown(names, like)),
+            *(Diagnostic("unknown-rule", Severity.WARNING, one) for one in runtime.permissions.unknown(names, like)),
+        ]
 
     def _answer_for_undeclared(
         self, working: Sequence[ToolsetTool], tool_context: ToolContext, llm_request: LlmRequest

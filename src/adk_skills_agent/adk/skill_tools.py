@@ -5,13 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from adk_skills_agent.adk.activation.active_skills import ActiveSkills
 from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.listing import SEARCH_TOOL, SkillListing
 from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillLimits, integrity_of, lifecycle_of, limits_of, packages_of, workspace_of
+from adk_skills_agent.adk.options import (
+    SkillLimits,
+    SkillToolsSettings,
+    integrity_of,
+    lifecycle_of,
+    limits_of,
+    packages_of,
+    workspace_of,
+)
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
     from google.adk.tools.base_toolset import ToolPredicate
     from google.adk.tools.tool_context import ToolContext
 
+    from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.tools.base import ToolsetTool
     from adk_skills_agent.catalog import CatalogReader
     from adk_skills_agent.packages import Dependencies
@@ -53,7 +62,7 @@ def short_named_runtime(
     grants: GrantsByName | None = None,
     permissions: Permissions | Mapping[str, object] | str | Path | None = None,
     on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
-    audit_log: Path | str | None = None,
+    audit_log: Path | str | AuditLog | None = None,
     limits: SkillLimits | None = None,
     require_activation: bool = False,
     workspace: str = "session",
@@ -129,7 +138,7 @@ class SkillTools(RuntimeToolset):
         prefers_sandbox: bool = False,
         tool_filter: ToolPredicate | list[str] | None = None,
         tool_name_prefix: str | None = None,
-        **more: Any,
+        **more: Unpack[SkillToolsSettings],
     ) -> None:
         runtime = short_named_runtime(
             skills,

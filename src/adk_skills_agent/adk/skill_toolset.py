@@ -7,7 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from adk_skills_agent.adk.activation.active_skills import ActiveSkills
 from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
@@ -17,6 +17,8 @@ from adk_skills_agent.adk.guard import RetryGuard
 from adk_skills_agent.adk.options import (
     SkillDiscoveryMode,
     SkillLimits,
+    SkillToolsetSettings,
+    check_model_name,
     discovery_of,
     integrity_of,
     lifecycle_of,
@@ -47,10 +49,12 @@ if TYPE_CHECKING:
     from google.adk.environment import BaseEnvironment
     from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.base_toolset import ToolPredicate
+    from google.adk.tools.tool_configs import ToolArgsConfig
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.tools.base import ToolsetTool
+    from adk_skills_agent.catalog.registry import Missing
     from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, SandboxPolicy
     from adk_skills_agent.sources.integrity import Integrity
@@ -154,6 +158,7 @@ class SkillToolset(RuntimeToolset):
             raise ConfigError("workspace='skill' needs our sandbox: all skills of an environment share its files.")
         self.discovery_mode = discovery_of(discovery_mode)
         limits = limits_of(limits)
+        model = check_model_name(model, "model")
         lifecycle = lifecycle_of(lifecycle_config)
         rules = permissions_of(permissions)
         granted = Grants(env, grants, rules.grants)
@@ -224,63 +229,38 @@ class SkillToolset(RuntimeToolset):
         self._told_version = -1
 
     @classmethod
-    def from_dirs(cls, dirs: Iterable[str | Path], **settings: Any) -> SkillToolset:
+    def from_dirs(
+        cls,
+        dirs: Iterable[str | Path],
+        *,
+        missing: Missing = "error",
+        relative_to: str | Path | None = None,
+        **settings: Unpack[SkillToolsetSettings],
+    ) -> Self:
         """The lazy way: the skills of some folders, nothing read but what is asked for, scripts in our sandbox.
 
         Args:
             dirs: Folders of skills, folders of one skill, or SKILL.md files.
+            missing: ``"warn"`` goes on without a folder that does not exist; its skills are found when it appears.
+            relative_to: Where relative folders start: give ``__file__`` for the folder of your own file. The working
+                directory when None.
             settings: As the constructor.
 
         Raises:
-            ConfigError: ``dirs`` is one string.
+            ValueError: As the constructor.
+            ConfigError: ``dirs`` is one string, a folder does not exist, or a setting cannot be used.
         """
         if isinstance(dirs, str):
             raise ConfigError(f"from_dirs takes a list of folders; write [{dirs!r}].")
-        registry = SkillsRegistry()
-        registry.discover(dirs)
-        return cls(registry, **settings)
+        return cls(SkillsRegistry.of_folders(dirs, missing=missing, relative_to=relative_to), **settings)
 
     @classmethod
-    def from_catalog(
-        cls,
-        catalog: CatalogReader,
-        *,
-        registry: google.adk.skills.SkillRegistry | None = None,
-        code_executor: BaseCodeExecutor | None = None,
-        environment: BaseEnvironment | None = None,
-        skills_folder: Path | str | None = None,
-        script_timeout: float | None = DEFAULT_SCRIPT_TIMEOUT,
-        save_output_artifacts: bool = False,
-        additional_tools: Sequence[Any] | None = None,
-        tool_name_prefix: str | None = None,
-        tool_filter: ToolPredicate | list[str] | None = None,
-        discovery_mode: Any = SkillDiscoveryMode.LAZY,
-        lifecycle_config: Any = None,
-        sandbox: Sandbox | str | None = None,
-        policy: SandboxPolicy | str | None = None,
-        interpreters: Mapping[str, Sequence[str]] | None = None,
-        env: Mapping[str, EnvValue] | None = None,
-        grants: GrantsByName | None = None,
-        permissions: Permissions | Mapping[str, object] | str | Path | None = None,
-        on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
-        audit_log: Path | str | AuditLog | None = None,
-        limits: SkillLimits | None = None,
-        require_activation: bool = False,
-        script_tool_name: str = "run_skill_script",
-        budget_tokens: int | None = None,
-        model: str | None = None,
-        file_list: bool = True,
-        argument_style: str = "unix",
-        workspace: str = "session",
-        shell: bool | ShellSettings = False,
-        trust_allowed_tools: bool = False,
-        dependencies: Dependencies | str | None = None,
-        integrity: Integrity | None = None,
-    ) -> SkillToolset:
+    def from_catalog(cls, catalog: CatalogReader, **settings: Unpack[SkillToolsetSettings]) -> Self:
         """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
 
-        ``catalog`` is a :class:`~adk_skills_agent.SkillsRegistry`, or a view of one; agents may share it. The other
-        arguments are the constructor's.
+        Args:
+            catalog: A :class:`~adk_skills_agent.SkillsRegistry`, or a view of one; agents may share it.
+            settings: As the constructor.
 
         Raises:
             ValueError: As the constructor.
@@ -291,40 +271,22 @@ class SkillToolset(RuntimeToolset):
                 f"from_catalog takes a SkillsRegistry or a view of one, not {type(catalog).__name__}; "
                 "SkillToolset(skills) takes google-adk's objects, SkillToolset.from_dirs(folders) folders."
             )
-        return cls(
-            catalog,
-            registry=registry,
-            code_executor=code_executor,
-            environment=environment,
-            skills_folder=skills_folder,
-            script_timeout=script_timeout,
-            save_output_artifacts=save_output_artifacts,
-            additional_tools=additional_tools,
-            tool_name_prefix=tool_name_prefix,
-            tool_filter=tool_filter,
-            discovery_mode=discovery_mode,
-            lifecycle_config=lifecycle_config,
-            sandbox=sandbox,
-            policy=policy,
-            interpreters=interpreters,
-            env=env,
-            grants=grants,
-            permissions=permissions,
-            on_event=on_event,
-            audit_log=audit_log,
-            limits=limits,
-            require_activation=require_activation,
-            script_tool_name=script_tool_name,
-            budget_tokens=budget_tokens,
-            model=model,
-            file_list=file_list,
-            argument_style=argument_style,
-            workspace=workspace,
-            shell=shell,
-            trust_allowed_tools=trust_allowed_tools,
-            dependencies=dependencies,
-            integrity=integrity,
-        )
+        return cls(catalog, **settings)
+
+    @classmethod
+    def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> Self:
+        """The toolset that a YAML agent of google-adk names: ``name: adk_skills_agent.SkillToolset`` and ``args``.
+
+        Args:
+            config: ``dirs``, and what else of the constructor can be written as plain values. Paths start at the file.
+            config_abs_path: The YAML file.
+
+        Raises:
+            ConfigError: A key or a value cannot be used; with the file and the key.
+        """
+        from adk_skills_agent.adk.yaml_config import toolset_arguments
+
+        return cls.from_dirs(**toolset_arguments(config.model_dump(), Path(config_abs_path)))
 
     @property
     def skills(self) -> list[google.adk.skills.Skill]:

@@ -34,6 +34,7 @@ from adk_skills_agent.catalog.untrusted_files import (
 from adk_skills_agent.errors import CatalogError, SkillsError
 from adk_skills_agent.format import parse_head
 from adk_skills_agent.format.models import Diagnostic, Severity
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 
 
 def scan(root: ScanRoot, known: Mapping[str, Folder]) -> Scan:
@@ -497,7 +498,7 @@ def _repository(folder: str) -> str | None:
 
 def _read(path: str) -> tuple[_Rule, ...]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW)
     except OSError:
         return ()  # none, or not readable for git either
     try:

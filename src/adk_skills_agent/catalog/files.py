@@ -20,6 +20,7 @@ from adk_skills_agent.catalog.untrusted_files import (
 )
 from adk_skills_agent.errors import CatalogError, InvalidResourcePath
 from adk_skills_agent.format.models import Diagnostic, Severity
+from adk_skills_agent.platforms import O_CLOEXEC, O_NONBLOCK
 
 MAX_FILES = 10_000  # the largest of 2,066 real skills has 400
 MAX_FOLDERS = 10_000  # empty folders cost time too
@@ -299,7 +300,7 @@ def read_inside(real: str, relative: str, limit: int | None) -> bytes:
         InvalidResourcePath: Part of the way is a link now, or the end is no regular file.
         CatalogError: The file cannot be read, or is larger than 64 MiB and no limit was given.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    flags = os.O_RDONLY | O_CLOEXEC | O_NONBLOCK
     try:
         file = open_real(f"{real.rstrip('/')}/{relative}", flags)
     except OSError as error:

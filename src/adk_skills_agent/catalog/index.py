@@ -20,6 +20,7 @@ from typing import Any
 
 from adk_skills_agent.catalog.untrusted_files import NO_STAMP, shown
 from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 
 _NOT_NAMES = frozenset({"", ".", ".."})
 _MAGIC = "adk-skills-index 1"
@@ -73,7 +74,7 @@ class IndexCache:
             if not self._prepare_folder():
                 return
             parts = _encode(root, self._fingerprint(), folders)
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.writelines(parts)
@@ -91,7 +92,7 @@ class IndexCache:
         return os.path.join(self._folder, f"index-{zlib.crc32(key):08x}{zlib.adler32(key):08x}.json")
 
     def _read(self, path: str) -> bytes | None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             status = os.fstat(descriptor)
             if (

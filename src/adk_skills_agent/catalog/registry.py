@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from adk_skills_agent.catalog.discovery import scan
 from adk_skills_agent.catalog.index import Folder, IndexCache, IndexedSkill, Scan
@@ -28,9 +29,10 @@ from adk_skills_agent.catalog.scopes import (
 from adk_skills_agent.catalog.settings import RegistryConfig, cache_folder
 from adk_skills_agent.catalog.skill import Skill
 from adk_skills_agent.catalog.untrusted_files import real_path, shown
-from adk_skills_agent.errors import SkillNotFound
+from adk_skills_agent.errors import ConfigError, SkillNotFound
 from adk_skills_agent.format import normalise_name
 from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
+from adk_skills_agent.platforms import require_posix
 
 if TYPE_CHECKING:
     import asyncio
@@ -240,6 +242,9 @@ def _not_found(name: object, snapshot: CatalogSnapshot) -> SkillNotFound:
     return SkillNotFound(f"There is no skill {shown_name}.{hint}", suggestions)
 
 
+Missing: TypeAlias = Literal["error", "warn"]
+"""What a folder that does not exist is: the end, or a diagnostic."""
+
 _MAX_LOADED = 64  # skills whose instructions are kept in memory; more are read again
 
 
@@ -250,9 +255,13 @@ class SkillsRegistry(CatalogReader):
 
     Args:
         config: Settings; the defaults of the client guide when None.
+
+    Raises:
+        ConfigError: This is Windows.
     """
 
     def __init__(self, config: RegistryConfig | None = None) -> None:
+        require_posix("Finding skills")
         self.config = config or RegistryConfig()
         self._lock = threading.RLock()
         self._current = CatalogSnapshot()
@@ -278,17 +287,58 @@ class SkillsRegistry(CatalogReader):
         searching = self._search_index
         return tuple(dict.fromkeys((*super().diagnostics, *(searching[1].diagnostics if searching else ()))))
 
-    def discover(self, dirs: Iterable[str | os.PathLike[str]]) -> int:
+    @classmethod
+    def of_folders(
+        cls,
+        dirs: Iterable[str | os.PathLike[str]],
+        *,
+        missing: Missing = "error",
+        relative_to: str | os.PathLike[str] | None = None,
+        config: RegistryConfig | None = None,
+    ) -> Self:
+        """The skills of some folders: a registry whose owner is told at once of a folder that is not there.
+
+        Args:
+            dirs: As :meth:`discover`.
+            missing: As :meth:`discover`, but ``"error"`` by default.
+            relative_to: As :meth:`discover`.
+            config: Settings; the defaults of the client guide when None.
+
+        Raises:
+            ConfigError: A folder does not exist.
+        """
+        registry = cls(config)
+        registry.discover(dirs, missing=missing, relative_to=relative_to)
+        return registry
+
+    def discover(
+        self,
+        dirs: Iterable[str | os.PathLike[str]],
+        *,
+        missing: Missing = "warn",
+        relative_to: str | os.PathLike[str] | None = None,
+    ) -> int:
         """Look for skills in folders that the owner names; the explicit scope, which wins over all others.
 
         Args:
-            dirs: Folders of skills, folders of one skill, or SKILL.md files; ``~`` is the home. What does not exist
-                leaves an error in :attr:`diagnostics`.
+            dirs: Folders of skills, folders of one skill, or SKILL.md files; ``~`` is the home.
+            missing: What a folder that does not exist is: ``"error"``, or ``"warn"`` to go on with an error in
+                :attr:`diagnostics`; the skills are found when it appears.
+            relative_to: Where relative folders start: a folder, or a file in it such as ``__file__``. The working
+                directory when None.
 
         Returns:
             How many skills of these folders are in the catalog.
+
+        Raises:
+            ConfigError: A folder does not exist and ``missing`` is ``"error"``.
         """
+        if missing not in ("error", "warn"):
+            raise ConfigError(f"missing must be 'error' or 'warn', not {missing!r}.")
         named = [dirs] if isinstance(dirs, str | os.PathLike) else list(dirs)
+        named = [_from(folder, relative_to) for folder in named]
+        if missing == "error":
+            _require_existing(named, relative_to, self.config)
         with self._lock:
             roots: set[ScanRoot] = set()
             for folder in named:
@@ -548,10 +598,49 @@ class SkillsRegistry(CatalogReader):
         places = ", ".join(shown(root.path) for root in found)
         message = (
             f"The project {shown(project)} is not trusted, so the skills in {places} are not loaded. Look at them, "
-            f"then trust it: from adk_skills_agent.catalog import trust_project; trust_project({project!r})."
+            f"then trust it with: adk-skills trust {shlex.quote(shown(project))}"
         )
         problems.append(Diagnostic("untrusted-project", Severity.WARNING, message, shown(project)))
         return False
+
+
+def _from(folder: str | os.PathLike[str], start: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
+    """A folder as it was meant: a relative one from where the owner says that it starts."""
+    given = os.fspath(folder)
+    if start is None or not isinstance(given, str) or not given or os.path.isabs(given) or given.startswith("~"):
+        return folder
+    base = os.path.abspath(start)
+    return os.path.join(base if os.path.isdir(base) else os.path.dirname(base), given)
+
+
+def _require_existing(
+    folders: Iterable[str | os.PathLike[str]], start: str | os.PathLike[str] | None, config: RegistryConfig
+) -> None:
+    """Refuse folders that are not there, all in one sentence.
+
+    Raises:
+        ConfigError: With the place where each was looked for, and the folder that relative ones start from.
+    """
+    absent: list[str] = []
+    for folder in folders:
+        root = explicit_root(folder, config)
+        if isinstance(root, Diagnostic):
+            raise ConfigError(root.message)
+        given = os.fspath(folder)
+        if not os.path.exists(root.path) or (root.only_this_folder and not os.path.exists(os.path.expanduser(given))):
+            absent.append(given if os.path.isabs(given) else f"{given} ({root.path})")
+    if not absent:
+        return
+    what = "This folder of skills does not exist" if len(absent) == 1 else "These folders of skills do not exist"
+    try:
+        here = shown(os.getcwd())
+    except FileNotFoundError:
+        here = "gone"
+    hint = "" if start is not None else ", write paths that start at your file with relative_to=__file__,"
+    raise ConfigError(
+        f"{what}: {', '.join(map(shown, absent))}. The working directory is {here}. Correct the path"
+        f"{hint} or go on without it with missing='warn'."
+    )
 
 
 def _merge(

@@ -18,6 +18,7 @@ from adk_skills_agent.catalog.settings import RegistryConfig, settings_file
 from adk_skills_agent.catalog.untrusted_files import real_path, shown
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 
 TRUST_FILE = "trusted-projects"
 
@@ -244,12 +245,10 @@ class OwnerFile:
             ConfigError: It is not the user's own, others can write it or its folder, or it is too large.
             OSError: It cannot be read.
         """
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        folder = os.open(self.path.parent, os.O_RDONLY | O_CLOEXEC | O_DIRECTORY)
         try:
             parent = os.fstat(folder)
-            descriptor = os.open(
-                self.path.name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder
-            )
+            descriptor = os.open(self.path.name, os.O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, dir_fd=folder)
         finally:
             os.close(folder)
         with os.fdopen(descriptor, "rb") as file:
@@ -295,7 +294,7 @@ class OwnerFile:
         if len(content) > _MAX_BYTES:
             raise ConfigError(f"The list of {self._what} {shown(str(self.path))} is full. Take lines off it first.")
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         aside.replace(self.path)
@@ -306,7 +305,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """Hold a lock on the folder, so that two commands at once do not lose one another's line."""
     import fcntl
 
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from adk_skills_agent.errors import CatalogError, ParseError
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW
 
 Permits: TypeAlias = Callable[[str], bool]
 """Whether a real path is one that the owner allowed skills to be in."""
@@ -38,13 +39,13 @@ def open_real(path: str, flags: int) -> int:
     if _NO_LINKS_AT_ALL:
         return os.open(path, flags | _NO_LINKS_AT_ALL)
     *folders, name = path.split("/")[1:]
-    at = os.open("/", _PASS | os.O_DIRECTORY | os.O_CLOEXEC)
+    at = os.open("/", _PASS | O_DIRECTORY | O_CLOEXEC)
     try:
         for folder in folders:
-            below = os.open(folder, _PASS | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=at)
+            below = os.open(folder, _PASS | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, dir_fd=at)
             os.close(at)
             at = below
-        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
+        return os.open(name, flags | O_NOFOLLOW, dir_fd=at)
     finally:
         os.close(at)
 
@@ -63,7 +64,7 @@ def skill_file_opener(permits: Permits | None) -> Callable[[str | os.PathLike[st
     def open_skill_file(location: str | os.PathLike[str], flags: int) -> int:
         if permits is None:
             try:
-                return os.open(location, flags | os.O_NOFOLLOW)  # nearly every SKILL.md is a plain file
+                return os.open(location, flags | O_NOFOLLOW)  # nearly every SKILL.md is a plain file
             except OSError as error:
                 if not is_link_error(error):
                     raise

@@ -11,6 +11,7 @@ import click
 from adk_skills_agent.cli.output import safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.evals.skillsbench.results import BenchResult
+from adk_skills_agent.evals.statistics import interval_text, signed, verdict_text
 
 EXAMPLES = """\b
 Examples:
@@ -30,7 +31,7 @@ model failed has no reward: it is told as an error, counts in no rate, and --res
 \b
 Sandboxes:
   local      Debian's and Ubuntu's packages and the kernel's namespaces; needs mmdebstrap, bubblewrap, uidmap
-  container  a Docker or Podman engine: pip install 'adk-skills-agent[container]'
+  container  a Docker or Podman engine, and the extra container of adk-skills-runtime
 
 \b
 Exit codes: 0 every trial was measured (with --self-test: oracle 1 and nop 0 everywhere); 1 one was not;
@@ -248,10 +249,11 @@ def print_summary(content: Mapping[str, Any]) -> None:
         _table([("domain", *head), *rows])
     print()
     for lift in content["lift"]:
-        interval = f" [{lift['low']:+.1%}, {lift['high']:+.1%}]" if lift["low"] is not None else ""
+        interval = interval_text(lift["low"], lift["high"], lift["no_interval"], signed)
+        said = verdict_text(lift["better"], lift["worse"], lift["equal"], unit="task")
         print(
-            f"lift of {lift['arm']} over {lift['baseline']}: {lift['mean']:+.1%}{interval} of {lift['tasks']} tasks, "
-            f"sign test p={lift['p_value']:.3f} ({lift['better']} better, {lift['worse']} worse, {lift['equal']} equal)"
+            f"lift of {lift['arm']} over {lift['baseline']}: {lift['mean']:+.1%}{interval}, mean of {lift['tasks']} "
+            f"tasks; it {said}"
         )
     for problem in content["not_measured"]:
         print(f"not measured: {safe(problem['task'])} {problem['arm']} {problem['trial']}: {safe(problem['error'])}")

@@ -207,7 +207,7 @@ def _close(sandbox: TaskSandbox) -> None:
 
 
 def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "adk-skills-agent", "skillsbench")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "adk-skills-runtime", "skillsbench")
 
 
 def _sorted_out(tasks: Sequence[Task], sandbox: TaskSandbox, options: Options) -> tuple[list[Task], dict[str, str]]:
@@ -228,7 +228,7 @@ def _sorted_out(tasks: Sequence[Task], sandbox: TaskSandbox, options: Options) -
 def _agents(options: Options, stack: contextlib.ExitStack) -> dict[str, BenchAgent]:
     agents: dict[str, BenchAgent] = {"oracle": Oracle(), "nop": Nop()}
     if ADK in options.agents:
-        from adk_skills_agent.cli.eval_run import named_model
+        from adk_skills_agent.evals.run.settings import named_model
         from adk_skills_agent.evals.skillsbench.adk_agent import AdkAgent
 
         agents[ADK] = AdkAgent(stack.enter_context(named_model(options.model)))

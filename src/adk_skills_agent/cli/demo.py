@@ -16,6 +16,7 @@ from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import check_output_folder, print_json, printable, safe, write_files
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox import IsolationLevel, SandboxPolicy
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def examples_folder(name: str = "skills") -> Path:
     for folder in (packaged, checkout):
         if folder.is_dir():
             return folder
-    raise ConfigError("The example skills are missing from this installation. Install adk-skills-agent again.")
+    raise ConfigError("The example skills are missing from this installation. Install adk-skills-runtime again.")
 
 
 @contextlib.contextmanager
@@ -238,9 +239,7 @@ def demo_model(name: str, conversation: str = "demo") -> Iterator[BaseLlm | str]
         try:
             from google.adk.models.lite_llm import LiteLlm
         except ImportError as error:
-            raise ConfigError(
-                f"The model {name!r} needs LiteLLM. Install it: pip install 'adk-skills-agent[litellm]'"
-            ) from error
+            raise ConfigError(f"The model {name!r} needs LiteLLM. Install it: {install_hint('litellm')}") from error
         yield LiteLlm(model=name)
     else:
         yield _real_model(name)

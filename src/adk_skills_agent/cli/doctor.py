@@ -6,13 +6,14 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import Progress, print_json, safe
 from adk_skills_agent.cli.sources import json_option
 from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.platforms import SystemSupport, require_posix, system_support
 from adk_skills_agent.sandbox import (
     NOBODY,
     SANDBOX_NAMES,
@@ -41,7 +42,7 @@ Examples:
   adk-skills doctor --container
   adk-skills doctor --serve
 """
-_NAME_WIDTH = 18
+_NAME_WIDTH = 20
 
 
 @click.command("doctor", epilog=EXAMPLES)
@@ -70,6 +71,8 @@ def command(container: bool, sandbox: str | None, serve: bool, as_json: bool) ->
     """
     if container and sandbox not in {None, "container"}:
         raise ConfigError(f"--container is --sandbox container; it does not go with --sandbox {sandbox}.")
+    if serve or container or sandbox is not None:
+        require_posix("Trying sandboxes")
     if serve and (container or sandbox is not None):
         raise ConfigError("--serve is about this machine; it does not go with --container or --sandbox.")
     if serve:
@@ -79,6 +82,8 @@ def command(container: bool, sandbox: str | None, serve: bool, as_json: bool) ->
         _try_sandbox("container" if container else str(sandbox), as_json)
         return
 
+    if not can_be_diagnosed():
+        _say_unsupported(as_json=as_json)
     found = diagnose()
     if as_json:
         print_json(found.as_json())
@@ -86,6 +91,27 @@ def command(container: bool, sandbox: str | None, serve: bool, as_json: bool) ->
         _render(found)
     if not found.scripts_run:
         raise click.exceptions.Exit(1)
+
+
+def can_be_diagnosed() -> bool:
+    """Whether levels can be tried here: on Windows there are none, and nothing to try them with."""
+    system: str = sys.platform
+    return system != "win32"
+
+
+def _say_unsupported(*, as_json: bool) -> NoReturn:
+    """What holds on a system where nothing can be tried."""
+    support = system_support()
+    if as_json:
+        print_json({"versions": versions(), "system": asdict(support), "scripts_run": False})
+    else:
+        for name, version in versions().items():
+            _line(name, version)
+        print(f"\nThis system: {support.name}")
+        _line("works", support.works)
+        _line("refused", support.refused)
+        _line("instead", support.instead)
+    raise click.exceptions.Exit(1)
 
 
 def _try_sandbox(name: str, as_json: bool) -> None:
@@ -122,7 +148,7 @@ def _say_whether_to_serve(checks: Sequence[ServeCheck], *, as_json: bool) -> Non
                 _line("", f"change: {check.change}")
         if fit:
             print("\nDemand it in code, because a default asks for less: SandboxPolicy(min_isolation='namespaces').")
-            print("docs/threat-model.md says what stays open.")
+            print("docs/explanation/threat-model.md says what stays open.")
         else:
             print("\nDo not run strangers' scripts here until what fails is changed.", file=sys.stderr)
     if not fit:
@@ -132,6 +158,11 @@ def _say_whether_to_serve(checks: Sequence[ServeCheck], *, as_json: bool) -> Non
 def _render(found: Diagnosis) -> None:
     for name, version in found.versions.items():
         _line(name, version)
+    print(f"\nThis system: {found.system.name}")
+    _line("works", found.system.works)
+    if found.system.refused:
+        _line("refused", found.system.refused)
+        _line("instead", found.system.instead)
     print("\nThis machine")
     for name, text in found.machine_lines():
         _line(name, text)
@@ -165,7 +196,9 @@ def _render_refusal(found: Diagnosis) -> None:
     here = (
         "They run in a container instead."
         if found.scripts_run
-        else (f"For scripts you trust, choose min_isolation='{found.best}' explicitly.")
+        else (
+            f"For scripts you trust, choose min_isolation='{found.best}' explicitly, or --min-isolation {found.best}."
+        )
     )
     print(f"\nThe default policy asks for '{found.least}' and refuses to run scripts here. {here}", file=sys.stderr)
 
@@ -253,6 +286,11 @@ class Diagnosis:
         return self.default_policy_holds if self.elsewhere is None else self.elsewhere.problem is None
 
     @property
+    def system(self) -> SystemSupport:
+        """What the operating system is good for."""
+        return system_support()
+
+    @property
     def best(self) -> str:
         """The strongest level that works."""
         return IsolationLevel.PROCESS.value if self.chosen is None else self.chosen.level
@@ -286,6 +324,7 @@ class Diagnosis:
         chosen = self.chosen
         return {
             "versions": dict(self.versions),
+            "system": asdict(self.system),
             "machine": asdict(self.machine),
             "scripts_user": self.scripts_user,
             "levels": [
@@ -327,7 +366,12 @@ def diagnose() -> Diagnosis:
         ConfigError: The environment or a file names a sandbox that does not exist.
     """
     policy = SandboxPolicy()
-    checks = tuple(_check_level(level, policy) for level in local_levels())
+    levels = local_levels()
+    with Progress("trying levels:", len(levels)) as progress:
+        checks = []
+        for level in levels:
+            progress.step(level.level.value)
+            checks.append(_check_level(level, policy))
     chosen = next((check for check in checks if check.reason is None), None)
     trial_problem = None
     try:
@@ -337,7 +381,7 @@ def diagnose() -> Diagnosis:
     else:
         chosen = next((check for check in checks if check.level == report.level.value), chosen)
     sandbox = choose_sandbox()
-    found = Diagnosis(versions(), this_machine(), checks, chosen, policy.min_isolation, trial_problem, sandbox)
+    found = Diagnosis(versions(), this_machine(), tuple(checks), chosen, policy.min_isolation, trial_problem, sandbox)
     if sandbox.name in {"container", "kubernetes"}:
         return replace(found, elsewhere=check_sandbox(sandbox.name))
     if sandbox.name == "auto" and not found.default_policy_holds:
@@ -361,7 +405,7 @@ def versions() -> dict[str, str]:
             return "not installed"
 
     return {
-        "adk-skills-agent": __version__,
+        "adk-skills-runtime": __version__,
         "google-adk": installed("google-adk"),
         "google-genai": installed("google-genai"),
         "pyyaml": f"{installed('pyyaml')} ({'libyaml' if yaml.__with_libyaml__ else 'without libyaml: slower'})",
@@ -482,7 +526,7 @@ def _kernel_enforced(level: LevelCheck, *, works: bool) -> Iterator[ServeCheck]:
             concern,
             None if works else False,
             f"only watched, and a script can be faster: {why.partition(': ')[2]}",
-            "delegate a control group to the agent (systemd: Delegate=yes; docs/decisions/0009-cgroups.md)",
+            "delegate a control group to the agent (systemd: Delegate=yes; docs/explanation/decisions/0009-cgroups.md)",
         )
 
 

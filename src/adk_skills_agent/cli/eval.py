@@ -15,6 +15,7 @@ from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.cli.terminal import unprotected
 from adk_skills_agent.errors import ConfigError, EvalFileError
+from adk_skills_agent.evals.statistics import interval_text, signed, verdict_text
 from adk_skills_agent.evals.summary import CaseInArm, Summary
 from adk_skills_agent.sandbox import PRESETS
 
@@ -88,7 +89,24 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     "without knowing which is which. Asks 2 x --judge-samples questions for each pair of runs.",
 )
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Repetitions of each case.")
-@click.option("--parallel", default=4, show_default=True, type=click.IntRange(1), help="Trials at once.")
+@click.option(
+    "--parallel",
+    default=None,
+    type=click.IntRange(1),
+    help="Trials at once.  [default: 4, or as many as the --cluster has room for]",
+)
+@click.option(
+    "--cluster",
+    default=None,
+    metavar="ADDRESS",
+    help="Run the trials on a Ray cluster: its address, or local[:NODES] for nodes on this machine.",
+)
+@click.option("--trial-cpus", default=1.0, show_default=True, type=click.FloatRange(0.1), help="Of a node's, a trial.")
+@click.option("--trial-memory", default=0, type=click.IntRange(0), help="MiB of a node's memory, a trial.")
+@click.option("--trial-gpus", default=0.0, type=click.FloatRange(0), help="Of a node's, a trial.")
+@click.option(
+    "--trial-label", "labels", multiple=True, metavar="NAME", help="Only on nodes with this custom resource of Ray."
+)
 @click.option("--filter", "pattern", default="", help="Only cases whose id holds this text, or fits it (*, ?).")
 @click.option("--timeout", default=600.0, show_default=True, type=click.FloatRange(0.1), help="Seconds for a trial.")
 @click.option(
@@ -128,7 +146,12 @@ def command(
     versions: tuple[str, ...],
     blind: bool,
     runs: int,
-    parallel: int,
+    parallel: int | None,
+    cluster: str | None,
+    trial_cpus: float,
+    trial_memory: int,
+    trial_gpus: float,
+    labels: tuple[str, ...],
     pattern: str,
     timeout: float,
     policy: str | None,
@@ -193,24 +216,34 @@ def command(
     if dry_run:
         _print_plan(prepared, runs, len(pairs) if blind else None, judge_samples, as_json=as_json)
         raise click.exceptions.Exit(1 if prepared.skipped else 0)
-    from adk_skills_agent.cli.eval_run import Options, run_eval
+    from adk_skills_agent.cli.eval_run import Elsewhere, Options, run_eval
+    from adk_skills_agent.evals.run.settings import ModelNames
 
+    elsewhere = None
+    if cluster is not None:
+        from adk_skills_agent.evals.cluster import Needs
+
+        needs = Needs(trial_cpus, trial_memory << 20, trial_gpus, dict.fromkeys(labels, 1.0))
+        elsewhere = Elsewhere(cluster, needs, request)
     try:
         code = run_eval(
             prepared,
             Options(
-                model=model_name,
-                agent=agent,
-                judge=judge if prepared.judged or blind else "",
-                judge_samples=judge_samples,
+                ModelNames(
+                    model=model_name,
+                    agent=agent,
+                    policy=policy,
+                    judge=judge if prepared.judged or blind else "",
+                    judge_samples=judge_samples,
+                    timeout=timeout,
+                    price=price,
+                    judge_price=judge_price,
+                    user_price=user_price,
+                ),
                 runs=runs,
                 parallel=parallel,
-                timeout=timeout,
-                policy=policy,
+                elsewhere=elsewhere,
                 budget_usd=budget_usd,
-                price=price,
-                judge_price=judge_price,
-                user_price=user_price,
                 fail_under=fail_under,
                 out=out,
                 workspace=workspace,
@@ -312,10 +345,15 @@ def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, 
 
 
 class Progress:
-    """Shows a run."""
+    """Shows a run.
 
-    def __init__(self, state: RunState) -> None:
-        self._state = state
+    Args:
+        state: The run.
+        baseline: The arm without the skill, whose runs are not expected to pass; empty without one.
+    """
+
+    def __init__(self, state: RunState, baseline: str = "") -> None:
+        self._baseline = baseline
         self._display: Any = None
         self._task: Any = None
         self._begun = time.monotonic()
@@ -342,9 +380,11 @@ class Progress:
         if self._display is not None:
             now = ", ".join(f"{safe(case)} {arm} {run}" for case, arm, run in list(state.running)[:2])
             spent = f" ${state.spent:.4f}" if state.spent else ""
-            self._display.update(self._task, completed=done, description=f"{_counts(state)}{spent}  {now}")
+            self._display.update(
+                self._task, completed=done, description=f"{_counts(state, self._baseline)}{spent}  {now}"
+            )
         elif result is not None:
-            print(f"[{done}/{state.planned}] {_line(result)}", file=sys.stderr, flush=True)
+            print(f"[{done}/{state.planned}] {_line(result, self._baseline)}", file=sys.stderr, flush=True)
 
     def compared(self, state: BlindState, result: Compared | None) -> None:
         """Take a blind comparison's start (no result) or end. Who won is not said before all are done."""
@@ -379,16 +419,17 @@ def _display(planned: int) -> tuple[Any, Any]:
     return bar, bar.add_task("", total=planned)
 
 
-def _counts(state: RunState) -> str:
-    results = state.results.values()
+def _counts(state: RunState, baseline: str) -> str:
+    results = [result for result in state.results.values() if result.arm != baseline]
     passed = sum(result.passed is True for result in results)
     failed = sum(result.passed is False for result in results)
-    errors = len(state.results) - passed - failed
+    errors = sum(result.passed is None for result in state.results.values())
     return f"{passed} passed, {failed} failed" + (f", {errors} not measured" if errors else "")
 
 
-def _line(result: TrialResult) -> str:
-    said = {True: "passed", False: "failed", None: "not measured"}[result.passed]
+def _line(result: TrialResult, baseline: str) -> str:
+    failed = "did not pass (the baseline)" if result.arm == baseline else "failed"
+    said = {True: "passed", False: failed, None: "not measured"}[result.passed]
     cost = f" ${result.spent:.4f}" if result.spent else ""
     why = f": {safe(result.error['message'])}" if result.error else ""
     return f"{safe(result.case)} {safe(result.arm)} run {result.run}: {said}, {result.seconds:.1f} s{cost}{why}"
@@ -420,13 +461,12 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
     ours = content["adk_skills"]
     for arm in summary.arms:
         rate = ours["pass_rate"][arm]
-        print(f"{safe(arm)}: pass rate {'not measured' if rate is None else f'{rate:.1%}'}")
+        shown = "not measured" if rate is None else f"{rate:.1%}"
+        print(f"{safe(arm)}{' (the baseline)' if arm == summary.baseline else ''}: pass rate {shown}")
     for lift in ours["lift"]:
-        interval = f" [{lift['low']:+.1%}, {lift['high']:+.1%}]" if lift["low"] is not None else ""
-        print(
-            f"lift of {safe(lift['arm'])} over {safe(lift['baseline'])}: {lift['mean']:+.1%}{interval}, sign test "
-            f"p={lift['p_value']:.3f} ({lift['better']} better, {lift['worse']} worse, {lift['equal']} equal)"
-        )
+        interval = interval_text(lift["low"], lift["high"], lift["no_interval"], signed)
+        print(f"lift of {safe(lift['arm'])} over {safe(lift['baseline'])}: {lift['mean']:+.1%}{interval}")
+        print(safe(lift["verdict"]))
     for one in ours["blind"]:
         print(_blind_line(one))
     for arm, counts in ours["trigger"].items():
@@ -444,10 +484,10 @@ def _blind_line(one: Mapping[str, Any]) -> str:
     pair = f"blind comparison of {safe(one['arm'])} with {safe(one['baseline'])}"
     if not one["comparisons"]:
         return f"{pair}: not measured"
-    interval = f" [{one['low']:+.1%}, {one['high']:+.1%}]" if one["low"] is not None else ""
+    interval = interval_text(one["low"], one["high"], one["no_interval"], signed)
     return (
-        f"{pair}: {one['wins']} won, {one['ties']} tied, {one['losses']} lost; {one['preference']:+.1%}{interval}, "
-        f"sign test p={one['p_value']:.3f} ({one['better']} better, {one['worse']} worse, {one['equal']} equal)"
+        f"{pair}: {one['wins']} won, {one['ties']} tied, {one['losses']} lost; {one['preference']:+.1%}{interval}; "
+        f"{safe(one['arm'])} {verdict_text(one['better'], one['worse'], one['equal'], words=('wins', 'loses'))}"
     )
 
 
@@ -471,6 +511,7 @@ def _of_main_arm(summary: Summary) -> Iterator[TrialResult]:
 def _print_failures(summary: Summary, written: Sequence[Path]) -> None:
     """The first failing run of each case with the skill: its scores, the calls made, and what was missing."""
     from adk_skills_agent.evals.row_file import read_rows
+    from adk_skills_agent.evals.run.plan import WITHOUT
     from adk_skills_agent.evals.run.result import NAME, trace_of
 
     failing = {
@@ -479,7 +520,7 @@ def _print_failures(summary: Summary, written: Sequence[Path]) -> None:
         for result in reversed(cell.measured)
         if not result.passed
     }
-    if not failing or summary.main_arm == "without_skill":
+    if not failing or summary.main_arm == WITHOUT:
         return
     ledger = next((path for path in written if path.name == NAME), None)
     rows = {(row["case"], row["arm"], row["run"]): row for row in read_rows(ledger)} if ledger is not None else {}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,48 +16,44 @@ import click
 from adk_skills_agent.cli.eval import Progress, print_summary
 from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import print_json, safe
-from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.blind.run import NAME as COMPARISONS
 from adk_skills_agent.evals.blind.run import BlindState, Comparisons, run_comparisons
-from adk_skills_agent.evals.judge import Judge
-from adk_skills_agent.evals.judge_model import JudgeCache, JudgeModel
-from adk_skills_agent.evals.models import Price, model_named, price_of, read_price
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs, write_workspace
 from adk_skills_agent.evals.report import write_report
-from adk_skills_agent.evals.run.agent import Agents, agent_named
 from adk_skills_agent.evals.run.result import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
+from adk_skills_agent.evals.run.settings import ModelNames, check_budget, settings_of
 from adk_skills_agent.evals.run.trial import TrialSettings
-from adk_skills_agent.evals.summary import Summary, summarise
+from adk_skills_agent.evals.summary import Summary, baseline_of, summarise
 
 if TYPE_CHECKING:
-    from google.adk.models import BaseLlm
-
     from adk_skills_agent.evals.blind.comparison import Pair
-    from adk_skills_agent.evals.preparation import Prepared
+    from adk_skills_agent.evals.cluster import Cluster, Needs
+    from adk_skills_agent.evals.preparation import Prepared, Request
 
 
-SCRIPTED = "scripted:"
 NOT_REACHED, NOT_MEASURED, INTERRUPTED = 1, 2, 130
-_JUDGE_CACHE = "judge-cache.jsonl"
+_PARALLEL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A cluster that runs the trials, what each takes of a node, and the files that the nodes need."""
+
+    address: str
+    needs: Needs
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the command line says about a run; see its help."""
 
-    model: str
-    agent: str | None
-    judge: str
-    judge_samples: int
+    models: ModelNames
     runs: int
-    parallel: int
-    timeout: float
-    policy: str | None
+    parallel: int | None
+    elsewhere: Elsewhere | None
     budget_usd: float | None
-    price: str | None
-    judge_price: str | None
-    user_price: str | None
     fail_under: float
     out: Path
     workspace: Path | None
@@ -83,31 +79,22 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
     for name in ("google_adk", "google_genai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
-        price, judge_price = _prices(options)
+        models = options.models
+        check_budget(models, prepared, options.budget_usd)
         ledger = stack.enter_context(Ledger(options.out, resume=options.resume))
-        base = agent_named(options.agent) if options.agent else None
-        agents = Agents(
-            stack.enter_context(named_model(options.model)) if options.model else None, base, options.policy
-        )
-        judge = None
-        if options.judge:
-            judge = Judge(
-                JudgeModel(
-                    stack.enter_context(_judge_model(options.judge)),
-                    samples=options.judge_samples,
-                    cache=JudgeCache(options.out / _JUDGE_CACHE),
-                )
-            )
-        names = dict.fromkeys(case.scenario.model for case in prepared.cases if case.scenario is not None)
-        user_prices = _user_prices(list(names), options)
-        users = {name: stack.enter_context(named_model(name)) for name in names}
-        settings = TrialSettings(agents, judge, options.timeout, price, judge_price, users, user_prices)
+        settings = settings_of(stack, prepared, models, options.out)
+        ray = None
+        if options.elsewhere is not None:
+            from adk_skills_agent.evals.cluster import joined
+
+            ray = stack.enter_context(joined(options.elsewhere.address, options.elsewhere.needs))
+        base = settings.agents.base
         state = RunState(len(prepared.trials))
         blind = BlindState(len(pairs)) if pairs is not None else None
         ended: BaseException | None = None
-        progress = stack.enter_context(Progress(state))
+        progress = stack.enter_context(Progress(state, baseline_of(prepared.trials)))
         try:
-            run_interruptible(_run(prepared, settings, ledger, state, options, progress, pairs, blind))
+            run_interruptible(_run(prepared, settings, ledger, state, options, progress, pairs, blind, ray))
         except (KeyboardInterrupt, click.exceptions.Exit) as error:
             state.stopped, ended = Stopped.INTERRUPTED, error
         progress.close()
@@ -115,8 +102,8 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
             print(f"adk-skills: {safe(note)}", file=sys.stderr)
         summary = summarise(prepared.trials, state.results)
         facts = RunFacts(
-            model=options.model or str(getattr(getattr(base, "model", ""), "model", getattr(base, "model", ""))),
-            judge=options.judge,
+            model=models.model or str(getattr(getattr(base, "model", ""), "model", getattr(base, "model", ""))),
+            judge=models.judge,
             runs=options.runs,
             skipped=prepared.skipped,
             notes=tuple(ledger.notes),
@@ -150,17 +137,20 @@ async def _run(
     progress: Progress,
     pairs: Sequence[Pair] | None,
     blind: BlindState | None,
+    ray: object,
 ) -> None:
     try:
-        await run_trials(
-            prepared.trials,
-            settings,
-            ledger,
-            state=state,
-            parallel=options.parallel,
-            budget_usd=options.budget_usd,
-            on_change=progress,
-        )
+        async with _place(options, ray) as cluster:
+            await run_trials(
+                prepared.trials,
+                settings,
+                ledger,
+                state=state,
+                parallel=options.parallel or (cluster.slots if cluster is not None else _PARALLEL),
+                budget_usd=options.budget_usd,
+                on_change=progress,
+                cluster=cluster,
+            )
     finally:
         await asyncio.shield(settings.agents.close())
     if pairs is None or blind is None or settings.judge is None or state.stopped is not None:
@@ -173,58 +163,33 @@ async def _run(
             settings.judge.model,
             comparisons,
             state=blind,
-            parallel=options.parallel,
+            parallel=options.parallel or _PARALLEL,
             price=settings.judge_price,
             budget_usd=None if options.budget_usd is None else options.budget_usd - state.spent,
             on_change=progress.compared,
         )
 
 
-@contextlib.contextmanager
-def named_model(name: str) -> Iterator[BaseLlm]:
-    """A model by its name; a scripted one serves as long as it is used."""
-    if not name.startswith(SCRIPTED):
-        yield model_named(name)
+@contextlib.asynccontextmanager
+async def _place(options: Options, ray: object) -> AsyncIterator[Cluster | None]:
+    """Where the trials run: nodes of a cluster, of which those that cannot are named; or here."""
+    where = options.elsewhere
+    if where is None:
+        yield None
         return
+    from adk_skills_agent.evals.cluster import job_of, workers
 
-    with scripted_model(Path(name.removeprefix(SCRIPTED))) as model:
-        yield model
-
-
-@contextlib.contextmanager
-def _judge_model(name: str) -> Iterator[BaseLlm]:
-    with contextlib.ExitStack() as stack:
+    async with workers(ray, job_of(where.request, options.models), where.needs) as cluster:
+        names = ", ".join(f"{safe(node.name)} ({node.slots} at once, {node.level})" for node in cluster.nodes)
+        print(f"adk-skills: the trials run on {names}", file=sys.stderr)
+        for note in cluster.notes:
+            print(f"adk-skills: {safe(note)}", file=sys.stderr)
+        told = len(cluster.notes)
         try:
-            model = stack.enter_context(named_model(name))
-        except ConfigError as error:
-            raise ConfigError(f"{error.message} Name another judge, or leave rubrics out: --judge none") from error
-        yield model
-
-
-def _price(text: str | None, name: str) -> Price | None:
-    if text is not None:
-        return read_price(text)
-    return Price(0.0, 0.0, 0.0, "scripted models cost nothing") if name.startswith(SCRIPTED) else price_of(name)
-
-
-def _prices(options: Options) -> tuple[Price | None, Price | None]:
-    price, judge_price = _price(options.price, options.model), _price(options.judge_price, options.judge)
-    if options.budget_usd is not None:
-        if price is None:
-            raise ConfigError(
-                f"--budget-usd: the price of {options.model or options.agent} is not known. Give --price."
-            )
-        if options.judge and judge_price is None:
-            raise ConfigError(f"--budget-usd: the price of {options.judge} is not known. Give --judge-price.")
-    return price, judge_price
-
-
-def _user_prices(names: Sequence[str], options: Options) -> dict[str, Price]:
-    prices = {name: price for name in names if (price := _price(options.user_price, name)) is not None}
-    unknown = [name for name in names if name not in prices]
-    if options.budget_usd is not None and unknown:
-        raise ConfigError(f"--budget-usd: the price of {', '.join(unknown)} is not known. Give --user-price.")
-    return prices
+            yield cluster
+        finally:
+            for note in cluster.notes[told:]:
+                print(f"adk-skills: {safe(note)}", file=sys.stderr)
 
 
 def _exit_code(
@@ -276,22 +241,3 @@ def _stop_sentence(state: RunState, blind: BlindState | None, options: Options) 
     }
     stopped = state.stopped or (blind.stopped if blind is not None else None)
     return f"{why[stopped or Stopped.INTERRUPTED]}; {done}, --resume continues"
-
-
-# ``scripted:FILE``: a model of rules on the loopback interface, for trying things without a key.
-
-_REMEMBERED = 10
-"""Requests the server keeps: what a run of thousands of trials says is in its results."""
-
-
-@contextlib.contextmanager
-def scripted_model(path: Path) -> Iterator[BaseLlm]:
-    """google-adk's own Gemini class, answered by the rules of a file (see :mod:`adk_skills_agent.testing`).
-
-    Raises:
-        ConfigError: The file cannot be read as rules; file and line are named.
-    """
-    from adk_skills_agent.testing import GeminiServer, load_rules
-
-    with GeminiServer(load_rules(path), remember=_REMEMBERED) as server:
-        yield server.model()

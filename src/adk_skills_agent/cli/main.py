@@ -8,6 +8,7 @@ import sys
 import warnings
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,39 +22,47 @@ from adk_skills_agent.errors import (
     SkillsError,
     UnsupportedScriptType,
     ValidationError,
+    nearest,
 )
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
 
 COMMANDS = {
-    "list": "skills:list_command",
-    "info": "skills:info_command",
-    "validate": "skills:validate_command",
-    "new": "skills:new_command",
-    "search": "skills:search_command",
-    "add": "install:add_command",
-    "remove": "install:remove_command",
-    "outdated": "updates:outdated_command",
-    "update": "updates:update_command",
-    "sync": "install:sync_command",
-    "verify": "install:verify_command",
-    "why": "install:why_command",
-    "pack": "install:pack_command",
-    "serve": "serve:serve_command",
-    "needs": "needs:command",
-    "prepare": "prepare:command",
-    "run": "run:command",
-    "eval": "eval:command",
-    "report": "report:command",
-    "bench": "bench:command",
-    "trust": "trust:trust_command",
-    "approvals": "trust:approvals_command",
-    "usage": "usage:command",
-    "doctor": "doctor:command",
-    "demo": "demo:command",
-    "completion": "main:completion_command",
+    "init": ("init:command", "Make an agent project that runs under adk web."),
+    "list": ("skills:list_command", "List the skills of folders or scopes."),
+    "info": ("skills:info_command", "Show everything about one skill."),
+    "validate": ("skills:validate_command", "Check skills against the specification."),
+    "new": ("skills:new_command", "Make a new skill to start from."),
+    "search": ("skills:search_command", "Find skills by what they are for."),
+    "add": ("install:add_command", "Install skills from elsewhere and pin them."),
+    "remove": ("install:remove_command", "Uninstall skills and take them out of the lock."),
+    "outdated": ("updates:outdated_command", "Say which installed skills have changed at their sources."),
+    "update": ("updates:update_command", "Bring installed skills to what their sources have now."),
+    "sync": ("install:sync_command", "Install just what adk-skills.lock says."),
+    "verify": ("install:verify_command", "Compare every installed skill with adk-skills.lock, byte by byte."),
+    "why": (
+        "install:why_command",
+        "Say why a skill is installed: who wants it, which skills need it, where it came from.",
+    ),
+    "pack": ("install:pack_command", "Pack a skill's folder into an archive."),
+    "serve": ("serve:serve_command", "Offer the local skills to other agents."),
+    "needs": ("packages:needs_command", "Show what a skill needs to run."),
+    "prepare": ("packages:prepare_command", "Prepare the packages of a skill."),
+    "run": ("run:command", "Run a skill's script in the sandbox."),
+    "eval": ("eval:command", "Measure skills: run eval cases with and without them."),
+    "report": ("report:command", "Make the HTML report of a run: lift, triggering, tokens, time, every trace."),
+    "bench": ("bench:command", "Run benchmarks of skills; see: adk-skills bench skillsbench --help."),
+    "trust": ("trust:trust_command", "Trust a project's skills."),
+    "approvals": ("trust:approvals_command", "List, give or take back approvals of skills."),
+    "usage": ("usage:command", "Show how skills are used: activations, failures, latency, tokens."),
+    "doctor": ("doctor:command", "Print versions and what isolation works."),
+    "demo": ("demo:command", "Show the whole job with an example agent."),
+    "completion": ("main:completion_command", "Print tab completion for a shell."),
 }
-"""Each command's module in this package, and the name of its click command there."""
+"""Each command's module in this package, the name of its click command there, and its line in the help."""
 
 _CALLER_IS_WRONG = (CatalogError, ConfigError, InvalidArguments, ScriptNotFound, UnsupportedScriptType, ValidationError)
 
@@ -67,9 +76,37 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
         command = getattr(import_module(f"adk_skills_agent.cli.{module}"), name)
         return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help, without importing what the commands need."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click, with the nearest name where there is no such command."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            close = nearest(args[0], COMMANDS, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names of the commands with their lines, and the options."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """The option is the variable, which libraries and programs that are started know, too."""
+    if value:
+        os.environ["NO_COLOR"] = "1"
 
 
 @click.group(
@@ -77,6 +114,13 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="\b\nExit codes: 0 done, 1 findings or a failed script, 2 wrong usage.\n"
     "Commands that print data have --json.",
+)
+@click.option(
+    "--no-color",
+    is_flag=True,
+    expose_value=False,
+    callback=_no_colour,
+    help="No colour on a terminal; so does the variable NO_COLOR.",
 )
 @click.version_option(__version__, prog_name="adk-skills", message="%(prog)s %(version)s")
 def app() -> None:
@@ -105,8 +149,10 @@ def _run() -> int:
         return _say("interrupted", INTERRUPTED)
     except SkillsError as error:
         # Notes are for whoever owns the agent, and here that is who reads this.
+        from adk_skills_agent.cli.output import for_command_line
+
         return _say(
-            " ".join([error.message, *getattr(error, "__notes__", ())]),
+            for_command_line(" ".join([error.message, *getattr(error, "__notes__", ())])),
             USAGE if isinstance(error, _CALLER_IS_WRONG) else FINDINGS,
         )
     except BrokenPipeError:  # whoever read the output has read enough (... | head)

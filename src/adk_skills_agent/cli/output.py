@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from adk_skills_agent.cli.terminal import VisibleBytes, unprotected
+from adk_skills_agent.cli.terminal import VisibleBytes, unprotected, visible
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.row_file import write_whole
 from adk_skills_agent.format.models import Diagnostic, Severity
 
 if TYPE_CHECKING:
@@ -25,14 +26,130 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2))
 
 
+def has_colour(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that shows colours, and nobody said not to (NO_COLOR, --no-color)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def print_columns(rows: Iterable[Sequence[str]]) -> None:
     """Two columns: names aligned, descriptions cut to the terminal's width (whole when stdout is no terminal)."""
     table = [tuple(safe(cell) for cell in row) for row in rows]
     width = max((len(row[0]) for row in table), default=0)
     room = shutil.get_terminal_size().columns - width - 2 if sys.stdout.isatty() else None
+    bold = has_colour(sys.stdout)
+    lines = []
     for name, text in table:
         shown = text if room is None or len(text) <= room else text[: max(room - 1, 20)] + "…"
-        print(f"{name:<{width}}  {shown}".rstrip())
+        lines.append(f"{_styled(f'{name:<{width}}', _BOLD, bold)}  {shown}".rstrip())
+    _print_lines(lines, styled=bold)
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], below: Sequence[Sequence[str]] = ()) -> None:
+    """A table with headings, columns aligned, numbers to the right; nothing is cut.
+
+    Args:
+        headings: One for each column.
+        rows: The cells.
+        below: For each row, lines of text below it: wrapped on a terminal, whole elsewhere.
+    """
+    table = [tuple(safe(cell) for cell in row) for row in rows]
+    widths = [max([len(heading), *(len(row[at]) for row in table)]) for at, heading in enumerate(headings)]
+    numbers = [all(row[at].replace(",", "").isdigit() for row in table) for at in range(len(headings))]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = (
+            f"{cell:>{wide}}" if number else f"{cell:<{wide}}"
+            for cell, wide, number in zip(cells, widths, numbers, strict=True)
+        )
+        return "  ".join(aligned).rstrip()
+
+    styled = has_colour(sys.stdout)
+    lines = [_styled(line(headings), _DIM, styled)] if table else []
+    for at, row in enumerate(table):
+        first, rest = line(row)[: widths[0]], line(row)[widths[0] :]
+        lines.append(_styled(first, _BOLD, styled) + rest)
+        for text in below[at] if below else ():
+            lines += [f"    {part}" for part in _wrapped(safe(text))]
+    _print_lines(lines, styled=styled)
+
+
+def _wrapped(text: str) -> list[str]:
+    if not sys.stdout.isatty():
+        return [text]
+    import textwrap
+
+    return textwrap.wrap(text, max(20, shutil.get_terminal_size().columns - 4)) or [""]
+
+
+_BOLD, _DIM, _RED, _GREEN = "1", "2", "31", "32"
+
+
+def _styled(text: str, code: str, on: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if on and text else text
+
+
+def say_state(text: str, *, good: bool) -> None:
+    """One line on stderr, in green or red where the terminal has colours. The text is shown without what it obeys."""
+    styled = has_colour(sys.stderr)
+    line = _styled(visible(text), _GREEN if good else _RED, styled)
+    stream = unprotected(sys.stderr) if styled else sys.stderr
+    print(line, file=stream, flush=True)
+
+
+def _print_lines(lines: Sequence[str], *, styled: bool) -> None:
+    """Print lines; with styles past the protection of the terminal, so the cells must be safe already."""
+    if not lines:
+        return
+    sys.stdout.flush()
+    stream = unprotected(sys.stdout) if styled else sys.stdout
+    print("\n".join(lines), file=stream, flush=styled)
+
+
+class Progress:
+    """How far a piece of work is, on one line of a terminal's stderr, from its first second on; gone at the end.
+
+    Args:
+        doing: What is done, as in ``checking``.
+        total: How many things there are; None when nobody knows yet.
+    """
+
+    def __init__(self, doing: str, total: int | None = None) -> None:
+        self._doing = doing
+        self._total = total
+        self._done = 0
+        self._start = time.monotonic()
+        self._next = self._start + _PROGRESS_AFTER_SECONDS
+        self._drawn = False
+        self._possible = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._drawn:
+            print(_ERASE, end="", file=unprotected(sys.stderr), flush=True)
+
+    def step(self, name: str) -> None:
+        """The next thing is begun.
+
+        Args:
+            name: What it is called; shown as far as it fits.
+        """
+        now = time.monotonic()
+        if self._possible and now >= self._next:
+            self._next = now + _PROGRESS_EVERY_SECONDS
+            rate = self._done / (now - self._start)
+            of = f" of {self._total:,}" if self._total is not None else ""
+            line = f"{self._doing} {self._done:,}{of} ({rate:,.0f}/s): {safe(name)}"
+            room = max(0, shutil.get_terminal_size().columns - 1)
+            print(_ERASE + line[:room], end="", file=unprotected(sys.stderr), flush=True)
+            self._drawn = True
+        self._done += 1
+
+
+_ERASE = "\r\x1b[K"
+_PROGRESS_AFTER_SECONDS = 1.0
+_PROGRESS_EVERY_SECONDS = 0.1
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic], *, all_of_them: bool) -> None:
@@ -48,6 +165,45 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic], *, all_of_them: bool) -
     found = ", ".join(f"{count} {severity}{'s' if count != 1 else ''}" for severity, count in counts.items() if count)
     if found:
         print(f"{found} (--diagnostics shows them)", file=sys.stderr)
+
+
+# Sentences are written for a model or for a developer in Python; here options take the place of arguments.
+_FOR_COMMAND_LINE = (
+    (r" (?:Do it without them, or tell the user|Tell the user)\.", ""),
+    (r": do it another way, or tell the user that the owner has to add it\.", "."),
+    (
+        r"Do the work another way, or tell the user that the owner has to install it\.",
+        "Install it, or name another program with --interpreter SUFFIX=COMMAND.",
+    ),
+    (
+        r"Do not retry; do it without the network, or tell the user\.",
+        'A policy file opens hosts: --policy-file FILE, with network = {mode = "allow", hosts = ["..."]}.',
+    ),
+    (
+        r"What it printed until then is in stdout\. Give it less work, or tell the user\.",
+        "Give it more time with --timeout SECONDS, or less work.",
+    ),
+    (r"Give it less data\.", "Give it more with --memory-mb MIB, or less data."),
+    (r"min_isolation='(\w+)'", r"--min-isolation \1"),
+    (r"sandbox='(\w+)'", r"--sandbox \1"),
+    (r"SandboxPolicy\(python=\.\.\.\)", "--python PATH"),
+    (r"grants=\{\"[^\"]+\": Grant\(env=\{\"(\w+)\": Secret\(\.\.\.\)\}\)\}", r"--secret \1"),
+    (
+        r"grants=\{\"[^\"]+\": Grant\(hosts=\[\"([^\"]+)\"\]\)\}",
+        r'--policy-file FILE, with network = {mode = "allow", hosts = ["\1"]}',
+    ),
+    (
+        r"grants=\{\"[^\"]+\": Grant\(programs=\[([^\]]*)\]\)\}",
+        r"--policy-file FILE, with extra_ro = [\1]",
+    ),
+)
+
+
+def for_command_line(sentence: str) -> str:
+    """A message with hints for whoever reads it at a shell: options where it names arguments of Python."""
+    for pattern, replacement in _FOR_COMMAND_LINE:
+        sentence = re.sub(pattern, replacement, sentence)
+    return sentence
 
 
 def printable(text: str) -> str:
@@ -90,6 +246,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     Returns:
         The paths written, in order.
     """
+    from adk_skills_agent.evals.row_file import write_whole
+
     written = []
     for name, content in files.items():
         target = folder / name
@@ -106,8 +264,6 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
 
 
 # A running script on a terminal: its output as it arrives, and one line that says what it uses, gone at the end.
-
-_ERASE = "\r\x1b[K"
 
 
 class LiveOutput:

@@ -10,6 +10,7 @@ import click
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.statistics import BETTER_OR_WORSE, interval_text, signed, verdict_text
 
 EXAMPLES = """\b
 Examples:
@@ -57,11 +58,9 @@ def command(run_dir: Path, baseline: Path | None, out: Path | None, as_json: boo
     for note in report.run.notes:
         print(f"adk-skills: {safe(note)}", file=sys.stderr)
     for arm, lift in (report.comparison.arms if report.comparison is not None else {}).items():
-        interval = f" [{lift.low:+.1%}, {lift.high:+.1%}]" if lift.low is not None and lift.high is not None else ""
-        print(
-            f"{safe(arm)} since the baseline: {lift.mean:+.1%}{interval}, sign test p={lift.p_value:.3f} "
-            f"({lift.better} better, {lift.worse} worse, {lift.equal} equal)"
-        )
+        interval = interval_text(lift.low, lift.high, lift.no_interval, signed)
+        said = verdict_text(lift.better, lift.worse, lift.equal, words=BETTER_OR_WORSE)
+        print(f"{safe(arm)} since the baseline: {lift.mean:+.1%}{interval}; it {said}")
     print(f"report: {safe(str(report.path))} ({len(report.run.results):,} trials, {report.size:,} bytes)")
 
 
@@ -75,10 +74,10 @@ def _bench(run_dir: Path, out: Path, *, as_json: bool) -> None:
         print_json(report.to_json())
         return
     for lift in report.figures["lift"]:
-        interval = f" [{lift['low']:+.1%}, {lift['high']:+.1%}]" if lift["low"] is not None else ""
+        interval = interval_text(lift["low"], lift["high"], lift["no_interval"], signed)
+        said = verdict_text(lift["better"], lift["worse"], lift["equal"], unit="task")
         print(
             f"lift of {safe(lift['arm'])} over {safe(lift['baseline'])} ({safe(lift['agent'])}): {lift['mean']:+.1%}"
-            f"{interval}, sign test p={lift['p_value']:.3f} ({lift['better']} better, {lift['worse']} worse, "
-            f"{lift['equal']} equal)"
+            f"{interval}; it {said}"
         )
     print(f"report: {safe(str(report.path))} ({len(report.results):,} trials, {report.size:,} bytes)")

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from adk_skills_agent.cli.interruption import run_interruptible
-from adk_skills_agent.cli.output import LiveOutput, check_output_folder, print_json, safe, write_files
-from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
+from adk_skills_agent.cli.output import LiveOutput, check_output_folder, for_command_line, print_json, safe, write_files
+from adk_skills_agent.cli.sources import (
+    a_path,
+    complete_script,
+    dirs_option,
+    json_option,
+    open_skill,
+    skill_argument,
+    trust_option,
+)
 from adk_skills_agent.errors import ConfigError, PackageError, SandboxError
 from adk_skills_agent.sandbox import PRESETS, SANDBOX_NAMES, InputFile, IsolationLevel, SandboxPolicy, choose_sandbox
 
@@ -46,8 +54,8 @@ class LevelName(click.Choice[str]):
 
 
 @click.command("run", epilog=EXAMPLES)
-@click.argument("skill")
-@click.argument("script")
+@skill_argument
+@click.argument("script", shell_complete=complete_script)
 @click.argument("arguments", nargs=-1)
 @dirs_option
 @click.option(
@@ -330,12 +338,12 @@ def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
     result = outcome.result
     said = outcome.error or ""
     notes = [*outcome.plan.notes, *(note for note in result.notes if note not in said)]
-    _say([f"note: {safe(note)}" for note in notes], "notes")
+    _say([f"note: {safe(for_command_line(note))}" for note in notes], "notes")
     if not quiet:
         _say([f"wrote {safe(path)}" for path in written], "files")
     _say([f"not kept: {safe(name)}: {safe(reason)}" for name, reason in result.skipped_files], "files not kept")
     if outcome.error is not None:
-        print(f"adk-skills: {outcome.error}", file=sys.stderr)
+        print(f"adk-skills: {for_command_line(outcome.error)}", file=sys.stderr)
     missing = [thing.for_owner() for thing in outcome.missing]
     skill = outcome.plan.skill_name
     missing += [
@@ -343,7 +351,7 @@ def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:
         for one in refused_hosts(outcome.plan.request.policy, result)
         if one.certain
     ]
-    _say([f"note: {safe(sentence)}" for sentence in missing], "things missing")
+    _say([f"note: {safe(for_command_line(sentence))}" for sentence in missing], "things missing")
     if not quiet:
         print(
             f"{outcome.status.value}: return code {outcome.return_code}, {result.wall_ms:.0f} ms, "

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from adk_skills_agent.cli.output import print_columns, print_diagnostics, print_json, printable, safe
-from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_registry, open_skill, trust_option
+from adk_skills_agent.cli.output import (
+    Progress,
+    print_columns,
+    print_diagnostics,
+    print_json,
+    print_table,
+    printable,
+    safe,
+    say_state,
+)
+from adk_skills_agent.cli.sources import (
+    a_path,
+    dirs_option,
+    json_option,
+    open_registry,
+    open_skill,
+    skill_argument,
+    trust_option,
+)
+from adk_skills_agent.errors import ConfigError, SkillsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adk_skills_agent.catalog import SkillsRegistry
     from adk_skills_agent.format import Diagnostic, ValidationResult
 
 
@@ -18,6 +41,7 @@ _LIST_EXAMPLES = """\b
 Examples:
   adk-skills list ./skills
   adk-skills list --json
+  adk-skills list ./skills --long
   adk-skills list ./skills --diagnostics
   adk-skills list --installed
 """
@@ -26,19 +50,26 @@ Examples:
 @click.command("list", epilog=_LIST_EXAMPLES)
 @click.argument("dirs", nargs=-1, type=a_path)
 @json_option
+@click.option("--long", "-l", is_flag=True, help="Also print scope, tokens, scripts and folder, descriptions whole.")
 @click.option("--xml", is_flag=True, help="Print the <available_skills> block a model gets, with locations.")
 @click.option("--diagnostics", is_flag=True, help="Print everything that was repaired or refused.")
 @click.option("--installed", is_flag=True, help="List what adk-skills add installed here and for the user.")
 @trust_option
 def list_command(
-    dirs: tuple[Path, ...], as_json: bool, xml: bool, diagnostics: bool, installed: bool, trust_project: bool
+    dirs: tuple[Path, ...],
+    as_json: bool,
+    long: bool,
+    xml: bool,
+    diagnostics: bool,
+    installed: bool,
+    trust_project: bool,
 ) -> None:
     """List the skills of folders or scopes.
 
     Without folders: the project, user, admin and package scopes.
     """
     if installed:
-        if dirs or xml or diagnostics:
+        if dirs or xml or diagnostics or long:
             raise click.UsageError("--installed goes with --json only.")
         _list_installed(as_json=as_json)
         return
@@ -57,12 +88,36 @@ def list_command(
     if xml:
         print(printable(registry.to_available_skills_xml(location=True)))
     else:
-        print_columns((item.name, item.description) for item in skills)
-        if not skills:
-            import sys
-
+        if long:
+            _print_long(registry)
+        else:
+            print_columns((item.name, item.description) for item in skills)
+        untrusted = [one for one in registry.diagnostics if one.code == "untrusted-project"]
+        for one in () if diagnostics else untrusted:
+            print(safe(one.message), file=sys.stderr)
+        if not skills and not untrusted:
             print("No skills found. Make one with: adk-skills new my-skill", file=sys.stderr)
     print_diagnostics(registry.diagnostics, all_of_them=diagnostics)
+
+
+def _print_long(registry: SkillsRegistry) -> None:
+    """One table with what can be counted, and below each skill its whole description."""
+    from adk_skills_agent.catalog.budget import estimate_tokens
+    from adk_skills_agent.scripts import list_scripts
+
+    rows, below = [], []
+    names = list(registry)
+    with Progress("reading", len(names)) as progress:
+        for name in names:
+            progress.step(name)
+            skill = registry.load_skill(name)
+            try:
+                counts = (f"{estimate_tokens(skill.instructions):,}", f"{len(list_scripts(skill)):,}")
+            except SkillsError:
+                counts = ("?", "?")
+            rows.append((name, registry.scope_of(name).value, *counts, str(skill.skill_dir)))
+            below.append((skill.description,))
+    print_table(("NAME", "SCOPE", "TOKENS", "SCRIPTS", "FOLDER"), rows, below)
 
 
 def _list_installed(*, as_json: bool) -> None:
@@ -100,7 +155,7 @@ Examples:
 
 
 @click.command("info", epilog=_INFO_EXAMPLES)
-@click.argument("skill")
+@skill_argument
 @dirs_option
 @click.option("--body", is_flag=True, help="Print the instructions as well.")
 @json_option
@@ -111,7 +166,7 @@ def info_command(skill: str, dirs: tuple[Path, ...], body: bool, as_json: bool, 
     Its metadata, files, scripts and diagnostics. SKILL is a name, or the path of the skill's folder.
     """
     from adk_skills_agent.catalog.budget import estimate_tokens
-    from adk_skills_agent.cli.needs import needs_here
+    from adk_skills_agent.cli.packages import needs_here
     from adk_skills_agent.scripts import list_scripts
 
     found = open_skill(skill, dirs, trust_project=trust_project)
@@ -203,13 +258,15 @@ Examples:
 def new_command(name: str, output: Path, description: str | None, script: Literal["python", "bash", "none"]) -> None:
     """Make a new skill to start from.
 
-    A folder with a SKILL.md, a script and a reference. NAME has lower-case letters, digits and single hyphens.
+    A folder with a SKILL.md, a script named after the skill, a reference, and eval cases in evals/. NAME has lower-case
+    letters, digits and single hyphens.
     """
     from adk_skills_agent.format import create_skill_template
 
     folder = create_skill_template(output, name, description=description, script=None if script == "none" else script)
     print(f"Made {folder}")
     print(f"Next: edit {folder / 'SKILL.md'}, then: adk-skills validate {folder}")
+    print(f"To measure it: edit {folder / 'evals/cases.yaml'}, then: adk-skills eval {folder} --dry-run")
 
 
 # ``adk-skills validate``: the specification's rules, with the reference library's messages.
@@ -231,12 +288,15 @@ def validate_command(paths: tuple[Path, ...], as_json: bool, lint: bool) -> None
     Strict, with the messages of the reference library; exit code 1 when one is not valid. PATHS are skill
     folders, SKILL.md files, or folders full of skills.
     """
-    import sys
-
     from adk_skills_agent.format import validate_skill
 
     unread: list[Diagnostic] = []
-    results = [validate_skill(skill) for path in paths for skill in _skills_at(path, unread)]
+    folders = [skill for path in paths for skill in _skills_at(path, unread)]
+    results = []
+    with Progress("checking", len(folders)) as progress:
+        for folder in folders:
+            progress.step(folder.name)
+            results.append(validate_skill(folder))
     failed = [result for result in results if result.errors]
     if as_json:
         print_json(
@@ -244,22 +304,66 @@ def validate_command(paths: tuple[Path, ...], as_json: bool, lint: bool) -> None
             + [{"path": found.file, "valid": False, "errors": [found.message]} for found in unread]
         )
     else:
-        for result in results:
-            if result.errors:
-                print(f"Validation failed for {safe(str(result.path))}:", file=sys.stderr)
-                for error in result.errors:
-                    print(f"  - {safe(error)}", file=sys.stderr)
-            else:
-                print(f"Valid skill: {safe(str(result.path))}")
-                _print_missing(result.path)
-            for advice in result.lints if lint else ():
-                print(f"  {safe(str(advice))}", file=sys.stderr)
-        for found in unread:
-            print(f"Not read: {safe(found.message)}", file=sys.stderr)
-        if len(results) > 1:
-            print(f"{len(results) - len(failed)} of {len(results)} skills are valid.", file=sys.stderr)
+        _print_validation(results, unread, lint=lint)
     if failed or unread:
         raise click.exceptions.Exit(1)
+
+
+def _print_validation(results: Sequence[ValidationResult], unread: Sequence[Diagnostic], *, lint: bool) -> None:
+    """What fails first, with lines; of what is valid a line where it is one skill, else how many they are."""
+    failed = [result for result in results if result.errors]
+    for result in failed:
+        say_state(f"Validation failed for {safe(str(result.path))}:", good=False)
+        lines = _lines_of(result)
+        for error in result.errors:
+            line = lines(error)
+            print(f"  - {safe(error)}{f' (line {line})' if line else ''}", file=sys.stderr)
+    for found in unread:
+        say_state(f"Not read: {safe(found.message)}", good=False)
+    valid = [result for result in results if not result.errors]
+    if len(results) == 1 and valid:
+        print(f"Valid skill: {safe(str(valid[0].path))}")
+        _print_missing(valid[0].path)
+    for result in results if lint else ():
+        for advice in result.lints:
+            print(f"  {safe(str(advice))}", file=sys.stderr)
+    if len(results) > 1:
+        say_state(f"{len(valid)} of {len(results)} skills are valid.", good=not failed and not unread)
+
+
+_FIELD_OF_ERROR = re.compile(r"(?i)\b(name|description|compatibility|license|metadata|allowed-tools)\b")
+_LINE_IN_ERROR = re.compile(r"\bline \d+")
+
+
+def _lines_of(result: ValidationResult) -> Callable[[str], int | None]:
+    """Says of an error which line of the SKILL.md it is about; None where it names one itself or has none."""
+    from adk_skills_agent.format import find_skill_md
+
+    try:
+        skill_md = find_skill_md(result.path)
+        text = skill_md.read_text(encoding="utf-8", errors="replace") if skill_md is not None else ""
+    except OSError:
+        text = ""
+    keys: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if number > 1 and line.strip() == "---":
+            break
+        key, colon, _ = line.partition(":")
+        if colon and key == key.strip():
+            keys.setdefault(key.strip("'\"").lower(), number)
+
+    def line_of(error: str) -> int | None:
+        if not keys or _LINE_IN_ERROR.search(error):
+            return None
+        if error.startswith("Unexpected fields"):
+            named = error.partition(": ")[2].partition(". Only")[0].split(", ")
+            return next((keys[name.lower()] for name in named if name.lower() in keys), None)
+        if error.startswith("Missing required field"):
+            return 1
+        found = _FIELD_OF_ERROR.search(error)
+        return keys.get(found[1].lower()) if found else None
+
+    return line_of
 
 
 def _skills_at(path: Path, unread: list[Diagnostic]) -> list[Path]:
@@ -279,9 +383,12 @@ def _skills_at(path: Path, unread: list[Diagnostic]) -> list[Path]:
 
 def _print_missing(path: Path) -> None:
     """One line on stderr when a valid skill needs what this machine does not have; to be valid it need not."""
-    from adk_skills_agent.cli.needs import needs_here
+    from adk_skills_agent.cli.packages import needs_here
 
-    needs = needs_here(open_skill(str(path), ()))
+    try:
+        needs = needs_here(open_skill(str(path), ()))
+    except ConfigError:  # Windows: the text of a skill can be checked there, and no more
+        return
     if needs.missing:
         place = safe(str(path))
         click.echo(f"  It needs: {safe(needs.summary())}. Details: adk-skills needs {place}", err=True)

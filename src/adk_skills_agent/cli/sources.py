@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from adk_skills_agent.cli.output import safe
-from adk_skills_agent.errors import ConfigError, FormatError
+from adk_skills_agent.errors import ConfigError, FormatError, SkillNotFound, SkillsError
 from adk_skills_agent.format.models import Severity
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from adk_skills_agent.catalog import Skill, SkillsRegistry
 
 a_path = click.Path(path_type=Path)
@@ -31,6 +34,48 @@ trust_option = click.option(
     is_flag=True,
     help="Also read skills of the current project although it is not on the trusted list.",
 )
+
+
+def complete_skill(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of skills that begin so, from ``--dir`` or the scopes; folders where a path is begun."""
+    from click.shell_completion import CompletionItem
+
+    if "/" in incomplete or incomplete.startswith((".", "~")):
+        return [CompletionItem(incomplete, type="dir")]
+    try:
+        registry = open_registry(ctx.params.get("dirs") or (), trust_project=bool(ctx.params.get("trust_project")))
+    except (SkillsError, OSError):
+        return []
+    return [
+        CompletionItem(skill.name, help=safe(skill.description)[:_HELP_CHARS])
+        for skill in registry.list_metadata()
+        if skill.name.startswith(incomplete)
+    ]
+
+
+def complete_script(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The scripts of the skill that was named, as they may be called: with their folder or without."""
+    from click.shell_completion import CompletionItem
+
+    from adk_skills_agent.scripts import list_scripts
+
+    try:
+        skill = open_skill(
+            str(ctx.params.get("skill") or ""),
+            ctx.params.get("dirs") or (),
+            trust_project=bool(ctx.params.get("trust_project")),
+        )
+        names = [name.removeprefix("scripts/") for name in list_scripts(skill)]
+    except (SkillsError, OSError):
+        return []
+    full = incomplete.startswith("scripts/")
+    shown = [f"scripts/{name}" if full else name for name in names]
+    return [CompletionItem(name) for name in shown if name.startswith(incomplete)]
+
+
+_HELP_CHARS = 80
+
+skill_argument = click.argument("skill", shell_complete=complete_skill)
 
 
 def open_registry(dirs: Sequence[Path], *, trust_project: bool = False) -> SkillsRegistry:
@@ -73,4 +118,15 @@ def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) 
         for problem in registry.diagnostics:
             if problem.severity is Severity.ERROR:
                 raise FormatError(problem.message)
-    return open_registry(dirs, trust_project=trust_project).load_skill(name)
+    registry = open_registry(dirs, trust_project=trust_project)
+    try:
+        return registry.load_skill(name)
+    except SkillNotFound as error:
+        if error.suggestions:
+            raise
+        where = "".join(f" {shlex.quote(str(folder))}" for folder in dirs)
+        place = "there" if dirs else "in the scopes of this folder; name a folder with --dir"
+        untrusted = [one.message for one in registry.diagnostics if one.code == "untrusted-project"]
+        hint = untrusted[0] if untrusted else f"List them with: adk-skills list{where}" if len(registry) else ""
+        none = "" if len(registry) or untrusted else f" There are no skills {place}."
+        raise SkillNotFound(" ".join(filter(None, [f"There is no skill {name!r}.{none}", hint]))) from None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge_model import sentence_of
 from adk_skills_agent.evals.trace import Usage
+from adk_skills_agent.installation import install_hint
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
@@ -49,7 +50,7 @@ def model_named(name: str) -> BaseLlm:
         try:
             from google.adk.models.lite_llm import LiteLlm
         except ImportError as error:
-            raise ConfigError(f"The model {name!r} needs LiteLLM: pip install 'adk-skills-agent[litellm]'") from error
+            raise ConfigError(f"The model {name!r} needs LiteLLM: {install_hint('litellm')}") from error
         return LiteLlm(model=name)
     try:
         kind = LLMRegistry.resolve(name)

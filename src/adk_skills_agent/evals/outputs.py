@@ -150,7 +150,7 @@ def junit(summary: Summary, facts: RunFacts) -> bytes:
     """
     root = ET.Element("testsuites", name="adk-skills eval")
     for arm in summary.arms:
-        if arm == "without_skill" and len(summary.arms) > 1:
+        if arm == summary.baseline:
             continue
         cells = summary.of_arm(arm)
         suite = ET.SubElement(root, "testsuite", name=arm)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import stat
@@ -51,6 +50,8 @@ class RowFile:
     """
 
     def __init__(self, folder: Path, name: str, *, resume: bool = False) -> None:
+        import fcntl
+
         self.path = folder / name
         self.notes: list[str] = []
         try:

@@ -1,15 +1,17 @@
-"""What a handful of runs says, and how sure it is: means, paired lift, pass@k."""
+"""What a handful of runs says, and how sure it is: means, paired lift, the verdict in words, pass@k."""
 
 from __future__ import annotations
 
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
 _RESAMPLES = 4_000
+_SAME = 1e-9
+"""Shares nearer to each other than this differ by rounding only."""
 _SEED = 20_251_121
 """Fixed: the same results give the same interval each time."""
 
@@ -38,12 +40,14 @@ class Lift:
     Attributes:
         pairs: How many cases both arms have a result of.
         mean: Mean of the cases' differences.
-        low: Lower end of the interval; None below two cases.
+        low: Lower end of the interval; None where ``no_interval`` says why.
         high: Its upper end.
         p_value: Of the two-sided sign test; 1 when no case differs.
         better: Cases in which the arm is ahead.
         worse: Cases in which it is behind.
         equal: The other cases.
+        no_interval: Why there is no interval; empty where there is one. Drawing again from values that are all the
+            same gives an interval without width, which would look like certainty.
     """
 
     pairs: int
@@ -54,6 +58,7 @@ class Lift:
     better: int
     worse: int
     equal: int
+    no_interval: str = ""
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -81,7 +86,15 @@ def paired_lift(pairs: Sequence[tuple[float, float]]) -> Lift | None:
     differences = [ours - theirs for ours, theirs in pairs]
     better = sum(one > 0 for one in differences)
     worse = sum(one < 0 for one in differences)
-    low, high = bootstrap_interval(differences) if len(differences) > 1 else (None, None)
+    low: float | None = None
+    high: float | None = None
+    no_interval = ""
+    if len(differences) == 1:
+        no_interval = "only one was measured"
+    elif max(differences) - min(differences) < _SAME:
+        no_interval = f"all {len(differences)} differ by the same amount" if better or worse else "none differs"
+    else:
+        low, high = bootstrap_interval(differences)
     return Lift(
         pairs=len(pairs),
         mean=statistics.fmean(differences),
@@ -91,6 +104,7 @@ def paired_lift(pairs: Sequence[tuple[float, float]]) -> Lift | None:
         better=better,
         worse=worse,
         equal=len(differences) - better - worse,
+        no_interval=no_interval,
     )
 
 
@@ -117,6 +131,82 @@ def sign_test(better: int, worse: int) -> float:
     return min(1.0, 2.0 * float(tail))
 
 
+SIGNIFICANT = 0.05
+"""Below this p-value a difference is called more than chance."""
+_CLEARLY_OPEN = 0.5
+"""From this p-value on, more cases of the same kind would not decide it either."""
+BETTER_OR_WORSE = "is better", "is worse"
+"""The verbs of a verdict on two runs; those of a verdict on a skill are ``helps`` and ``hurts``."""
+_LEAST_TO_DECIDE = 6
+"""Cases that differ, all in one direction, before the sign test can go below ``SIGNIFICANT``: 2 / 2**6 = 0.03."""
+
+
+def verdict_text(
+    better: int,
+    worse: int,
+    equal: int,
+    *,
+    words: tuple[str, str] = ("helps", "hurts"),
+    unit: str = "case",
+) -> str:
+    """What a sign test says, in words: ``helps in 7 of 9 cases and hurts in 2; too few to be sure: p = 0.18``.
+
+    Args:
+        better: Cases in which the arm is ahead.
+        worse: Cases in which it is behind.
+        equal: The other cases.
+        words: The verbs for ahead and behind.
+        unit: What is counted, in the singular.
+
+    Returns:
+        The sentence without its subject and without a full stop.
+    """
+    count = better + worse + equal
+    if not better and not worse:
+        where = f"any of {count:,} {unit}s" if count != 1 else f"the only {unit}"
+        return f"makes no difference in {where}"
+    ahead, behind = words
+    units = unit if count == 1 else f"{unit}s"
+    if worse > better:
+        said = f"{behind} in {worse:,} of {count:,} {units}" + (f" and {ahead} in {better:,}" if better else "")
+    else:
+        said = f"{ahead} in {better:,} of {count:,} {units}" + (f" and {behind} in {worse:,}" if worse else "")
+    p_value = sign_test(better, worse)
+    if p_value < SIGNIFICANT:
+        sure = "more than chance"
+    elif better + worse >= _LEAST_TO_DECIDE and p_value >= _CLEARLY_OPEN:
+        sure = "may well be chance"
+    else:
+        sure = "too few to be sure"
+    return f"{said}; {sure}: {p_text(p_value)}"
+
+
+def interval_text(low: float | None, high: float | None, why_none: str, shown: Callable[[float], str]) -> str:
+    """An interval to stand behind its mean: `` [+10%, +40%]``, or `` (no interval: ...)``.
+
+    Args:
+        low: Its lower end; None when there is no interval.
+        high: Its upper end.
+        why_none: Why there is none; empty says nothing.
+        shown: How a number is written.
+    """
+    if low is not None and high is not None:
+        return f" [{shown(low)}, {shown(high)}]"
+    return f" (no interval: {why_none})" if why_none else ""
+
+
+def signed(share: float) -> str:
+    """A difference of shares for a terminal: ``+12.5%``."""
+    return f"{share:+.1%}"
+
+
+def p_text(p_value: float) -> str:
+    """A p-value as people write it: ``p = 0.18``, ``p = 0.004``, ``p < 0.001``."""
+    if p_value < 0.001:
+        return "p < 0.001"
+    return f"p = {p_value:.3f}" if p_value < 0.01 else f"p = {p_value:.2f}"
+
+
 def pass_at_k(runs: int, passed: int, k: int) -> float:
     """The chance that at least one of ``k`` runs passes, estimated without bias from ``runs`` runs.
 
@@ -136,14 +226,19 @@ def pass_at_k(runs: int, passed: int, k: int) -> float:
 
 def difference_interval(
     ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE
-) -> tuple[float, float]:
+) -> tuple[float, float] | None:
     """Bootstrap interval of the difference of two means whose values are not paired: the runs of one case.
 
     Args:
         ours: At least one value.
         theirs: At least one value.
         confidence: The share of resamples inside, 0 to 1.
+
+    Returns:
+        Its ends; None when neither side varies, because no resample would differ from the sample.
     """
+    if max(ours) - min(ours) < _SAME and max(theirs) - min(theirs) < _SAME:
+        return None
     draw = random.Random(_SEED)  # noqa: S311 - statistics, no secret
     means = sorted(
         statistics.fmean(draw.choices(ours, k=len(ours))) - statistics.fmean(draw.choices(theirs, k=len(theirs)))

@@ -9,13 +9,22 @@ from typing import Any
 
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.metrics.confusion import Triggering, confusion
-from adk_skills_agent.evals.run.plan import Key, Trial
+from adk_skills_agent.evals.run.plan import WITHOUT, Key, Trial
 from adk_skills_agent.evals.run.result import TrialResult
-from adk_skills_agent.evals.statistics import difference_interval, paired_lift, pass_at_k, spread
+from adk_skills_agent.evals.statistics import (
+    CONFIDENCE,
+    difference_interval,
+    paired_lift,
+    pass_at_k,
+    spread,
+    verdict_text,
+)
 
 TRIGGER_THRESHOLD = 0.5
 """A query that should trigger does when at least this share of its runs does; one that should not, when less (C47)."""
 _ALWAYS, _NEVER = 1.0, 0.0
+NO_VARIATION = "the runs of each arm all ended alike"
+"""Why the difference of a case has no interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,15 @@ class Summary:
     @property
     def main_arm(self) -> str:
         """The arm the run is about: the first that has the skill."""
-        return next((name for name in self.arms if name != "without_skill"), self.arms[0])
+        return next((name for name in self.arms if name != WITHOUT), self.arms[0])
+
+    @property
+    def baseline(self) -> str:
+        """The arm without the skill, where others are measured against it; empty without such an arm.
+
+        Its runs are expected not to pass, so they are not called failures.
+        """
+        return _baseline(self.arms)
 
     def of_arm(self, arm: str) -> list[CaseInArm]:
         """The cases of an arm."""
@@ -124,13 +141,30 @@ class Summary:
                 one, other = ours.outcome_rate, theirs.outcome_rate
                 if one is None or other is None:
                     continue
-                low, high = difference_interval(_outcomes(ours), _outcomes(theirs))
+                interval = difference_interval(_outcomes(ours), _outcomes(theirs))
+                low, high = interval or (None, None)
                 pairs.append((one, other))
-                cases.append({"case": case.id, "lift": one - other, "low": low, "high": high})
+                cases.append(
+                    {
+                        "case": case.id,
+                        "lift": one - other,
+                        "low": low,
+                        "high": high,
+                        "no_interval": "" if interval else NO_VARIATION,
+                    }
+                )
             lift = paired_lift(pairs)
             if lift is not None:
+                said = verdict_text(lift.better, lift.worse, lift.equal)
                 found.append(
-                    {"arm": self.main_arm, "baseline": baseline, **asdict(lift), "confidence": 0.95, "cases": cases}
+                    {
+                        "arm": self.main_arm,
+                        "baseline": baseline,
+                        **asdict(lift),
+                        "confidence": CONFIDENCE,
+                        "verdict": f"Compared with {baseline}, {self.main_arm} {said}.",
+                        "cases": cases,
+                    }
                 )
         return found
 
@@ -138,7 +172,7 @@ class Summary:
         """Precision, recall and confusion of the trigger queries, for each arm that has the skill."""
         found: dict[str, Any] = {}
         for arm in self.arms:
-            if arm == "without_skill":
+            if arm == WITHOUT:
                 continue
             cells = [cell for cell in self.of_arm(arm) if cell.case.kind == "trigger"]
             if not cells:
@@ -176,8 +210,8 @@ class Summary:
                     f"runs ({cell.arm}): the conversation was cut off."
                 )
         for case in self.cases:
-            ours, theirs = self.cells.get((case.id, main)), self.cells.get((case.id, "without_skill"))
-            if ours is None or theirs is None or main == "without_skill":
+            ours, theirs = self.cells.get((case.id, main)), self.cells.get((case.id, WITHOUT))
+            if ours is None or theirs is None or main == WITHOUT:
                 continue
             rates = ours.outcome_rate, theirs.outcome_rate
             if rates == (_ALWAYS, _ALWAYS):
@@ -191,6 +225,15 @@ class Summary:
             elif rates[0] is not None and rates[1] is not None and rates[0] < rates[1]:
                 said.append(f"{case.id} goes worse with the skill ({rates[0]:.0%}) than without ({rates[1]:.0%}).")
         return said
+
+
+def baseline_of(trials: Sequence[Trial]) -> str:
+    """The arm without the skill, as :attr:`Summary.baseline`, before anything has run."""
+    return _baseline(tuple(dict.fromkeys(trial.arm.name for trial in trials)))
+
+
+def _baseline(arms: Sequence[str]) -> str:
+    return WITHOUT if WITHOUT in arms and len(arms) > 1 else ""
 
 
 def summarise(trials: Sequence[Trial], results: Mapping[Key, TrialResult]) -> Summary:
@@ -233,8 +276,8 @@ def run_summary(summary: Summary, kind: str) -> dict[str, Any]:
             found[arm][name] = (
                 {"mean": short.mean, "stddev": short.stddev, "min": short.low, "max": short.high} if short else None
             )
-    if "without_skill" in summary.arms and summary.main_arm != "without_skill":
-        ours, theirs = of_arm[summary.main_arm], of_arm["without_skill"]
+    if WITHOUT in summary.arms and summary.main_arm != WITHOUT:
+        ours, theirs = of_arm[summary.main_arm], of_arm[WITHOUT]
         both = [(_figures([ours[case]]), _figures([theirs[case]])) for case in ours if case in theirs]
         found["delta"] = {
             name: statistics.fmean(differences)

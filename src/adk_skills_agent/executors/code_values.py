@@ -278,7 +278,7 @@ _BODY = "\n    os.chdir(td)\n    try:\n"
 _END = "\n_materialize_and_run()\n"
 _SHELL = "      try:\n        _r = subprocess.run(\n"
 _MARKER = re.compile(r"\n +print\('(?:\\n' \+ ')?(__ADK_SKILL_GENERATED_FILES__:[0-9a-f]+:)'")
-_OURS = "# A script of a skill, run by adk-skills-agent; its report follows "
+_OURS = "# A script of a skill, run by adk-skills-runtime; its report follows "
 
 
 @dataclass(frozen=True, slots=True)

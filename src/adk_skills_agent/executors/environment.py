@@ -22,6 +22,7 @@ from google.adk.environment import ExecutionResult as CommandResult
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.executors.code_values import exit_code, failure_lines
 from adk_skills_agent.format.reading import find_skill_md
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox import (
     SKILL_DIR,
     WORK_DIR,
@@ -282,9 +283,9 @@ def _argv(command: str) -> tuple[str, ...]:
 
 # Read and write files of an environment, confined to its folder whatever links and names are in the way.
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC
+_FOLDER = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 
 
 def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
@@ -423,7 +424,7 @@ def copy_tree(source: Path, target: Path) -> list[str]:
 @contextlib.contextmanager
 def _folder_of(root: Path, path: PurePosixPath, *, make: bool) -> Iterator[int]:
     """A descriptor of the folder a file is in, reached without following a link."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(root, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     try:
         for part in path.parts[:-1]:
             with _described(path):

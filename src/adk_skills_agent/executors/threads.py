@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
@@ -18,6 +17,8 @@ from contextvars import ContextVar
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
+
+from adk_skills_agent.platforms import after_fork_in_child
 
 _Result = TypeVar("_Result")
 
@@ -120,7 +121,7 @@ def _forget() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork_in_child(_forget)
 
 
 # Blocking work of others in a thread of its own, which can be given up on.

@@ -18,7 +18,9 @@ def create_skill_template(
     description: str | None = None,
     script: Literal["python", "bash"] | None = "python",
 ) -> Path:
-    """Write a new skill folder. It appears complete or not at all.
+    """Write a new skill folder: SKILL.md, a script named after the skill, a reference, and eval cases to start from.
+
+    It appears complete or not at all.
 
     Args:
         output_dir: Where the folder goes; made when absent.
@@ -100,15 +102,22 @@ def template_files(name: str, description: str, script: str | None) -> list[Temp
     """
     files: list[TemplateFile] = []
     usage = ""
-    if script == "python":
-        files.append(("scripts/count_words.py", _PYTHON, True))
-        usage = _USAGE.format(script="scripts/count_words.py", arguments='["--top", "5", "notes.txt"]')
-    elif script == "bash":
-        files.append(("scripts/count_words.sh", _BASH, True))
-        usage = _USAGE.format(script="scripts/count_words.sh", arguments='["notes.txt"]')
+    call = ""
+    if script is not None:
+        suffix, content, arguments = _SCRIPTS[script]
+        path = f"scripts/{name.replace('-', '_')}{suffix}"
+        files.append((path, content.replace("@SCRIPT@", path.rpartition("/")[2]), True))
+        usage = _USAGE.format(script=path, arguments=arguments)
+        call = _EVAL_CALL.format(name=name, script=path)
     title = " ".join(name.split("-")).title()
     body = _SKILL.format(name=name, description=_quoted(description), title=title, usage=usage)
-    return [("SKILL.md", body, False), *files, ("references/details.md", _REFERENCE.format(title=title), False)]
+    return [
+        ("SKILL.md", body, False),
+        *files,
+        ("references/details.md", _REFERENCE.format(title=title), False),
+        ("evals/cases.yaml", _EVALS.format(name=name, call=call), False),
+        ("evals/notes.txt", _NOTES, False),
+    ]
 
 
 def _quoted(text: str) -> str:
@@ -197,12 +206,51 @@ _BASH = """\
 set -euo pipefail
 
 if [[ "${1:-}" == "--help" ]]; then
-  echo "Usage: count_words.sh FILE"
+  echo "Usage: @SCRIPT@ FILE"
   exit 0
 fi
 if [[ ! -r "${1:-}" ]]; then
-  echo "Cannot read the file '${1:-}'. Usage: count_words.sh FILE" >&2
+  echo "Cannot read the file '${1:-}'. Usage: @SCRIPT@ FILE" >&2
   exit 1
 fi
 wc -w < "$1"
+"""
+
+_SCRIPTS = {"python": (".py", _PYTHON, '["--top", "5", "notes.txt"]'), "bash": (".sh", _BASH, '["notes.txt"]')}
+"""Language to the suffix, the text and the sample arguments of its script."""
+
+# Eval cases are for the author: no agent sees the folder evals/ of a skill that is measured.
+_EVALS = """\
+# What an agent should do with this skill, and without it. Check the file, then measure (the first command is free):
+#   adk-skills eval . --dry-run
+#   adk-skills eval . --model gemini-2.5-flash
+# Three to ten cases tell something; take real requests, and let a case check what a user would check.
+skill: "{name}"
+cases:
+  # A task. What is expected of the answer is measured with and without the skill: the difference is the lift.
+  - id: count-words
+    prompt: Count the words of notes.txt and name the most frequent one.
+    files: [notes.txt]                 # given to the agent; relative to this file
+{call}    answer_contains: ["apple"]         # each of them in the final answer
+    rubrics:                           # judged by a model; leave them out with --judge none
+      - The answer names the word that occurs most often.
+      - The answer says how often that word occurs.
+
+  # Trigger queries: does the description bring the agent to the skill, and only then?
+  - id: should-trigger
+    prompt: "Replace this by a request for which an agent should use {name}."
+    should_trigger: true
+  - id: should-not-trigger
+    prompt: Write a short poem about the sea.
+    should_trigger: false
+"""
+
+_EVAL_CALL = """\
+    calls:                             # the way there; measured only where the skill is
+      - {{name: run_skill_script, args: {{skill_name: "{name}", file_path: "{script}"}}}}
+"""
+
+_NOTES = """\
+apple pear apple plum
+apple pear
 """

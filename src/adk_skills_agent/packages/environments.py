@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -28,8 +27,10 @@ from packaging.utils import canonicalize_name
 
 from adk_skills_agent.catalog.settings import RegistryConfig, cache_folder
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.packages.lock import Lock, check_fits, python_of
+from adk_skills_agent.packages.lock import Lock, check_fits, npm_cache, python_of
+from adk_skills_agent.packages.npm import NODE_DIR, checked_lock, install_node, link_commands, node_version, write_node
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
 
 INSTALL_SECONDS = 1_800.0
 """For all downloads of an environment: torch and what it brings are 3 GB."""
@@ -47,7 +48,7 @@ _COMPILE_SECONDS = 900.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PYTHON_NAME = re.compile(r"python[\d.]*[tw]?|pythonw?")
 # A package's command of such a name would stand in for the system's in every shell script.
-_NOT_REPLACED = frozenset({"sh", "bash", "dash", "zsh", "ksh", "env", "sudo", "su", "node", "uv"})
+_NOT_REPLACED = frozenset({"sh", "bash", "dash", "zsh", "ksh", "env", "sudo", "su", "node", "npm", "npx", "uv"})
 _STARTS_BY_ITSELF = frozenset({"sitecustomize", "usercustomize"})
 
 
@@ -92,9 +93,10 @@ def packages_folder(cache: Path | None = None) -> Path:
 def environment_digest(lock: Lock, python: str | None = None) -> str:
     """The name of the environment of a lock: SHA-256 of its packages, the interpreter and the kind of machine."""
     interpreter = python_of(python)
-    return hashlib.sha256(
-        json.dumps([_FORMAT, lock.digest, interpreter.path, interpreter.version]).encode()
-    ).hexdigest()
+    content = [_FORMAT, lock.digest, interpreter.path, interpreter.version]
+    if lock.node:  # whether Node takes the hook depends on its version
+        content.append(node_version())
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def find_environment(lock: Lock, *, cache: Path, python: str | None = None) -> Environment | None:
@@ -119,7 +121,12 @@ def _opened(folder: Path, digest: str) -> Environment | None:
         if not os.access(folder / "bin" / "python", os.X_OK):
             return None
         return Environment(
-            folder, folder / "bin" / "python", folder / "bin", folder / mark["site"], digest, tuple(mark["notes"])
+            folder,
+            folder / "bin" / "python",
+            folder / "bin",
+            folder / mark["site"],
+            digest,
+            tuple(mark["notes"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -188,9 +195,11 @@ def prepare(
 @contextlib.contextmanager
 def _turn(path: Path, what: str) -> Iterator[int]:
     """Hold the lock of one environment; it ends with the process and with the uv it started, however they end."""
+    import fcntl
+
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
         try:
             while True:
                 try:
@@ -237,7 +246,7 @@ def _make(
             hold=hold,
         )
         before = _own_files(env)
-        if lock.packages:
+        if lock.python_packages:
             listed = aside / "requirements.txt"
             listed.write_text(lock.pip_requirements(), encoding="utf-8")
             arguments = ["pip", "install", f"--python={env / 'bin' / 'python'}", "--require-hashes", "--no-deps"]
@@ -251,7 +260,21 @@ def _make(
                 hold=hold,
             )
         site = _site_of(env)
+        if lock.node:
+            install_node(
+                checked_lock(json.loads(lock.node), what, index),
+                env / NODE_DIR,
+                cache=npm_cache(cache),
+                index=index,
+                what=what,
+                seconds=seconds,
+                progress=progress,
+                hold=hold,
+            )
         notes = _cleaned(env, site, before, lock, what)
+        if lock.node:
+            notes += link_commands(env, _NOT_REPLACED)
+            write_node(env, root / digest)
         _compile(interpreter.path, site, str(env), str(root / digest))
         mark = {"format": _FORMAT, "site": str(site.relative_to(env)), "notes": notes, "lock": lock.to_dict()}
         (env / _MARK).write_text(json.dumps(mark), encoding="utf-8")
@@ -416,10 +439,10 @@ def _refusal(env: Path, site: Path, before: dict[str, str], lock: Lock) -> str:
         outside = _recorded_outside(record / "RECORD", site, env)
         if outside:
             return f"{record.name} says that it wrote outside the environment: {outside}."
-    missing = [one.name for one in lock.packages if one.name not in installed]
+    missing = [one.name for one in lock.python_packages if one.name not in installed]
     if missing:
         return f"These packages are not there after they were installed: {', '.join(missing[:5])}."
-    extra = sorted(set(installed) - {one.name for one in lock.packages})
+    extra = sorted(set(installed) - {one.name for one in lock.python_packages})
     return f"A package brought others that were not locked: {', '.join(extra[:5])}." if extra else ""
 
 
@@ -524,6 +547,7 @@ def collect(
         removed.append(entry.name)
     if removed and not kept:
         _remove(cache / "uv")
+        _remove(npm_cache(cache))
     return Collected(tuple(removed), room, kept)
 
 

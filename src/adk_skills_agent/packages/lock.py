@@ -6,6 +6,7 @@ the same packages, and share one environment.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import platform
@@ -24,8 +25,9 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.packages.needs import as_requirement
+from adk_skills_agent.packages.npm import PREFIX, checked_lock, is_node_requirement, locked_packages, resolve_node
 from adk_skills_agent.packages.skill_environments import PRESETS
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
 
@@ -45,9 +47,9 @@ class LockedPackage:
     """One package in one version.
 
     Attributes:
-        name: The distribution.
+        name: The distribution; ``npm:`` before it for one of npm.
         version: Exactly this one.
-        hashes: SHA-256 of each wheel that may be installed, sorted.
+        hashes: SHA-256 of each wheel that may be installed, sorted; of an npm package its one SHA-512.
         size: Bytes of the largest of these wheels; 0 when the index does not say.
     """
 
@@ -57,7 +59,8 @@ class LockedPackage:
     size: int = 0
 
     def __str__(self) -> str:
-        return f"{self.name}=={self.version} (sha256 {self.hashes[0][:8]}...)"
+        kind = "sha512" if is_node_requirement(self.name) else "sha256"
+        return f"{self.name}=={self.version} ({kind} {self.hashes[0][:8]}...)"
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,12 @@ class Lock:
     """The exact packages of an environment.
 
     Attributes:
-        packages: Sorted by name.
-        requirements: What was asked for.
+        packages: Those of Python, then those of npm, sorted by name.
+        requirements: What was asked for; ``npm:`` before what npm answers.
         python: The version of Python they are for: ``3.11``.
         platform: The machine they are for: ``linux-x86_64``.
         made: When it was resolved, in UTC.
+        node: The package-lock of the npm packages as JSON; empty where there are none.
     """
 
     packages: tuple[LockedPackage, ...]
@@ -77,13 +81,20 @@ class Lock:
     python: str = ""
     platform: str = ""
     made: str = ""
+    node: str = ""
     source: str = field(default="", compare=False)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what is installed: of packages, Python and platform, not of when and why."""
         content = [self.python, self.platform, [(one.name, one.version, one.hashes) for one in self.packages]]
+        content += [self.node] if self.node else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @property
+    def python_packages(self) -> tuple[LockedPackage, ...]:
+        """Those that uv installs."""
+        return tuple(one for one in self.packages if not is_node_requirement(one.name))
 
     @property
     def download_bytes(self) -> int:
@@ -93,7 +104,7 @@ class Lock:
     def pip_requirements(self) -> str:
         """The packages as a requirements file with hashes."""
         lines = []
-        for package in self.packages:
+        for package in self.python_packages:
             hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in package.hashes)
             lines.append(f"{package.name}=={package.version}{hashes}\n")
         return "".join(lines)
@@ -104,6 +115,7 @@ class Lock:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form: the content of the file."""
+        node = {"node": json.loads(self.node)} if self.node else {}
         return {
             "format": _FORMAT,
             "python": self.python,
@@ -112,8 +124,9 @@ class Lock:
             "requirements": list(self.requirements),
             "packages": [
                 {"name": one.name, "version": one.version, "size": one.size, "sha256": list(one.hashes)}
-                for one in self.packages
+                for one in self.python_packages
             ],
+            **node,
         }
 
     def text(self) -> str:
@@ -200,29 +213,36 @@ def resolve(
     what: str = "the packages",
     seconds: float = RESOLVE_SECONDS,
     progress: Progress | None = None,
+    node_lock: bytes | None = None,
 ) -> Lock:
-    """Find exact versions for requirements, with the hashes of their wheels. Asks the index; blocks.
+    """Find exact versions for requirements, with the hashes of their files. Asks the indexes; blocks.
 
     Args:
-        requirements: As PEP 508 writes them.
+        requirements: As PEP 508 writes them; npm's as :func:`~adk_skills_agent.packages.npm.node_requirement` does.
         cache: The folder for uv's cache.
         python: The interpreter they are for; None for the one that runs this.
         index: Where packages come from.
         exclude_newer: Only files published before; None is three days ago on PyPI and no bound on other indexes.
         what: What they are, for sentences.
         seconds: Wall time at most.
-        progress: Called with each line uv says.
+        progress: Called with each line uv and npm say.
+        node_lock: The author's ``package-lock.json``, whose versions stay where they will do.
 
     Raises:
         PackageError: There is no solution, or the index does not answer.
     """
     index = index or Index()
-    wanted = check_requirements(requirements, what)
+    for_node = tuple(sorted({text for text in requirements if is_node_requirement(text)}))
+    wanted = check_requirements([text for text in requirements if not is_node_requirement(text)], what)
     interpreter = python_of(python)
     before = exclude_newer or (datetime.now(UTC) - SETTLED if index.is_public else None)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    node = ""
+    node_packages: tuple[LockedPackage, ...] = ()
+    if for_node:
+        node, node_packages = _resolved_for_node(for_node, node_lock, cache, index, exclude_newer, what, progress)
     if not wanted:
-        return Lock((), (), interpreter.minor, this_platform(), now)
+        return Lock(node_packages, for_node, interpreter.minor, this_platform(), now, node)
     arguments = ["pip", "compile", "--format=pylock.toml", "--generate-hashes", "--only-binary=:all:", "--no-header"]
     arguments += ["--no-annotate", f"--python={interpreter.path}", "--no-config", *index.options()]
     if before is not None:
@@ -232,7 +252,43 @@ def resolve(
         listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
         text = run_uv([*arguments, str(listed)], cache=cache, seconds=seconds, what=what, progress=progress)
     packages = sorted(_packages(text, what), key=lambda package: package.name)
-    return Lock(tuple(packages), wanted, interpreter.minor, this_platform(), now)
+    return Lock((*packages, *node_packages), (*wanted, *for_node), interpreter.minor, this_platform(), now, node)
+
+
+def _resolved_for_node(
+    requirements: Sequence[str],
+    node_lock: bytes | None,
+    cache: Path,
+    index: Index,
+    exclude_newer: datetime | None,
+    what: str,
+    progress: Progress | None,
+) -> tuple[str, tuple[LockedPackage, ...]]:
+    known = None
+    if node_lock is not None:
+        with contextlib.suppress(ValueError, RecursionError, PackageError):  # npm finds versions itself, then
+            known = checked_lock(json.loads(node_lock), what)
+    before = exclude_newer or (None if index.npm_registry else datetime.now(UTC) - SETTLED)
+    table = resolve_node(
+        requirements,
+        cache=npm_cache(cache.parent),
+        index=index,
+        exclude_newer=before,
+        what=what,
+        seconds=RESOLVE_SECONDS,
+        progress=progress,
+        known=known,
+    )
+    return json.dumps(table, sort_keys=True), _node_packages(table)
+
+
+def _node_packages(table: Mapping[str, Any]) -> tuple[LockedPackage, ...]:
+    return tuple(LockedPackage(f"{PREFIX}{name}", version, (sha,)) for name, version, sha in locked_packages(table))
+
+
+def npm_cache(cache: Path) -> Path:
+    """The folder of npm's cache in the cache of packages."""
+    return cache / "npm"
 
 
 def check_requirements(requirements: Sequence[str], what: str) -> tuple[str, ...]:
@@ -299,13 +355,21 @@ def parse_lock(data: bytes, where: str) -> Lock:
     if not isinstance(table, Mapping) or table.get("format") != _FORMAT or not isinstance(table.get("packages"), list):
         raise wrong
     packages = tuple(_locked(one, wrong) for one in table["packages"])
+    node = ""
+    if "node" in table:
+        try:
+            checked = checked_lock(table["node"], "the packages")
+        except PackageError:
+            raise wrong from None
+        node = json.dumps(checked, sort_keys=True)
+        packages += _node_packages(checked)
     requirements = table.get("requirements")
     if not isinstance(requirements, list) or not all(isinstance(text, str) for text in requirements):
         raise wrong
     python, machine, made = (table.get(key, "") for key in ("python", "platform", "made"))
     if not (isinstance(python, str) and isinstance(machine, str) and isinstance(made, str)):
         raise wrong
-    return Lock(packages, tuple(requirements), python, machine, made, source=where)
+    return Lock(packages, tuple(requirements), python, machine, made, node, source=where)
 
 
 def _locked(entry: object, wrong: ConfigError) -> LockedPackage:

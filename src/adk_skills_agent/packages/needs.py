@@ -33,6 +33,7 @@ from adk_skills_agent.packages.declarations import (
 from adk_skills_agent.packages.distributions import debian_package
 from adk_skills_agent.packages.findings import Fence, Finding, Findings, NeedKind, SkillText, fences
 from adk_skills_agent.packages.inference import modules_of, node_code, python_code, shell_code
+from adk_skills_agent.packages.npm import NODE_DIR, node_requirement
 from adk_skills_agent.sandbox import search_path
 
 if TYPE_CHECKING:
@@ -150,6 +151,15 @@ class Needs:
         """
         wanted = [need for need in self.of(NeedKind.PYTHON_PACKAGE) if optional or not need.optional]
         return tuple(sorted(_requirement(need.name, need.spec) for need in wanted))
+
+    def node_requirements(self, *, optional: bool = False) -> tuple[str, ...]:
+        """The packages of npm as requirements, sorted; what names a place of its own is not among them.
+
+        Args:
+            optional: Also those the skill goes on without.
+        """
+        wanted = [need for need in self.of(NeedKind.NODE_PACKAGE) if optional or not need.optional]
+        return tuple(sorted(filter(None, (node_requirement(need.name, need.spec) for need in wanted))))
 
     @property
     def python_spec(self) -> str:
@@ -281,6 +291,11 @@ def _read_file(text: SkillText, reader: _Reader | None, bundled: Collection[str]
         reader(text, findings)
 
 
+def runs_on_node(path: str) -> bool:
+    """Whether a script's suffix says JavaScript or TypeScript."""
+    return PurePosixPath(path).suffix.lower() in _NODE_SUFFIXES
+
+
 def _first_program(text: str) -> str:
     if not text.startswith("#!"):
         return ""
@@ -382,6 +397,7 @@ class _Machine:
             canonicalize_name(one.metadata["Name"] or ""): one.version
             for one in (importlib.metadata.distributions(path=[str(site)]) if site is not None else ())
         }
+        self._modules = site.parents[2] / NODE_DIR / "node_modules" if site is not None else None
         self._own = python is None or os.path.realpath(python) == os.path.realpath(sys.executable)
         self._path = search_path(python)
 
@@ -407,7 +423,7 @@ class _Machine:
         if need.kind is NeedKind.ENVIRONMENT_KEY:
             return bool(os.environ.get(need.name))
         if need.kind is NeedKind.NODE_PACKAGE:
-            return False
+            return self._modules is not None and self._modules.joinpath(need.name).is_dir()
         return None
 
 
@@ -448,7 +464,7 @@ def as_requirement(text: str) -> Requirement | None:
 
 _SUPPLY: Mapping[NeedKind, str] = {
     NeedKind.PYTHON_PACKAGE: "adk-skills prepare {skill}",
-    NeedKind.NODE_PACKAGE: "npm install --ignore-scripts {name}, in the skill's folder",
+    NeedKind.NODE_PACKAGE: "adk-skills prepare {skill}",
     NeedKind.PYTHON_MODULE: "declare its distribution in a requirements.txt of the skill",
     NeedKind.HOST: 'grants={{"{skill}": Grant(hosts=["{name}"])}}',
     NeedKind.ENVIRONMENT_KEY: 'grants={{"{skill}": Grant(env={{"{name}": Secret(...)}})}}',

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from adk_skills_agent.catalog.untrusted_files import NOT_LISTED, stamp_of
@@ -58,6 +58,7 @@ class Dependencies:
         cache: Where environments are; None for the user's cache.
         exclude_newer: Only files published before; None is three days ago on PyPI, and no bound on other indexes.
         offline: Never ask an index; what was fetched before may still be installed.
+        npm_registry: The URL of the registry of npm packages; empty for the one that npm is configured with.
     """
 
     mode: str = "ask"
@@ -68,6 +69,7 @@ class Dependencies:
     cache: Path | None = None
     exclude_newer: datetime | None = None
     offline: bool = False
+    npm_registry: str = ""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -85,7 +87,7 @@ class Dependencies:
         """Where packages come from."""
         from adk_skills_agent.packages.uv import Index
 
-        return Index(tuple(self.indexes), tuple(map(str, self.find_links)), self.offline)
+        return Index(tuple(self.indexes), tuple(map(str, self.find_links)), self.offline, self.npm_registry)
 
 
 def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Dependencies:
@@ -345,6 +347,24 @@ class SkillEnvironments:
         # What an author declares may be loaded by name by another package, so it counts where packages are used.
         return bool(imported) and any(need.declared or canonicalize_name(need.name) in imported for need in missing)
 
+    def _node_packages(self, skill: Skill, needs: Needs, script: str | None, python: str | None) -> tuple[str, ...]:
+        """The npm packages of a script, as requirements; of a skill that has none, or one that needs none, nothing."""
+        from adk_skills_agent.packages.findings import NeedKind
+        from adk_skills_agent.packages.needs import runs_on_node
+        from adk_skills_agent.packages.npm import npm_program
+
+        wanted = needs.node_requirements()
+        if not wanted or npm_program() is None:
+            return ()
+        if script is None or runs_on_node(script):
+            return wanted
+        starts = (
+            found.kind in {NeedKind.PROGRAM, NeedKind.INTERPRETER} and found.name in {"node", "npx"}
+            for found in self._findings_of(skill, python).found
+            if found.place.rpartition(":")[0] == script
+        )
+        return wanted if any(starts) else ()
+
     def _decide(
         self,
         skill: Skill,
@@ -361,6 +381,9 @@ class SkillEnvironments:
         settings, what = self.dependencies, f"the packages of skill '{skill.name[:60]}'"
         needs = self.needs_of(skill, python=python)
         own = tuple(text for text in needs.requirements() if as_requirement(text) is not None)
+        node = self._node_packages(skill, needs, script, python)
+        # Only what the script itself needs.
+        own = (*own, *node) if not node or self._wants(skill, needs, script, python) else node
         beside = self._locks(skill)
         for lock in beside:
             if lock.packages and lock.answers(own):
@@ -373,7 +396,7 @@ class SkillEnvironments:
                 found = find_environment(shared, cache=self.cache, python=python) if _covers(shared, own) else None
                 if found is not None:
                     return found
-        elif not self._wants(skill, needs, script, python):
+        elif not node and not self._wants(skill, needs, script, python):
             return None  # the agent's Python has it all, or nothing is needed
         wanted = tuple(sorted({*base, *own}))
         answering = [one for one in beside if one.packages and one.answers(wanted)]
@@ -402,6 +425,7 @@ class SkillEnvironments:
                 exclude_newer=settings.exclude_newer,
                 what=what,
                 progress=progress,
+                node_lock=author_node_lock(skill) if node else None,
             )
         )
         if settings.mode == "ask" and lock.digest not in approved:
@@ -449,6 +473,22 @@ class SkillEnvironments:
         return self.cache / "locks" / f"{hashlib.sha256(json.dumps(content).encode()).hexdigest()}.lock"
 
 
+_NODE_LOCK = "package-lock.json"
+_MAX_NODE_LOCK_BYTES = 4 << 20
+
+
+def author_node_lock(skill: Skill) -> bytes | None:
+    """The package-lock beside the first ``package.json`` of a skill; None where there is none of a usable size."""
+    places = sorted(file.path for file in skill.files() if PurePosixPath(file.path).name == _NODE_LOCK)
+    for place in places:
+        if "node_modules" in PurePosixPath(place).parts:
+            continue
+        with contextlib.suppress(SkillsError):
+            data = skill.read_bytes(place, _MAX_NODE_LOCK_BYTES + 1)
+            return data if len(data) <= _MAX_NODE_LOCK_BYTES else None
+    return None
+
+
 def _named(requirements: Sequence[str]) -> str:
     shown = [name for text in requirements if (name := _name_of(text))][:8]
     more = f" and {len(requirements) - len(shown)} more" if len(requirements) > len(shown) else ""
@@ -457,7 +497,10 @@ def _named(requirements: Sequence[str]) -> str:
 
 def _name_of(text: str) -> str:
     from adk_skills_agent.packages.needs import as_requirement
+    from adk_skills_agent.packages.npm import is_node_requirement
 
+    if is_node_requirement(text):
+        return text.rpartition("@")[0] if "@" in text[5:] else text
     requirement = as_requirement(text)
     return requirement.name if requirement is not None else ""
 

@@ -16,11 +16,12 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from adk_skills_agent.errors import PackageError
+from adk_skills_agent.installation import install_hint
 
 _HTTP_SECONDS = 20
 """Without an answer of the index for so long, uv gives up a request; it tries each again once."""
@@ -43,11 +44,13 @@ class Index:
             ``UV_DEFAULT_INDEX``, ``UV_INDEX_URL`` or ``PIP_INDEX_URL``, else PyPI.
         find_links: Folders or pages with wheels, besides.
         offline: Use only what was fetched before.
+        npm_registry: The URL of the registry of npm packages; empty for the one that npm is configured with.
     """
 
     urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     offline: bool = False
+    npm_registry: str = ""
 
     def options(self) -> list[str]:
         """The options of uv."""
@@ -94,7 +97,7 @@ def find_uv() -> str:
     if found is None:
         raise failure(
             "Packages cannot be prepared on this machine. Do it without them, or tell the user.",
-            "There is no uv. Install it: pip install 'adk-skills-agent[packages]'.",
+            f"There is no uv. Install it: {install_hint('packages')}",
         )
     return found
 
@@ -111,6 +114,69 @@ def without_credentials(text: str) -> str:
     return _CREDENTIALS.sub("***@", text)
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended.
+
+    Attributes:
+        code: Its exit code.
+        output: Its standard output.
+        said: Its standard error.
+        late: Whether it was killed because its time was over.
+    """
+
+    code: int
+    output: str
+    said: str
+    late: bool
+
+
+def run_program(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    *,
+    seconds: float,
+    what: str,
+    progress: Progress | None = None,
+    hold: int | None = None,
+) -> Ended:
+    """Run a package manager to its end, with nothing of the agent's environment but what is named.
+
+    Args:
+        command: The program and its arguments.
+        environment: All variables it gets.
+        folder: Where it works.
+        seconds: Wall time after which it and what it started are killed.
+        what: What it is for, in a sentence: ``the packages of skill 'x'``.
+        progress: Called with each line it says, from another thread.
+        hold: A descriptor it keeps open: a lock lasts as long as the program, also where this process is killed.
+
+    Raises:
+        PackageError: It cannot be started.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            pass_fds=() if hold is None else (hold,),
+        )
+    except OSError as error:
+        raise failure(
+            f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
+            f"{Path(command[0]).name} cannot be started: {error.strerror}. Install it again.",
+        ) from error
+    said, output = _communicate(process, seconds, progress)
+    return Ended(process.returncode, output, said or "", said is None)
+
+
 def run_uv(
     arguments: Sequence[str],
     *,
@@ -125,10 +191,10 @@ def run_uv(
     Args:
         arguments: The command and its options, without those every call has.
         cache: The folder of its cache.
-        seconds: Wall time after which it is killed.
-        what: What it is for, in a sentence: ``the packages of skill 'x'``.
-        progress: Called with each line it says, from another thread.
-        hold: A descriptor it keeps open: a lock lasts as long as uv does, also where this process is killed.
+        seconds: As :func:`run_program`, like the others.
+        what: What it is for, in a sentence.
+        progress: Called with each line it says.
+        hold: A descriptor it keeps open.
 
     Returns:
         Its standard output.
@@ -150,33 +216,16 @@ def run_uv(
         "NO_COLOR": "1",
     }
     with tempfile.TemporaryDirectory(prefix="adk-skills-uv-") as empty:
-        try:
-            process = subprocess.Popen(
-                [find_uv(), *arguments],
-                cwd=empty,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-                pass_fds=() if hold is None else (hold,),
-            )
-        except OSError as error:
-            raise failure(
-                f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
-                f"uv cannot be started: {error.strerror}. Install it: pip install 'adk-skills-agent[packages]'.",
-            ) from error
-        said, output = _communicate(process, seconds, progress)
-    if said is None:
+        command = [find_uv(), *arguments]
+        ended = run_program(command, environment, empty, seconds=seconds, what=what, progress=progress, hold=hold)
+    if ended.late:
         raise failure(
             f"{_capital(what)} could not be prepared within {seconds:g} seconds. Do it without them, or tell the user.",
             f"uv was stopped after {seconds:g} seconds. Check the index, or give it more time.",
         )
-    if process.returncode != 0:
-        raise _explained(what, said, arguments)
-    return output
+    if ended.code != 0:
+        raise explained(_CAUSES, what, ended.said, f"uv {' '.join(arguments[:2])}")
+    return ended.output
 
 
 def _communicate(process: subprocess.Popen[str], seconds: float, progress: Progress | None) -> tuple[str | None, str]:
@@ -227,25 +276,40 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a package manager failed, as its words tell.
+
+    Attributes:
+        pattern: What it says then.
+        for_model: The end of a sentence that begins with the packages.
+        for_owner: What is wrong and what to do.
+    """
+
+    pattern: re.Pattern[str]
+    for_model: str
+    for_owner: str
+
+
 # What uv says when it fails, first match first: the sentence for the model and what the owner should do.
 
-_CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
-    (
+_CAUSES: tuple[Cause, ...] = (
+    Cause(
         re.compile(r"No space left on device|os error 28|Disk quota exceeded", re.IGNORECASE),
         "cannot be installed: the disk is full",
         "The disk is full. Free some space (adk-skills prepare --collect removes unused environments).",
     ),
-    (
+    Cause(
         re.compile(r"[Hh]ash mismatch|hashes? (?:did|do) not match"),
         "were refused: what the index sent is not what was locked",
         "A file has another hash than the lock says. Find out why before you lock again.",
     ),
-    (
+    Cause(
         re.compile(r"yanked"),
         "cannot be installed: a version they need was withdrawn by its author",
         "A version was yanked. Ask for another one.",
     ),
-    (
+    Cause(
         re.compile(
             r"timed out|error sending request|Connection refused|dns error|Could not connect|operation timed"
             r"|Failed to fetch: `[^`]*`\s*\n\s*Caused by: (?:Request|error|HTTP status server)"
@@ -255,27 +319,27 @@ _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "cannot be fetched: the package index does not answer",
         "The index cannot be reached. Check the network and the index.",
     ),
-    (
+    Cause(
         re.compile(r"Network connectivity is disabled|--offline|needs? to be downloaded"),
         "are not on this machine, and nothing may be fetched",
         "Prepare them where the network is allowed: adk-skills prepare.",
     ),
-    (
+    Cause(
         re.compile(r"no wheels|has no usable wheels|building (?:from )?source|no-binary|`--no-build`|only-binary"),
         "cannot be installed: one of them has no ready-made wheel for this machine",
         "Nothing is built here, because a build runs a package's own code on this machine. Use a version with a wheel.",
     ),
-    (
+    Cause(
         re.compile(r"not found in the (?:package registry|provided package locations)|there (?:are|is) no versions?"),
         "cannot be installed: one of them does not exist in the package index",
         "A package or version does not exist in the index. Check the name.",
     ),
-    (
+    Cause(
         re.compile(r"No solution found"),
         "cannot be installed together: their versions exclude one another",
         "The requirements exclude one another. Change one of them.",
     ),
-    (
+    Cause(
         re.compile(r"Invalid wheel|Failed to (?:read|extract|unzip)|invalid Zip|escapes|outside|Unsafe", re.IGNORECASE),
         "were refused: one of them is not a proper wheel",
         "A wheel is damaged or writes where it must not. Do not use it.",
@@ -283,16 +347,19 @@ _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
 )
 
 
-def _explained(what: str, said: str, arguments: Sequence[str]) -> PackageError:
+def explained(causes: Sequence[Cause], what: str, said: str, command: str) -> PackageError:
+    """The error that what a program said comes to: the first cause that fits, else its own words for the owner."""
     tail = " ".join(without_credentials(said)[-_KEPT_CHARS:].split())
-    for pattern, for_model, for_owner in _CAUSES:
-        if pattern.search(said):
+    program = command.partition(" ")[0]
+    for cause in causes:
+        if cause.pattern.search(said):
             return failure(
-                f"{_capital(what)} {for_model}. Do it without them, or tell the user.", f"{for_owner} uv says: {tail}"
+                f"{_capital(what)} {cause.for_model}. Do it without them, or tell the user.",
+                f"{cause.for_owner} {program} says: {tail}",
             )
     return failure(
         f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
-        f"uv {' '.join(arguments[:2])} failed: {tail or 'without a word'}",
+        f"{command} failed: {tail or 'without a word'}",
     )
 
 

@@ -11,16 +11,15 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from adk_skills_agent.sandbox.secrets import EnvValue, Secret
+from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.sessions.session import SessionHost
     from adk_skills_agent.sandbox.streaming import ResourceSample, StreamEvent
 
-_NO_ENV: Mapping[str, EnvValue] = MappingProxyType({})
+_NO_ENV: Mapping[str, EnvValue] = FrozenMapping()
 
 SKILL_DIR = PurePosixPath("/skill")
 """Where a skill's files are, as the script and the model see it."""
@@ -110,6 +109,15 @@ class Network:
         return cls("host")
 
 
+if TYPE_CHECKING:
+
+    class _NetworkField:
+        """Tells type checkers what the field takes, and what it is then."""
+
+        def __get__(self, policy: object, owner: Any = None) -> Network: ...
+        def __set__(self, policy: object, value: Network | Literal["none", "loopback", "host"]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxPolicy:
     """Every limit of a run (SANDBOX.md 4.2). ``None`` means unlimited; 0 is legal where it makes sense.
@@ -134,7 +142,7 @@ class SandboxPolicy:
         max_files: Output files collected.
         max_file_bytes: Largest output file collected.
         max_total_file_bytes: Output files collected, together.
-        network: See :class:`Network`.
+        network: See :class:`Network`; its words ``"none"``, ``"loopback"`` and ``"host"`` are taken too.
         env: Variables granted to the script; a :class:`Secret` among them is kept out of what comes out.
         inherit_env: Names of host variables passed on; names that look secret are refused unless ``allow_secrets``.
         allow_secrets: Permit secret-looking names in ``inherit_env``.
@@ -170,7 +178,10 @@ class SandboxPolicy:
     max_files: int = 50
     max_file_bytes: int = 5 << 20
     max_total_file_bytes: int = 16 << 20
-    network: Network = field(default_factory=Network.none)
+    if TYPE_CHECKING:
+        network: _NetworkField = _NetworkField()
+    else:
+        network: Network = field(default_factory=Network.none)
     env: Mapping[str, EnvValue] = field(default_factory=lambda: _NO_ENV)
     inherit_env: tuple[str, ...] = ()
     allow_secrets: bool = False
@@ -181,6 +192,13 @@ class SandboxPolicy:
     preload: tuple[str, ...] = ()
     maker: str = "auto"
     syscalls: str = "default"
+
+    def __post_init__(self) -> None:
+        network: object = self.network
+        if isinstance(network, str):
+            object.__setattr__(self, "network", Network(network))
+        if isinstance(self.env, Mapping) and not isinstance(self.env, FrozenMapping):
+            object.__setattr__(self, "env", FrozenMapping(self.env))
 
 
 @dataclass(frozen=True, slots=True)

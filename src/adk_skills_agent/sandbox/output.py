@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
     ExecutionResult,
@@ -222,7 +223,7 @@ class Capture:
         try:
             if self._descriptor is None:
                 spill.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC
                 self._descriptor = os.open(spill, flags, 0o600)
             if self._room is not None:
                 data = data[: self._room]

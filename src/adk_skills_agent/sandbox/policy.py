@@ -19,7 +19,7 @@ from typing import Final
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import IsolationLevel, Network, SandboxPolicy
 from adk_skills_agent.sandbox.network.hosts import parse_hosts
-from adk_skills_agent.sandbox.secrets import EnvValue, Secret
+from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret
 from adk_skills_agent.settings import SettingsKind, read_settings
 
 
@@ -121,7 +121,7 @@ def resolve_policy(
             else:  # the forms a config file has: lists for tuples, a word or a mapping for the network
                 convert = _CONVERTERS.get(key)
                 values[key] = value if convert is None else convert(key, value, where)
-    values["env"] = MappingProxyType(env)
+    values["env"] = FrozenMapping(env)
     return check_policy(SandboxPolicy(**values))  # type: ignore[arg-type]  # each value is checked by check_policy
 
 
@@ -387,13 +387,21 @@ def policy_of(choice: SandboxPolicy | str | None) -> SandboxPolicy:
     """What a ``policy=`` argument means: a policy itself, the name of a preset, or None for the default one.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: It is neither, or a limit of it is not possible; the sentence begins with ``policy``.
     """
     if choice is None:
         return PRESETS["default"]
-    if isinstance(choice, SandboxPolicy):
-        return choice
-    return preset(choice)
+    if isinstance(choice, str):
+        return preset(choice)
+    if not isinstance(choice, SandboxPolicy):
+        raise ConfigError(
+            f"policy must be a SandboxPolicy or the name of a preset ({', '.join(PRESETS)}), not "
+            f"{type(choice).__name__}. Read a file with load_policy(path)."
+        )
+    try:
+        return check_policy(choice)
+    except ConfigError as error:
+        raise ConfigError(f"policy: {error.message}") from None
 
 
 # Names an environment grant must not have: they change how a process is started, not what it knows (attack row 34).

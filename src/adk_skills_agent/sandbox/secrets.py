@@ -17,7 +17,7 @@ import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import quote, quote_plus
 
 from adk_skills_agent.errors import ConfigError, SkillsError
@@ -111,6 +111,27 @@ class Secret:
 
 EnvValue = str | Secret
 """What an environment grant maps a name to."""
+
+
+_Value = TypeVar("_Value")
+
+
+class FrozenMapping(dict[str, _Value]):
+    """A mapping that nobody changes and that is pickled, copied and hashed; a ``MappingProxyType`` cannot."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("A FrozenMapping does not change; make another one.")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[type[FrozenMapping[_Value]], tuple[dict[str, _Value]]]:
+        return FrozenMapping, (dict(self),)
 
 
 def revealed(value: EnvValue) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import itertools
 import os
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from adk_skills_agent.errors import CHANGED, SandboxError, SkillChanged, about
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, after_fork_in_child
 from adk_skills_agent.sandbox.contract import ExecutionRequest
 from adk_skills_agent.sandbox.files.collect import (
     Entry,
@@ -45,7 +45,7 @@ MAX_CACHE_ENTRIES = 1_000
 _STALE_SECONDS = 3600.0
 _ASIDE = "."  # names of what is being made or thrown away begin so
 _WRITABLE_BY_OTHERS = 0o022
-_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK = os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC
 _PATIENCE_SECONDS = 5.0  # how long somebody may write to a skill's folder while its run waits
 _PAUSES = (0.0, 0.005, 0.02, 0.05)
 _IDLE_ENTRIES = 64  # kept locked, one descriptor each, though no run uses them just now
@@ -216,7 +216,7 @@ def _forget() -> None:
     _turns.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork_in_child(_forget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +281,8 @@ def aside(root: str) -> str:
 
 def lock_entry(root: str, digest: str) -> int:
     """Take an entry into use: a descriptor that holds its lock until it is closed."""
+    import fcntl
+
     path = f"{root}/{digest}.lock"
     while True:
         descriptor = os.open(path, _LOCK, 0o600)
@@ -300,6 +302,8 @@ def lock_entry(root: str, digest: str) -> int:
 @contextlib.contextmanager
 def alone(root: str) -> Iterator[None]:
     """Keep every other process from replacing or throwing away entries."""
+    import fcntl
+
     descriptor = os.open(f"{root}/{_ASIDE}lock", _LOCK, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -346,9 +350,11 @@ def clean_up(root: str, *, max_bytes: int = MAX_CACHE_BYTES, max_entries: int = 
 
 
 def _throw_away(root: str, digest: str) -> bool:
+    import fcntl
+
     path = f"{root}/{digest}.lock"
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | O_NOFOLLOW | O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -424,8 +430,8 @@ MAX_BYTES = 1 << 30
 MAX_FILES = 20_000
 MAX_SECONDS = 120.0
 _CHUNK = 1 << 20
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC
 _MAX_NOTES = 20
 
 SETTLED_NS = 50_000_000

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SecurityWarning, SkillsError, TooManyRuns
+from adk_skills_agent.platforms import after_fork_in_child
 
 _Result = TypeVar("_Result")
 _Thing = TypeVar("_Thing")
@@ -284,7 +285,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 RUNNING = Semaphore(MAX_RUNNING, fair=True, most_waiting=MAX_WAITING)
-os.register_at_fork(after_in_child=RUNNING._reset)  # what the parent runs is not the child's
+after_fork_in_child(RUNNING._reset)  # what the parent runs is not the child's
 
 
 class OnePerProcess(Generic[_Thing]):
@@ -299,7 +300,7 @@ class OnePerProcess(Generic[_Thing]):
         self._let_go = let_go
         self._made: list[_Thing] = []
         self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._forget)
+        after_fork_in_child(self._forget)
 
     def __call__(self) -> _Thing:
         """The thing."""
@@ -329,7 +330,7 @@ WORKERS = 2 * (os.cpu_count() or 1)
 _pool = OnePerProcess(lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="adk-skills-files"))
 _served = threading.local()
 _later: set[Future[object]] = set()
-os.register_at_fork(after_in_child=_later.clear)
+after_fork_in_child(_later.clear)
 
 
 def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyncio.Future[_Result]:

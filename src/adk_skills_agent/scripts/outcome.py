@@ -158,7 +158,7 @@ def script_outcome(
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
         missing = tuple(thing for thing in missing_things(plan, result) if thing.kind == "program")
         return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing)
-    stderr, cut_at, exception = _condensed_stderr(result)
+    stderr, cut_at, exception = _condensed_stderr(result, plan.skill_prefix)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
     cause = str(exception) if exception else _last_line(stderr)
     error = _sentence(plan, result, reason, shorten(cause, error_chars))
@@ -214,14 +214,14 @@ def _text(stream: bytes) -> str:
     return stream.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
-def _condensed_stderr(result: ExecutionResult) -> tuple[str, int | None, ScriptException | None]:
+def _condensed_stderr(result: ExecutionResult, skill_prefix: str) -> tuple[str, int | None, ScriptException | None]:
     """Stderr with its tracebacks condensed; never across the place where the sandbox left bytes out."""
     cut_at = result.stderr_cut_at
     if cut_at is None:
-        text, exception = condense_tracebacks(hide_interpreter(_text(result.stderr)))
+        text, exception = condense_tracebacks(hide_interpreter(_text(result.stderr)), skill_prefix=skill_prefix)
         return text, None, exception
-    head, early = condense_tracebacks(hide_interpreter(_text(result.stderr[:cut_at])))
-    tail, late = condense_tracebacks(hide_interpreter(_text(result.stderr[cut_at:])))
+    head, early = condense_tracebacks(hide_interpreter(_text(result.stderr[:cut_at])), skill_prefix=skill_prefix)
+    tail, late = condense_tracebacks(hide_interpreter(_text(result.stderr[cut_at:])), skill_prefix=skill_prefix)
     return head + tail, len(head), late or early
 
 
@@ -542,7 +542,7 @@ class MissingThing:
             "module": f"adk-skills prepare {self.skill}",
             "program": "install it where the agent runs, or where it is elsewhere, grant it: "
             f'grants={{"{self.skill}": Grant(programs=[...])}}',
-            "node-package": "npm install --ignore-scripts in the skill's folder",
+            "node-package": f"adk-skills prepare {self.skill}",
             "environment-key": f'grants={{"{self.skill}": Grant(env={{"{self.name}": Secret(...)}})}}',
         }[self.kind]
         return f"Skill '{self.skill}' needs the {self.kind.replace('-', ' ')} {self.name}: {fix}."

@@ -79,6 +79,7 @@ class ScriptPlan:
         request: What the sandbox is asked to do.
         notes: What had to be adapted, one sentence each; they go to the owner and the model.
         subject: What sentences call it; empty for the script by its path.
+        skill_prefix: How the skill's files begin in a traceback.
     """
 
     skill_name: str
@@ -86,6 +87,7 @@ class ScriptPlan:
     request: ExecutionRequest
     notes: tuple[str, ...] = ()
     subject: str = ""
+    skill_prefix: str = f"{SKILL_DIR}/"
 
     @property
     def called(self) -> str:

@@ -66,6 +66,11 @@ class SessionWorkspace:
         """Where the session's ``/tmp`` is kept, beside the workspace. Not made: most sessions need none."""
         return _tmp_of(self.path)
 
+    @property
+    def skills(self) -> Path:
+        """Where the folders of skills are kept that their runs have written. Not made: most sessions need none."""
+        return _skills_of(self.path)
+
 
 class WorkspaceClaim:
     """A run's claim to the workspace of its session. Nothing of it is on the disk before :meth:`open`."""
@@ -320,7 +325,11 @@ def _tmp_of(workspace: Path) -> Path:
     return workspace.with_name(f"{workspace.name}-tmp")
 
 
+def _skills_of(workspace: Path) -> Path:
+    return workspace.with_name(f"{workspace.name}-skills")
+
+
 def _delete(*folders: Path) -> None:
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(_tmp_of(folder), ignore_errors=True)
+        for each in (folder, _tmp_of(folder), _skills_of(folder)):
+            shutil.rmtree(each, ignore_errors=True)

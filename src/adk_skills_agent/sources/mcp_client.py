@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from adk_skills_agent.errors import ConfigError, ParseError, SourceError
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sources.tree import MAX_FILE_BYTES, SkillTree, TreeFile, check_paths, tree_of
 
 EXTENSION = "io.modelcontextprotocol/skills"
@@ -157,7 +158,7 @@ class McpSkills:
             from pydantic import TypeAdapter
         except ImportError as error:
             raise ConfigError(
-                "Skills over MCP need the MCP SDK, version 2. Install it: pip install 'adk-skills-agent[mcp]'."
+                f"Skills over MCP need the MCP SDK, version 2. Install it: {install_hint('mcp')}."
             ) from error
         answers: Any = TypeAdapter(dict[str, Any])
         try:

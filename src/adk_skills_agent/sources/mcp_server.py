@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sources.tree import SkillTree, read_tree
 
 if TYPE_CHECKING:
@@ -181,9 +182,7 @@ def _mcp() -> tuple[Any, Any, Any]:
         from mcp import MCPError
         from mcp.server.lowlevel import Server
     except ImportError as error:
-        raise ConfigError(
-            "Skills over MCP need the MCP SDK, version 2. Install it: pip install 'adk-skills-agent[mcp]'."
-        ) from error
+        raise ConfigError(f"Skills over MCP need the MCP SDK, version 2. Install it: {install_hint('mcp')}.") from error
     return mcp_types, Server, MCPError
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from adk_skills_agent.catalog.skill_source import SkillSource
 from adk_skills_agent.errors import ConfigError, InvalidResourcePath, ResourceNotFound, SkillNotFound, nearest
 from adk_skills_agent.format.models import SkillMetadata
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sources.fetch import fetch_skills
 from adk_skills_agent.sources.git import newest_commit
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
@@ -180,7 +181,7 @@ class FsspecSource(SkillSource):
         try:
             import fsspec
         except ImportError as error:
-            raise ConfigError("FsspecSource needs fsspec. Install it: pip install fsspec.") from error
+            raise ConfigError(f"FsspecSource needs fsspec. Install it: {install_hint('fsspec')}.") from error
         try:
             self._fs, self._root = fsspec.core.url_to_fs(url, **options)
         except (ImportError, ValueError) as error:

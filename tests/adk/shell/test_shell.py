@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.adk.environment import LocalEnvironment
 from tool_calls import agent_with, many_calls
 
 from adk_skills_agent import (
@@ -20,71 +19,12 @@ from adk_skills_agent import (
     ShellToolset,
     SkillToolset,
 )
-from adk_skills_agent.executors import SandboxEnvironment
 
-COUNT = """\
-import pathlib, sys
-print(len(pathlib.Path(sys.argv[1]).read_text().split()))
-pathlib.Path("out.txt").write_text("from the script")
-"""
-FILES: dict[str, str | bytes] = {"scripts/count.py": COUNT, "data/words.txt": "alpha beta", "logo.bin": b"\0\1\2"}
 LOAD = ("load_skill", {"skill_name": "counter"})
-
-
-@pytest.fixture
-def counter(make_skill: Callable[..., Path]) -> Path:
-    return make_skill("counter", files=FILES).parent
-
-
-@pytest.fixture
-def calls(rehearse: Any, ask: Any) -> Any:
-    """Make calls one after the other and get their answers: ``await calls(toolset, ("execute", {...}), ...)``."""
-
-    async def run(toolset: Any, *wanted: tuple[str, dict[str, Any]], session_of: Any = None) -> Any:
-        answered = await ask(agent_with(rehearse(many_calls(*wanted)), toolset), "go", session_of=session_of)
-        run.last = answered  # type: ignore[attr-defined]
-        return [answer for _, answer in answered.results]
-
-    run.ask, run.rehearse = ask, rehearse  # type: ignore[attr-defined]
-    return run
 
 
 def sh(command: str, **more: Any) -> tuple[str, dict[str, Any]]:
     return "execute", {"command": command, **more}
-
-
-@pytest.mark.parametrize("way", ["sandbox", "landlock", "environment of ours", "environment of google-adk"])
-async def test_what_one_tool_writes_every_other_one_finds(counter: Path, calls: Any, way: str, tmp_path: Path) -> None:
-    more: dict[str, Any] = {}
-    if way == "landlock":
-        more["policy"] = {"isolation": "landlock", "min_isolation": "landlock"}
-    elif way == "environment of ours":
-        more["environment"] = SandboxEnvironment()
-    elif way == "environment of google-adk":
-        more["environment"] = LocalEnvironment(working_dir=tmp_path / "here")
-        (tmp_path / "here").mkdir()
-    if "policy" in more:
-        more["policy"] = SandboxPolicy(**more["policy"])
-    toolset = SkillToolset.from_dirs([counter], shell=True, **more)
-    answers = await calls(
-        toolset,
-        LOAD,
-        ("write_file", {"path": "in/text.txt", "content": "one two three"}),
-        ("run_skill_script", {"skill_name": "counter", "file_path": "scripts/count.py", "args": ["in/text.txt"]}),
-        sh("cat out.txt in/text.txt && echo more >> in/text.txt"),
-        ("read_file", {"path": "in/text.txt"}),
-        ("edit_file", {"path": "in/text.txt", "old_string": "two", "new_string": "2 and a half"}),
-        ("run_skill_script", {"skill_name": "counter", "file_path": "scripts/count.py", "args": ["in/text.txt"]}),
-        sh("python3 -c \"print(open('data/words.txt').read())\""),
-    )
-    assert answers[1] == {"status": "ok", "message": "Wrote 13 bytes to in/text.txt."}
-    assert answers[2]["stdout"] == "3\n", answers[2]
-    assert answers[3]["stdout"] == "from the scriptone two three"
-    assert answers[4] == {"status": "ok", "content": "     1\tone two threemore\n"}
-    assert answers[5] == {"status": "ok", "message": "Edited in/text.txt at line 1."}
-    assert answers[6]["stdout"] == "6\n"
-    assert answers[7]["status"] == "error"  # a skill's files are at its own path, not in the working directory
-    await toolset.close()
 
 
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])

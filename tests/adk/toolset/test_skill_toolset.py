@@ -29,6 +29,7 @@ from adk_skills_agent import (
     SkillsRegistry,
     SkillToolset,
 )
+from adk_skills_agent.adk.options import SharedSettings, SkillToolsetSettings
 from adk_skills_agent.errors import ConfigError
 
 ALL = ["list_skills", "load_skill", "load_skill_resource", "run_skill_script"]
@@ -160,11 +161,14 @@ def test_a_toolset_is_made_from_a_registry_and_from_a_view(five: Path) -> None:
 
 
 def test_from_catalog_takes_what_the_constructor_takes(five: Path) -> None:
-    def keywords(function: Any) -> dict[str, Any]:
-        found = inspect.signature(function).parameters.values()
-        return {each.name: (each.default, each.annotation) for each in found if each.kind is each.KEYWORD_ONLY}
-
-    assert keywords(SkillToolset.from_catalog) == keywords(SkillToolset)
+    found = inspect.signature(SkillToolset).parameters.values()
+    keywords = {each.name: each.annotation for each in found if each.kind is each.KEYWORD_ONLY}
+    typed = {
+        name: kind.__forward_arg__
+        for one in (SharedSettings, SkillToolsetSettings)
+        for name, kind in one.__annotations__.items()
+    }
+    assert typed == keywords
     registry = SkillsRegistry()
     registry.discover([five])
     toolset = SkillToolset.from_catalog(

@@ -216,7 +216,7 @@ def test_the_live_scenarios_pass_with_a_model_of_rules(tmp_path: Path) -> None:
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     for name in ("benchmarks", "examples"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
-    page = (REPOSITORY / "docs" / "benchmarks.md").read_text()
+    page = (REPOSITORY / "docs" / "how-to" / "measure" / "benchmarks.md").read_text()
     blocks = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3
     env = environment() | {"PATH": f"{PROGRAMS}:{os.environ['PATH']}"}

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, "A case with a metric of its own": its seven steps, carried out on a copy of the bench."""
+"""measure/benchmarks.md, "A case with a metric of its own": its seven steps, carried out on a copy of the bench."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from adk_skills_agent.evals.preparation import Request, prepare
 from adk_skills_agent.testing import GeminiServer, load_rules
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PAGE = (REPOSITORY / "docs" / "benchmarks.md").read_text()
+PAGE = (REPOSITORY / "docs" / "how-to" / "measure" / "benchmarks.md").read_text()
 SECTION = PAGE[PAGE.index("## A case with a metric of its own") : PAGE.index("## What you see")]
 pytestmark = pytest.mark.requirement("S0-144")
 

@@ -196,7 +196,7 @@ def test_the_report_of_a_real_run_shows_what_the_skills_script_said(browser: Bro
 
 
 def test_a_thousand_trials_are_small_and_there_at_once(browser: Browser, tmp_path: Path) -> None:
-    """Issue 6: < 5 MB, and usable at once; the time is printed (and in docs/measurements.md)."""
+    """Issue 6: < 5 MB, and usable at once; the time is printed (and in docs/reference/measurements.md)."""
     made = build_report(a_run(tmp_path, mixed_rows(50, 10, size=6_000), benchmark=a_benchmark()))
     assert made.size < 5_000_000
     assert len(made.run.results) >= 1_000

@@ -1,4 +1,4 @@
-"""docs/metrics.md: its tables are those of the metrics, its config is one google-adk takes (Python: tests/docs)."""
+"""docs/reference/metrics.md: its tables are those of the metrics, its config is one google-adk takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from google.adk.evaluation.eval_config import EvalConfig
 
 from adk_skills_agent.evals.metrics.registry import METRICS, read_options
 
-PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 
 
 def test_the_table_has_every_metric_with_its_threshold() -> None:

@@ -25,7 +25,8 @@ def test_the_lift_is_of_the_tasks_both_arms_have_a_reward_of() -> None:
     (lift,) = summary["lift"]
     assert lift["tasks"] == 2
     assert math.isclose(lift["mean"], 0.5)
-    assert (lift["low"], lift["high"]) == (0.5, 0.5)
+    assert (lift["low"], lift["high"]) == (None, None)
+    assert lift["no_interval"] == "all 2 differ by the same amount"
     assert (lift["better"], lift["worse"], lift["equal"]) == (2, 0, 0)
     assert lift["by_task"] == {"a": 0.5, "b": 0.5}
 

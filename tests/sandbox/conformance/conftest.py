@@ -202,9 +202,36 @@ SLOW = frozenset({"namespaces-cgroup-bubblewrap", "namespaces-zygote", "namespac
 without, the zygote with them, what a plain user and a root agent get. All others are in `make test-levels`."""
 
 
-def _host_side() -> frozenset[str]:
-    """Where `make test` runs rows that attack the host's side (input, files, streaming, invocation): on one backend
-    with a file system of its own and on one without. All others run them in `make test-levels`.
+COSTLY = frozenset(
+    {
+        "test_a_fork_bomb_is_over_soon_after_its_deadline",
+        "test_a_package_of_the_interpreter_works",
+        "test_a_program_of_the_system_works",
+        "test_more_runs_than_places_take_turns_and_all_end",
+        "test_row_11_ten_thousand_nested_folders_are_removed_and_the_collector_comes_back",
+        "test_row_16_cpu_of_a_run_that_is_killed_is_reported",
+        "test_row_16_cpu_of_children_is_limited_each_and_reported",
+        "test_row_31_an_agent_that_is_process_1_keeps_no_zombies_after_100_runs",
+        "test_row_31_daemons_and_stubborn_children_die_with_the_agent",
+        "test_row_33_cancelling_at_any_moment_leaves_nothing",
+        "test_row_65_parallel_runs_do_not_mix_and_leave_nothing",
+        "test_row_65_sixty_runs_that_end_in_every_way_leave_nothing",
+        "test_row_73_too_few_descriptors_are_a_typed_error_and_leak_nothing",
+        "test_row_77_a_run_uses_up_what_the_kernel_counts_for_a_user_for_itself_only",
+        "test_row_79_buffers_of_sockets_count_as_memory",
+        "test_row_79_page_tables_count_as_memory",
+        "test_row_84_many_mappings_do_not_blind_the_watchdog",
+        "test_several_event_loops_in_several_threads_at_once",
+        "test_the_event_loop_stays_free_while_scripts_run",
+        "test_two_hundred_runs_get_their_turn_in_order_at_every_level",
+    }
+)
+"""Rows of seconds: `make test` has them where it has those of the host's side."""
+
+
+def _where_often() -> frozenset[str]:
+    """Where `make test` runs rows that attack the host's side (input, files, streaming, invocation) and rows of
+    seconds: on one backend with a file system of its own and on one without. All others are in `make test-levels`.
     """
     grouped = level_table.problem_of_control_groups() is None
     return frozenset({"namespaces-cgroup-zygote" if grouped else "namespaces-bubblewrap", "landlock"})
@@ -218,8 +245,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not isinstance(chosen, Backend):
             continue
         more = chosen.name in SLOW
-        if not more and chosen.is_local and item.get_closest_marker("host_side") is not None:
-            often = often or _host_side()
+        seldom = item.get_closest_marker("host_side") is not None or item.originalname in COSTLY
+        if not more and chosen.is_local and seldom:
+            often = often or _where_often()
             more = chosen.name not in often
         if more and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.every_level)

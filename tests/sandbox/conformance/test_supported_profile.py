@@ -1,4 +1,4 @@
-"""What scripts may expect at every level (S0-107): the list of docs/isolation.md, run as one script each."""
+"""What scripts may expect at every level (S0-107): the list of isolation.md, run as one script each."""
 
 from __future__ import annotations
 

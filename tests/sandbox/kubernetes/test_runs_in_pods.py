@@ -147,7 +147,7 @@ async def test_a_claim_ends_by_itself_should_the_agent_be_killed(cluster: Cluste
     await run
     assert claim["spec"]["lifecycle"]["shutdownPolicy"] == "Delete"
     assert claim["spec"]["lifecycle"]["shutdownTime"]
-    assert claim["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "adk-skills-agent"
+    assert claim["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "adk-skills-runtime"
     assert "env" not in claim["spec"]
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from adk_skills_agent.adk.events.events import SkillEvent
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +206,7 @@ class AuditLog:
         return os.path.samestat(there, os.fstat(descriptor))
 
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK
         descriptor = os.open(self.path, flags, 0o600)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -235,7 +236,7 @@ class AuditLog:
     def _rotating(self) -> Iterator[None]:
         import fcntl
 
-        lock = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,13 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
+from adk_skills_agent.adk.running.skill_copies import in_copy, writable_copy
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import (
+    SKILL_DIR,
     IsolationLevel,
     check_policy,
     is_scratch,
@@ -123,14 +125,19 @@ class OwnSandbox:
                 own = replace(request.mounts[0], target=SKILLS_DIR / skill_folder(skill), linked=False)
                 request = replace(request, tmp=workspace.tmp, mounts=(*request.mounts, own))
             plan = replace(plan, request=request)
+            copy: contextlib.AbstractAsyncContextManager[Sequence[str]] = contextlib.nullcontext(())
+            if runtime.shell is not None and runtime.shell.copies_skills:
+                copy = writable_copy(self.sandbox, request, workspace, skill, SKILL_DIR)
+                plan = in_copy(plan)
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):
                 whose = on_behalf_of(tool_context.get_invocation_context())
             async with claim.turn():
                 with whose:
-                    outcome = await self._execute(plan, runtime)
+                    async with copy as told:
+                        outcome = await self._execute(plan, runtime)
             saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
-        notes = [*([workspace.note] if workspace.note else []), *saved.notes]
+        notes = [*([workspace.note] if workspace.note else []), *told, *saved.notes]
         answer = outcome.to_model(
             artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes
         )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from google.genai import types
 
 from adk_skills_agent.adk.events.events import FileReceived, origin_of
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox import distinct_name, safe_name
 from adk_skills_agent.scripts.plan import workspace_key
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, usage_of
@@ -277,7 +278,7 @@ def _too_much(data: bytes, before: Iterable[Upload], policy: SandboxPolicy, work
 
 def _write(workspace: Path, name: str, data: bytes, digest: bytes, taken: set[str]) -> str:
     """Put one file into the folder for uploads; blocks. A script may have put anything there: no link is followed."""
-    top = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    top = os.open(workspace, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     try:
         folder = _open_uploads(top)
     finally:
@@ -287,9 +288,7 @@ def _write(workspace: Path, name: str, data: bytes, digest: bytes, taken: set[st
         taken |= present - {name.casefold()} if _is(folder, name, digest) else present
         final = distinct_name(name, taken)
         aside = f".{os.urandom(8).hex()}.part"
-        descriptor = os.open(
-            aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder
-        )
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o644, dir_fd=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
@@ -312,13 +311,13 @@ def _open_uploads(top: int) -> int:
             logger.warning("what was called %s in a workspace is called %s now", FOLDER, aside)
     with contextlib.suppress(FileExistsError):
         os.mkdir(FOLDER, 0o755, dir_fd=top)
-    return os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    return os.open(FOLDER, os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, dir_fd=top)
 
 
 def _is(folder: int, name: str, digest: bytes) -> bool:
     """Whether a file is there already with these bytes; then it is written once more in its place."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        descriptor = os.open(name, os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, dir_fd=folder)
     except OSError:
         return False
     with os.fdopen(descriptor, "rb") as file:

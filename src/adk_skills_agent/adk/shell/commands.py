@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
 from adk_skills_agent.adk.running.call import save_outputs
 from adk_skills_agent.adk.running.runner import OwnSandbox, both_hear, without_scratch, workspace_claim
+from adk_skills_agent.adk.running.skill_copies import copy_place, writable_copy
 from adk_skills_agent.adk.shell.files import EnvironmentFiles, ShellFiles, WorkspaceFiles
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, MountedSkill, skill_folder, skill_mounts
 from adk_skills_agent.errors import ConfigError, InvalidArguments, SandboxError, SkillsError
@@ -71,6 +72,8 @@ class ShellSettings:
         read_chars: Most characters that ``read_file`` returns at once.
         keep_in: A folder of this machine for the sessions' files: they stay when the agent ends, and a session that
             goes on afterwards finds them. Nothing deletes them; None deletes them with the agent.
+        skill_writes: ``session`` gives the runs of a skill a folder of it that they may write, as long as the session
+            lasts; no other skill's runs see it. ``never``: a skill's folder is read-only.
     """
 
     seconds: float | None = None
@@ -79,6 +82,7 @@ class ShellSettings:
     job_output_bytes: int = 1 << 20
     read_chars: int = MODEL_STREAM_CHARS
     keep_in: Path | None = None
+    skill_writes: str = "never"
 
     def __post_init__(self) -> None:
         for name in ("seconds", "job_seconds"):
@@ -89,10 +93,17 @@ class ShellSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"ShellSettings: {name} must be a whole number from {least:,} on, not {value!r}.")
+        if self.skill_writes not in ("never", "session"):
+            raise ConfigError(f"ShellSettings: skill_writes must be 'never' or 'session', not {self.skill_writes!r}.")
         if self.keep_in is not None:
             if not isinstance(self.keep_in, (str, Path)):
                 raise ConfigError(f"ShellSettings: keep_in must be a folder, not {type(self.keep_in).__name__}.")
             object.__setattr__(self, "keep_in", Path(self.keep_in).absolute())
+
+    @property
+    def copies_skills(self) -> bool:
+        """Whether the runs of a skill may write a copy of its folder."""
+        return self.skill_writes == "session"
 
 
 def shell_of(value: object) -> ShellSettings | None:
@@ -195,10 +206,10 @@ class SandboxShell:
         async with workspace_claim(self.runtime, context, call.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
             plan = await self.plan(context, call, workspace)
-            async with claim.turn():
+            async with claim.turn(), self._copy_of(call, plan, workspace) as told:
                 outcome = await self.execute(context, plan)
             saved = await save_outputs(context, outcome, MODEL_STREAM_CHARS)
-        notes = [*([workspace.note] if workspace.note else []), *saved.notes]
+        notes = [*([workspace.note] if workspace.note else []), *told, *saved.notes]
         answer = command_answer(
             outcome.to_model(artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes)
         )
@@ -230,7 +241,11 @@ class SandboxShell:
         policy = await asyncio.to_thread(_with_a_way_out, policy, workspace)
         policy, env = runtime.grants.opened(call.skill, "", policy, self.own.env, call.hosts)
         if call.skill:
-            env = {**dict.fromkeys(SKILL_VARIABLES, str(SKILLS_DIR / skill_folder(call.skill))), **env}
+            place = SKILLS_DIR / skill_folder(call.skill)
+            if job is None and runtime.shell is not None and runtime.shell.copies_skills:
+                place = copy_place(call.skill)
+                places = (*places, place)
+            env = {**dict.fromkeys(SKILL_VARIABLES, str(place)), **env}
         request = ExecutionRequest(
             argv=shell_argv(call.command, () if await self._has_own_files() else places),
             policy=within(policy, call.environment) if call.environment is not None else policy,
@@ -245,6 +260,15 @@ class SandboxShell:
             share=share_of(session.app_name, session.user_id, session.id),
         )
         return ScriptPlan("shell", COMMAND, request, call.notes, subject="The command")
+
+    def _copy_of(
+        self, call: ShellCall, plan: ScriptPlan, workspace: SessionWorkspace
+    ) -> contextlib.AbstractAsyncContextManager[Sequence[str]]:
+        shell = self.runtime.shell
+        if shell is None or not shell.copies_skills:
+            return contextlib.nullcontext(())
+        original = SKILLS_DIR / skill_folder(call.skill)
+        return writable_copy(self.own.sandbox, plan.request, workspace, call.skill, original)
 
     async def execute(self, context: ToolContext, plan: ScriptPlan) -> ScriptOutcome:
         """Run what was planned.

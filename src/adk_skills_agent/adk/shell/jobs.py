@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import InvalidArguments, SandboxError
+from adk_skills_agent.platforms import after_fork_in_child
 from adk_skills_agent.scripts.workspaces import Usage, in_pages, usage_of
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ class Jobs:
 
 JOBS = Jobs()
 """Those of this process."""
-os.register_at_fork(after_in_child=JOBS._reset)
+after_fork_in_child(JOBS._reset)
 
 
 async def _guarded(job: Job, run: Callable[[Job], Awaitable[None]]) -> None:

@@ -20,7 +20,7 @@ from adk_skills_agent.catalog.search import SearchIndex
 from adk_skills_agent.catalog.skill import markdown_headings
 from adk_skills_agent.catalog.untrusted_files import NOT_LISTED
 from adk_skills_agent.errors import CatalogError, ResourceNotFound, SkillNotFound, nearest
-from adk_skills_agent.format.models import SkillMetadata
+from adk_skills_agent.format.models import Diagnostic, SkillMetadata
 from adk_skills_agent.sandbox import FolderDigest
 
 if TYPE_CHECKING:
@@ -382,6 +382,11 @@ class SkillSource:
     def version(self) -> int:
         """Grows with every change of the catalog; objects do not change."""
         return self.catalog.version if self.catalog is not None else 0
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What finding and reading the skills on disk left, hidden ones too: for the owner, never for a model."""
+        return self._whole.diagnostics if self._whole is not None else ()
 
     def names(self) -> list[str]:
         """The names of the local skills that are not hidden, those of the catalog first (C31)."""

@@ -62,6 +62,7 @@ def _figures(arm: str, baseline: str, of: Sequence[Compared], missing: int, *, e
         "preference": lift.mean if lift is not None else None,
         "low": lift.low if lift is not None else None,
         "high": lift.high if lift is not None else None,
+        "no_interval": lift.no_interval if lift is not None else "",
         "confidence": CONFIDENCE,
         "p_value": lift.p_value if lift is not None else None,
         "better": lift.better if lift is not None else 0,

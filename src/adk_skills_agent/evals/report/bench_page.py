@@ -24,6 +24,7 @@ from adk_skills_agent.evals.report.sections import (
 from adk_skills_agent.evals.row_file import read_rows, write_whole
 from adk_skills_agent.evals.skillsbench.bench_summary import summarise
 from adk_skills_agent.evals.skillsbench.results import NAME, BenchResult, Key, result_of
+from adk_skills_agent.evals.statistics import interval_text, verdict_text
 
 _ARMS = ("no-skill", "with-skill", "self-gen")
 _MOST_ERRORS = 200
@@ -118,13 +119,13 @@ def _page(folder: Path, results: Sequence[BenchResult], figures: Mapping[str, An
 
 
 def _lift(lift: Mapping[str, Any]) -> str:
-    interval = f" [{percent(lift['low'])}, {percent(lift['high'])}]" if lift["low"] is not None else ""
+    interval = interval_text(lift["low"], lift["high"], lift["no_interval"], percent)
     by_task = sorted(lift["by_task"].items(), key=lambda one: (one[1], one[0]))
-    rows = [interval_row(task, value, value, value, percent(value)) for task, value in by_task]
+    rows = [interval_row(task, value, None, None, percent(value)) for task, value in by_task]
     return (
         f"<p><b>{inline(lift['arm'])}</b> over <b>{inline(lift['baseline'])}</b> ({inline(lift['agent'])}): "
-        f"<b>{percent(lift['mean'])}</b>{interval} over {lift['tasks']:,} tasks; {lift['better']} better, "
-        f"{lift['worse']} worse, {lift['equal']} equal; sign test p={lift['p_value']:.3f}.</p>{chart(rows)}"
+        f"<b>{percent(lift['mean'])}</b>{interval} over {lift['tasks']:,} tasks. It "
+        f"{verdict_text(lift['better'], lift['worse'], lift['equal'], unit='task')}.</p>{chart(rows)}"
     )
 
 

@@ -20,7 +20,7 @@ class Change:
         arm: The arm's name.
         before: Share of the runs that passed then.
         after: Share of those that pass now.
-        low: Lower end of the 95 % interval of the difference.
+        low: Lower end of the 95 % interval of the difference; None when the runs of each side all ended alike.
         high: Its upper end.
         tokens: Mean tokens then and now.
         seconds: Mean seconds then and now.
@@ -30,8 +30,8 @@ class Change:
     arm: str
     before: float
     after: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     tokens: tuple[float, float]
     seconds: tuple[float, float]
 
@@ -80,7 +80,7 @@ def compare(now: Summary, before: Summary) -> Comparison:
 
 def _change(now: CaseInArm, before: CaseInArm) -> Change:
     ours, theirs = _passed(now), _passed(before)
-    low, high = difference_interval(ours, theirs)
+    low, high = difference_interval(ours, theirs) or (None, None)
 
     def means(value: Callable[[Any], float]) -> tuple[float, float]:
         return _mean(before, value), _mean(now, value)

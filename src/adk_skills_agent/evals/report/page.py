@@ -32,6 +32,8 @@ from adk_skills_agent.evals.report.sections import (
     trigger_section,
 )
 from adk_skills_agent.evals.row_file import write_whole
+from adk_skills_agent.evals.statistics import BETTER_OR_WORSE, interval_text, verdict_text
+from adk_skills_agent.evals.summary import NO_VARIATION
 
 _LINKS = {
     "compare": "Compared",
@@ -83,7 +85,8 @@ def _trials(with_baseline: bool) -> str:
         f'{runs if with_baseline else ""}<label>Case <select id="case"></select></label>'
         '<label>Arm <select id="arm"></select></label><label>Result <select id="result">'
         '<option value="">all</option><option value="failed">failed</option><option value="passed">passed</option>'
-        '<option value="unmeasured">not measured</option></select></label></div>'
+        '<option value="baseline">not passed in the '
+        'baseline</option><option value="unmeasured">not measured</option></select></label></div>'
         '<p id="count" class="note" role="status">Opening the traces…</p>'
         '<div id="viewer"><div id="list" aria-label="Trials" role="group"></div>'
         '<article id="trial" tabindex="-1" aria-label="Trial"><p class="note">Choose a trial.</p></article></div>',
@@ -93,12 +96,11 @@ def _trials(with_baseline: bool) -> str:
 def _comparison(comparison: Comparison, baseline: RunFolder) -> str:
     parts = []
     for arm, lift in comparison.arms.items():
-        interval = (
-            f" [{percent(lift.low)}, {percent(lift.high)}]" if lift.low is not None and lift.high is not None else ""
-        )
+        interval = interval_text(lift.low, lift.high, lift.no_interval, percent)
         parts.append(
-            f"<h3>{inline(arm)}</h3><p>Pass rate <b>{percent(lift.mean)}</b>{interval} over {lift.pairs} cases; "
-            f"{lift.better} better, {lift.worse} worse, {lift.equal} equal; sign test p={lift.p_value:.3f}.</p>"
+            f"<h3>{inline(arm)}</h3><p>Since the baseline, {inline(arm)} "
+            f"{verdict_text(lift.better, lift.worse, lift.equal, words=BETTER_OR_WORSE)}.</p>"
+            f"<p>Pass rate <b>{percent(lift.mean)}</b>{interval} over {lift.pairs} cases.</p>"
         )
         changes = sorted(
             (change for change in comparison.changes if change.arm == arm), key=lambda one: one.after - one.before
@@ -127,8 +129,8 @@ def _comparison(comparison: Comparison, baseline: RunFolder) -> str:
 
 def _change_table(arm: str, changes: Sequence[Change]) -> str:
     rows = "".join(
-        f"<tr><td>{inline(one.case)}</td><td>{percent(one.after - one.before)} "
-        f"[{percent(one.low)}, {percent(one.high)}]</td>"
+        f"<tr><td>{inline(one.case)}</td><td>{percent(one.after - one.before)}"
+        f"{interval_text(one.low, one.high, NO_VARIATION, percent)}</td>"
         f"<td>{tokens(one.tokens[0])} → {tokens(one.tokens[1])}</td>"
         f"<td>{duration(one.seconds[0])} → {duration(one.seconds[1])}</td></tr>"
         for one in changes

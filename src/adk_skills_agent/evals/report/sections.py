@@ -12,7 +12,7 @@ from typing import Any
 from adk_skills_agent.evals.blind.comparison import CRITERIA
 from adk_skills_agent.evals.report.run_folder import RunFolder
 from adk_skills_agent.evals.run.result import TrialResult
-from adk_skills_agent.evals.statistics import spread
+from adk_skills_agent.evals.statistics import interval_text, spread, verdict_text
 from adk_skills_agent.evals.summary import CaseInArm, Summary
 
 _DEGREES = 5
@@ -55,11 +55,11 @@ def lift_section(lifts: Sequence[Mapping[str, Any]]) -> str:
     """What the skill adds to the outcome, case by case."""
     parts = []
     for lift in lifts:
-        interval = f" [{percent(lift['low'])}, {percent(lift['high'])}]" if lift["low"] is not None else ""
+        interval = interval_text(lift["low"], lift["high"], lift["no_interval"], percent)
         parts.append(
-            f"<p><b>{inline(lift['arm'])}</b> over <b>{inline(lift['baseline'])}</b>: "
-            f"<b>{percent(lift['mean'])}</b>{interval} over {lift['pairs']} cases; {lift['better']} better, "
-            f"{lift['worse']} worse, {lift['equal']} equal; sign test p={lift['p_value']:.3f}.</p>"
+            f"<p>{inline(lift['verdict'])}</p><p>Lift of <b>{inline(lift['arm'])}</b> over "
+            f"<b>{inline(lift['baseline'])}</b>: <b>{percent(lift['mean'])}</b>{interval}, the mean of "
+            f"{lift['pairs']} case{'s' if lift['pairs'] != 1 else ''}.</p>"
         )
         cases = sorted(lift["cases"], key=lambda one: one["lift"])
         parts.append(
@@ -67,7 +67,7 @@ def lift_section(lifts: Sequence[Mapping[str, Any]]) -> str:
                 [
                     interval_row(
                         case["case"], case["lift"], case["low"], case["high"],
-                        f"{percent(case['lift'])} [{percent(case['low'])}, {percent(case['high'])}]",
+                        percent(case["lift"]) + interval_text(case["low"], case["high"], "", percent),
                     )
                     for case in cases
                 ]
@@ -82,7 +82,8 @@ def lift_section(lifts: Sequence[Mapping[str, Any]]) -> str:
     return section(
         "lift", "Lift",
         "Share of runs with the right outcome, less the share in the other arm. Bars: 95 % bootstrap interval of the "
-        "case's runs; the interval of the mean is over the cases.",
+        "case's runs; the interval of the mean is over the cases. A dot without a bar has no interval: the runs of "
+        "each arm all ended alike.",
         "".join(parts),
     )  # fmt: skip
 
@@ -99,7 +100,7 @@ def cases_section(summary: Summary) -> str:
         flaky = ", ".join(cell.arm for cell in cells if cell is not None and cell.flaky)
         rows.append(
             f"<tr><td>{inline(case.id)}</td>"
-            + "".join(_passed(cell) for cell in cells)
+            + "".join(_passed(cell, summary.baseline) for cell in cells)
             + f"<td>{'-' if scores is None else f'{scores.mean:.2f}'}</td>"
             f"<td>{_mean(runs, lambda result: result.usage.total, tokens)}</td>"
             f"<td>{_mean(runs, lambda result: result.seconds, duration)}</td>"
@@ -207,7 +208,8 @@ def _tiles(run: RunFolder, lifts: Sequence[Mapping[str, Any]]) -> list[str]:
     summary = run.summary
     tiles = [_tile(f"pass rate {arm}", share(summary.pass_rate(arm))) for arm in summary.arms]
     for lift in lifts[:1]:
-        interval = f"{percent(lift['low'])} to {percent(lift['high'])}" if lift["low"] is not None else "one case"
+        known = lift["low"] is not None
+        interval = f"{percent(lift['low'])} to {percent(lift['high'])}" if known else "no interval"
         tiles.append(_tile("lift", percent(lift["mean"]), interval))
     for counts in list(summary.trigger().values())[:1]:
         total = counts["total"]
@@ -237,11 +239,12 @@ def _tile(name: str, value: str, more: str = "") -> str:
     )
 
 
-def _passed(cell: CaseInArm | None) -> str:
+def _passed(cell: CaseInArm | None, baseline: str) -> str:
     if cell is None:
         return "<td>-</td>"
     missing = cell.planned - len(cell.measured)
-    kind = "none" if cell.succeeded is None else "good" if cell.succeeded == 1 else "bad"
+    worst = "none" if cell.arm == baseline else "bad"
+    kind = "none" if cell.succeeded is None else "good" if cell.succeeded == 1 else worst
     return (
         f'<td><button class="link {kind}" data-case="{inline(cell.case.id)}" data-arm="{inline(cell.arm)}">'
         f"{cell.passed}/{len(cell.measured)}</button>{f' ({missing} missing)' if missing else ''}</td>"
@@ -403,7 +406,7 @@ def _of_pair(one: Mapping[str, Any]) -> list[str]:
     ]
     if not one["comparisons"]:
         return [f"<p>{pair}: not measured.</p>", *undecided]
-    interval = f" [{percent(one['low'])}, {percent(one['high'])}]" if one["low"] is not None else ""
+    interval = interval_text(one["low"], one["high"], one["no_interval"], percent)
     about = [f"the judge's samples agree in {share(one['agreement'])}"] if one["samples"] else []
     if one["flips"]:
         about.append(f"in {one['flips']:,} of {one['samples']:,} samples it preferred a place, which is a tie")
@@ -411,8 +414,8 @@ def _of_pair(one: Mapping[str, Any]) -> list[str]:
         about.append(f"{one['same_output']:,} outputs were the same")
     return [
         f"<p>{pair}: <b>{one['wins']:,} won</b>, {one['ties']:,} tied, {one['losses']:,} lost; preference "
-        f"<b>{percent(one['preference'])}</b>{interval} over {len(one['cases']):,} cases; {one['better']} better, "
-        f"{one['worse']} worse, {one['equal']} equal; sign test p={one['p_value']:.3f}.</p>",
+        f"<b>{percent(one['preference'])}</b>{interval} over {len(one['cases']):,} cases. {inline(one['arm'])} "
+        f"{verdict_text(one['better'], one['worse'], one['equal'], words=('wins', 'loses'))}.</p>",
         f'<p class="note">{inline("; ".join(about).capitalize())}.</p>' if about else "",
         _cases(one),
         _scores(one),

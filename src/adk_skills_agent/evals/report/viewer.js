@@ -37,7 +37,17 @@
     of, name, arm, run, kind, passed, score, time, tokens, calls, error, line, part, at,
     hash: `#trial/${of}/${[name, arm].map(encodeURIComponent).join("/")}/${run}`,
   });
-  const state = (trial) => (trial.passed == null ? ["none", "–", "not measured"] : trial.passed ? ["good", "✓", "passed"] : ["bad", "✗", "failed"]);
+  /* Without the skill a trial is expected not to pass: it is what the others are measured against. */
+  const compared = new Map();
+  function isBaseline(trial) {
+    if (!compared.has(trial.of)) compared.set(trial.of, trials.some((one) => one.of === trial.of && one.arm !== "without_skill"));
+    return trial.arm === "without_skill" && compared.get(trial.of);
+  }
+  const state = (trial) => {
+    if (trial.passed == null) return ["none", "–", "not measured"];
+    if (trial.passed) return ["good", "✓", "passed"];
+    return isBaseline(trial) ? ["none", "○", "not passed (baseline)"] : ["bad", "✗", "failed"];
+  };
 
   /* --- the list ------------------------------------------------------------------------------------------------- */
 
@@ -54,7 +64,7 @@
     const of = Number(chosen("of") || 0), name = chosen("case"), arm = chosen("arm"), result = chosen("result");
     shown = trials.filter((trial) =>
       trial.of === of && (!name || `=${trial.name}` === name) && (!arm || `=${trial.arm}` === arm) &&
-      (!result || state(trial)[2] === { failed: "failed", passed: "passed", unmeasured: "not measured" }[result]));
+      (!result || state(trial)[2] === { failed: "failed", passed: "passed", baseline: "not passed (baseline)", unmeasured: "not measured" }[result]));
     visible = PAGE;
     list();
   }
@@ -79,7 +89,7 @@
       }, `Show ${Math.min(PAGE, left)} more of ${number(left)}`));
     }
     byId("list").replaceChildren(...items);
-    const failed = shown.filter((trial) => trial.passed === false).length;
+    const failed = shown.filter((trial) => state(trial)[2] === "failed").length;
     byId("count").textContent = `${number(shown.length)} trials, ${number(failed)} failed.`;
     if (focusAt != null && items[focusAt]) items[focusAt].focus();
   }

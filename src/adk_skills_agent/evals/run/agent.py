@@ -148,11 +148,21 @@ class Agents:
                     policy=self.policy,
                     env=self.env,
                     on_event=activations,
-                    model=self.model.model if self.model is not None else None,
+                    model=_known_name(self.model),
                 ),
                 activations,
             )
         return self._toolsets[key]
+
+
+def _known_name(model: BaseLlm | None) -> str | None:
+    """The model's name, by which the catalogue's budget is found; None for one that google-adk does not know."""
+    from adk_skills_agent.adk.options import check_model_name
+
+    try:
+        return check_model_name(model.model, "model") if model is not None else None
+    except ConfigError:
+        return None
 
 
 class Activations:

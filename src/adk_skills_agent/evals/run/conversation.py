@@ -235,8 +235,8 @@ class SimulatedUser:
                 said = await self._simulator.get_next_user_message([event.model_copy(deep=True) for event in events])
         except ModuleNotFoundError as error:
             raise UserModelUnavailable(
-                f"google-adk's simulated user needs {error.name}, which is not installed: pip install "
-                "'adk-skills-agent[eval]'."
+                f"google-adk's simulated user needs {error.name}, which is not installed. Install it with: "
+                f"pip install {error.name}"
             ) from error
         except Exception as error:
             raise UserModelUnavailable(

@@ -15,7 +15,7 @@ from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.trace import Trace, Usage
 
 SCHEMA = 1
-NOT_MEASURED = ("model", "judge", "sandbox", "user model")
+NOT_MEASURED = ("model", "judge", "sandbox", "user model", "cluster")
 """Kinds of errors that say nothing about the agent: the trial has no result, and ``--resume`` tries it again."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

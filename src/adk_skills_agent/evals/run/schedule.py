@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.evals.row_file import in_parallel
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.result import Ledger, TrialResult, result_of
 from adk_skills_agent.evals.run.trial import TrialSettings, judge_again, run_trial
+
+if TYPE_CHECKING:
+    from adk_skills_agent.evals.cluster import Cluster
 
 OUTAGE_TRIALS = 3
 """Trials in a row whose model, judge or sandbox could not be used: the next ones would fare the same."""
@@ -65,6 +68,7 @@ async def run_trials(
     parallel: int = 4,
     budget_usd: float | None = None,
     on_change: Callable[[RunState, TrialResult | None], object] = lambda _state, _result: None,
+    cluster: Cluster | None = None,
 ) -> RunState:
     """Run what is not finished yet.
 
@@ -78,6 +82,7 @@ async def run_trials(
         parallel: How many at once.
         budget_usd: No trial starts when what was spent and what those under way are likely to cost reaches this.
         on_change: Told when a trial starts (without a result) and when one ends.
+        cluster: Runs the trials; None runs them here.
 
     Returns:
         The state at the end.
@@ -92,7 +97,7 @@ async def run_trials(
         state.running[trial.key] = time.monotonic()
         on_change(state, None)
         try:
-            row = await _row(trial, settings, ledger)
+            row = await _row(trial, settings, ledger, cluster)
         finally:
             del state.running[trial.key]
         result = result_of(row)
@@ -106,7 +111,7 @@ async def run_trials(
         return budget_usd is None or _would_cost(state) <= budget_usd
 
     try:
-        if waiting:
+        if waiting and cluster is None:
             await settings.agents.get_ready(waiting[0])
         state.stopped = await work_off(waiting, do, parallel=parallel, affordable=affordable)
     except asyncio.CancelledError:
@@ -165,9 +170,12 @@ async def work_off(
     return stopped
 
 
-async def _row(trial: Trial, settings: TrialSettings, ledger: Ledger) -> dict[str, Any]:
+async def _row(trial: Trial, settings: TrialSettings, ledger: Ledger, cluster: Cluster | None) -> dict[str, Any]:
     unjudged = ledger.unjudged(trial.key)
-    row = await (judge_again(trial, unjudged, settings) if unjudged is not None else run_trial(trial, settings))
+    if unjudged is not None:
+        row = await judge_again(trial, unjudged, settings)
+    else:
+        row = await (run_trial(trial, settings) if cluster is None else cluster.run(trial))
     ledger.append(row)  # without a pause in between: nothing that is finished can be cancelled away
     return row
 

@@ -104,6 +104,38 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
     return row | _scores(given, error, settings, outcome=any(METRICS[name].outcome for name in trial.criteria))
 
 
+def unmeasured_row(trial: Trial, kind: str, why: str) -> dict[str, Any]:
+    """The row of a trial that never ran: it is run again by ``--resume``.
+
+    Args:
+        trial: Which.
+        kind: What could not be used, one of ``NOT_MEASURED``.
+        why: A sentence.
+    """
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("passed", "outcome_passed", "score", "outcome", "cost_usd", "judge_cost_usd", "simulated_user", "trace")
+    )
+    usage = Usage().to_json()
+    return nothing | {
+        "schema": SCHEMA,
+        "case": trial.case.id,
+        "kind": trial.case.kind,
+        "skills": list(trial.case.skills),
+        "arm": trial.arm.name,
+        "run": trial.run,
+        "source": str(trial.case.source),
+        "fingerprint": trial.fingerprint,
+        "seconds": 0.0,
+        "overhead_seconds": 0.0,
+        "skills_loaded": [],
+        "scores": [],
+        "verdicts": [],
+        "usage": usage,
+        "judge_usage": usage,
+        "error": {"kind": kind, "message": why},
+    }
+
+
 def _user(trial: Trial, settings: TrialSettings) -> SimulatedUser | None:
     scenario = trial.case.scenario
     if scenario is None:

@@ -93,6 +93,7 @@ def _lift(results: Sequence[BenchResult], agent: str, arm: str) -> dict[str, Any
         "mean": lift.mean,
         "low": lift.low,
         "high": lift.high,
+        "no_interval": lift.no_interval,
         "p_value": lift.p_value,
         "better": lift.better,
         "worse": lift.worse,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -108,6 +107,8 @@ def _own_first_id() -> int:
     """The first of a plain user's own range of 65,536 ids, which has to be the same for users and groups."""
     if shutil.which("newuidmap") is None:
         raise SandboxUnavailable("Tasks cannot run in local mode: newuidmap is missing. Install the package uidmap.")
+    import pwd
+
     user = pwd.getpwuid(os.geteuid())
     ranges = [_ranges(Path(file), (user.pw_name, str(user.pw_uid))) for file in ("/etc/subuid", "/etc/subgid")]
     both = ranges[0] & ranges[1]

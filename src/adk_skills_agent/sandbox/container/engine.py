@@ -13,6 +13,7 @@ import re
 import shutil
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import ConfigError, EngineUnavailable, ImageUnavailable, SandboxError, SkillsError
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 if TYPE_CHECKING:
@@ -248,8 +250,8 @@ def _sdk() -> Any:
         import docker
     except ImportError as error:
         raise EngineUnavailable(
-            "Containers need the Docker SDK for Python, which also speaks to Podman. Install it with: pip install "
-            "'adk-skills-agent[container]'."
+            "Containers need the Docker SDK for Python, which also speaks to Podman. "
+            f"Install it with: {install_hint('container')}"
         ) from error
     return docker
 
@@ -309,6 +311,10 @@ _START = (
     "{}: systemctl --user start podman.socket, or sudo systemctl start docker; elsewhere: podman system service "
     "--time=0, or dockerd."
 )
+_INSTALL_ON_MACOS = (
+    "Install one: Docker Desktop, or: brew install podman && podman machine init && podman machine start."
+)
+_START_ON_MACOS = "{}: open Docker Desktop, or: podman machine start, or: colima start."
 _MOST_CHARS = 300
 _WANTS_TLS = "it wants TLS"
 _NO_TLS = "TLS with it failed"
@@ -319,8 +325,8 @@ def unreachable(reasons: Sequence[tuple[str, BaseException]], why: str = "") -> 
     if not reasons:
         there = [name for name, program in (("Podman", "podman"), ("Docker", "dockerd")) if shutil.which(program)]
         verb, start = ("are", "Start one") if len(there) > 1 else ("is", "Start it")
-        waiting = f"{' and '.join(there)} {verb} installed but not running. {_START.format(start)}"
-        advice = waiting if there else _INSTALL
+        waiting = f"{' and '.join(there)} {verb} installed but not running. {_start().format(start)}"
+        advice = waiting if there else _install()
         return EngineUnavailable(f"There is no container engine here: {why}. {advice}", (why,))
     said = tuple(f"{url}: {_clause(error)}" for url, error in reasons)
     return EngineUnavailable(f"No container engine can be used: {'; '.join(said)}. {_advice(reasons)}", said)
@@ -402,6 +408,16 @@ def _clause(error: BaseException) -> str:
     return _said(error)
 
 
+def _install() -> str:
+    system: str = sys.platform
+    return _INSTALL_ON_MACOS if system == "darwin" else _INSTALL
+
+
+def _start() -> str:
+    system: str = sys.platform
+    return _START_ON_MACOS if system == "darwin" else _START
+
+
 def _advice(reasons: Sequence[tuple[str, BaseException]]) -> str:
     clauses = [_clause(error) for _, error in reasons]
     if "permission denied" in clauses:
@@ -412,7 +428,7 @@ def _advice(reasons: Sequence[tuple[str, BaseException]]) -> str:
     if any(
         clause in {"nobody listens there", "there is no such socket", "the connection was closed"} for clause in clauses
     ):
-        return _START.format("Start it")
+        return _start().format("Start it")
     if any(clause == _WANTS_TLS or clause.startswith((_NO_TLS, "its certificate")) for clause in clauses):
         return "Let DOCKER_CERT_PATH name the folder with ca.pem, cert.pem and key.pem for this engine."
     if "it does not answer" in clauses:

@@ -20,6 +20,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox.contract import OutputFile, SandboxPolicy
 from adk_skills_agent.sandbox.secrets import SecretForms, withheld
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 32
 MAX_SECONDS = 2.0
 _COPY_BYTES = 1 << 20
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_DIRECTORY = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
+_FILE = os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY
 
 
 class Stamp(NamedTuple):
@@ -81,7 +82,8 @@ class Walk:
         max_entries: Entries looked at.
         max_depth: Folders inside folders.
         max_seconds: Wall time.
-        own: The tree is a finished run's: folders without permission are given it.
+        own: The tree is a finished run's: folders without permission are given it, and a folder that is mounted in it
+            (an interpreter whose own place is below ``/tmp``) is not the run's, so it is no entry.
 
     Attributes:
         skipped: Folders not entered: ``(path, reason)``.
@@ -100,12 +102,14 @@ class Walk:
         self._own = own
         self._max_depth = max_depth
         self._deadline = time.monotonic() + max_seconds
+        self._device: int | None = None
         self._reasons = (f"more than {max_entries:,} files", f"looking took more than {max_seconds:g} s")
         self.skipped: list[tuple[str, str]] = []
         self.stopped: str | None = None
 
     def entries(self, folder: int) -> Generator[Entry, None, None]:
         """Everything under ``folder``, a descriptor that stays the caller's; close the generator when not done."""
+        self._device = os.fstat(folder).st_dev if self._own else None
         yield from self._visit(folder, "", 0)
 
     def _visit(self, folder: int, prefix: str, depth: int) -> Generator[Entry, None, None]:
@@ -121,6 +125,8 @@ class Walk:
                 info = item.stat(follow_symlinks=False)
             except OSError as error:
                 self.skipped.append((path, f"cannot be looked at: {error.strerror}"))
+                continue
+            if self._device is not None and stat.S_ISDIR(info.st_mode) and info.st_dev != self._device:
                 continue
             entry = Entry(path, item.name, folder, info)
             yield entry
@@ -221,11 +227,11 @@ def open_own_file(name: str | bytes, folder: int, identity: tuple[int, int], per
         mode = stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & permissions | 0o600
         os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         return _same_file(os.open(name, _FILE, dir_fd=folder), identity)
-    place = _same_file(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), identity)
+    place = _same_file(os.open(name, os.O_PATH | O_NOFOLLOW | O_CLOEXEC, dir_fd=folder), identity)
     try:
         path = f"/proc/self/fd/{place}"
         os.chmod(path, stat.S_IMODE(os.fstat(place).st_mode) & permissions | 0o600)  # noqa: PTH101
-        return os.open(path, _FILE & ~os.O_NOFOLLOW)
+        return os.open(path, _FILE & ~O_NOFOLLOW)
     finally:
         os.close(place)
 
@@ -248,7 +254,7 @@ def make_accessible(name: str, parent: int | None = None) -> None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         os.chmod(name, 0o700, dir_fd=parent)
         return
-    descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    descriptor = os.open(name, os.O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, dir_fd=parent)
     try:
         os.chmod(f"/proc/self/fd/{descriptor}", 0o700)  # noqa: PTH101
     finally:

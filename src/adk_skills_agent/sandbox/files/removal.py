@@ -17,6 +17,7 @@ import time
 import weakref
 from pathlib import Path
 
+from adk_skills_agent.platforms import after_fork_in_child
 from adk_skills_agent.sandbox.files.collect import make_accessible, open_own_folder
 from adk_skills_agent.sandbox.process.tree import PROC, process_info
 
@@ -225,7 +226,7 @@ def _forget() -> None:
     _world.cache_clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork_in_child(_forget)
 
 
 def temporary_folder(kind: str, holder: object) -> tuple[Path, weakref.finalize[..., object]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError, about
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox.contract import HOME_DIR, InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.files.collect import (
     Collected,
@@ -34,7 +35,7 @@ from adk_skills_agent.sandbox.files.removal import folder_name, remove_tree, swe
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.secrets import SecretForms
 
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC
 # A given file gets this much older a modification time than it has, so that a write within the clock's tick shows.
 _AGE_NS = 1_000_000_007
 _UNBOUNDED = 1 << 62
@@ -262,7 +263,7 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
                 target = on_disk(workspace.work, entry.path)
                 if entry.is_folder:
                     if entry.path not in workspace.given_folders:
-                        os.mkdir(target, 0o700)  # noqa: PTH102
+                        _ensure_folder(target)
                         workspace.given_folders.add(entry.path)
                     workspace.persistent.add(entry.path)
                 elif stat.S_ISREG(entry.info.st_mode):
@@ -283,8 +284,17 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
     workspace.notes.extend(f"{path!r} in the workspace was not copied in: {reason}." for path, reason in walk.skipped)
 
 
+def _ensure_folder(target: bytes) -> None:
+    """Make a folder that may be there: one on the way to a mount, such as that of an interpreter below ``/tmp``."""
+    try:
+        os.mkdir(target, 0o700)  # noqa: PTH102
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(target).st_mode):
+            raise
+
+
 def _copy_file(folder: int, name: str, target: bytes, info: os.stat_result) -> Stamp:
-    source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    source = os.open(name, os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, dir_fd=folder)
     try:
         descriptor = os.open(target, _CREATE, 0o700 if info.st_mode & 0o100 else 0o600)
         try:
@@ -308,7 +318,7 @@ def _age(descriptor: int, modified_ns: int | None = None) -> Stamp:
 # 40): so everything is reached through descriptors of folders, and only the very file that was found is kept.
 
 _PERMISSIONS = 0o777  # set-user-id and the like stay behind
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | O_DIRECTORY | O_CLOEXEC
 _MAX_NOTES = 50
 _MOST_BEYOND_END = 1 << 20  # a file system may reserve some for a file that grows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.platforms import system_support
 from adk_skills_agent.sandbox.contract import Sandbox
 
 __all__ = ["local_sandbox"]
@@ -20,7 +21,7 @@ def local_sandbox() -> Sandbox:
     """
     if sys.platform == "win32":
         raise SandboxUnavailable(
-            "Scripts cannot be run on Windows itself. Use a container: pip install 'adk-skills-agent[container]'.",
+            f"Scripts cannot be run on Windows itself. {system_support().instead}",
             ("Windows has no sessions, signals and resource limits of the kind the local levels need.",),
         )
     from adk_skills_agent.sandbox.local.sandbox import LocalSandbox

@@ -359,7 +359,7 @@ class RunGroup:
 # Version 1 (and "hybrid" systems, where version 2 has no controllers) has a tree of groups for each controller.
 # Version 2 has one tree, and a group that hands its controllers on must not have processes itself.
 
-AGENT_GROUP = "adk-skills-agent"
+AGENT_GROUP = "adk-skills-runtime"
 """Version 2: where an agent that was alone in its group goes, so that the group can hand its controllers on."""
 
 _FIX = "start the agent with systemd-run --user --scope -p Delegate=yes, followed by its command"

@@ -328,7 +328,7 @@ def secrets_in(
 # Resource limits without ``preexec_fn``: a two-line shell prefix sets them on itself and becomes the command.
 #
 # ``/bin/sh -c 'ulimit ...; exec "$@"'`` costs about a millisecond, needs nothing installed, and there is no moment at
-# which the command runs without its limits. See docs/decisions/0004-limits-without-preexec.md.
+# which the command runs without its limits. See docs/explanation/decisions/0004-limits-without-preexec.md.
 
 NOBODY = 65534
 """The user id of a run when the agent is root; it owns nothing on a sane system."""
@@ -447,6 +447,11 @@ def own_id(uid: int | None) -> int | None:
     if uid != NOBODY or not _own_ids_are_mapped():
         return uid
     return OWN_IDS[int.from_bytes(os.urandom(4), "big") % len(OWN_IDS)]
+
+
+def is_own_id(uid: int | None) -> bool:
+    """Whether the user id is one of :data:`OWN_IDS`; None is looked for one by one in a range, for seconds."""
+    return uid is not None and uid in OWN_IDS
 
 
 @functools.lru_cache(maxsize=1)

@@ -282,7 +282,6 @@ def _signal_exactly(info: ProcessInfo, number: int) -> None:
 
 _EXITING = 0x4  # the kernel's PF_EXITING
 _KILLED = 1 << 8  # SIGKILL, pending
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def alive_below(first: int) -> list[ProcessInfo]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from adk_skills_agent.platforms import PAGE_BYTES, TICKS_PER_SECOND
 from adk_skills_agent.sandbox import threads as workers
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.collect import disk_usage
@@ -35,7 +36,6 @@ HIDDEN_MEMORY = (
 """What a watchdog cannot do about memory; for the reports of runs without a control group."""
 
 _BLOCK = 512
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def machine_memory() -> MachineMemory:
             for line in stream:
                 fields = line.split()
                 if fields[0] in {b"TCP:", b"UDP:"}:  # of all network namespaces together
-                    found[fields[0]] = int(fields[fields.index(b"mem") + 1]) * _PAGE
+                    found[fields[0]] = int(fields[fields.index(b"mem") + 1]) * PAGE_BYTES
     kernel = sum(found.get(name, 0) for name in (b"SUnreclaim", b"TCP:", b"UDP:"))
     return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel)
 
@@ -162,7 +162,7 @@ def private_memory(pids: Iterable[int]) -> int:
             continue
         if len(fields) > 2:
             pages += int(fields[1]) - int(fields[2])
-    return pages * _PAGE
+    return pages * PAGE_BYTES
 
 
 INTERVAL_SECONDS = 0.1
@@ -386,15 +386,15 @@ def _sample(run: Limits, members: list[ProcessInfo]) -> ResourceSample:
     run._cpu_ticks = max(run._cpu_ticks, sum(info.cpu_ticks for info in members))
     return ResourceSample(
         seconds=time.monotonic() - run.marks.started,
-        memory_bytes=sum(info.rss_pages for info in members) * _PAGE,
-        cpu_seconds=run._cpu_ticks / _TICKS_PER_SECOND,
+        memory_bytes=sum(info.rss_pages for info in members) * PAGE_BYTES,
+        cpu_seconds=run._cpu_ticks / TICKS_PER_SECOND,
         processes=len(members),
         workspace_bytes=run._workspace_bytes,
     )
 
 
 def _processes_problem(run: Limits, members: list[ProcessInfo], *, alone: bool) -> tuple[Status, str] | None:
-    rss = sum(info.rss_pages for info in members) * _PAGE
+    rss = sum(info.rss_pages for info in members) * PAGE_BYTES
     run.peak_rss = max(run.peak_rss, rss)
     if run.memory_bytes is not None and rss > run.memory_bytes:
         # Resident memory counts what processes share once for each of them; the exact sum is dearer to get.
@@ -503,8 +503,8 @@ def _proportional(info: ProcessInfo) -> int:
                 if line.startswith(b"Pss:"):
                     return int(line.split()[1]) * 1024
     except OSError:  # it ended, or the system does not say
-        return info.rss_pages * _PAGE if os.path.exists(f"{PROC}/{info.pid}/stat") else 0  # noqa: PTH110
-    return info.rss_pages * _PAGE
+        return info.rss_pages * PAGE_BYTES if os.path.exists(f"{PROC}/{info.pid}/stat") else 0  # noqa: PTH110
+    return info.rss_pages * PAGE_BYTES
 
 
 def _mark_of(pid: int) -> str:
@@ -520,8 +520,6 @@ def _mark_of(pid: int) -> str:
             return variable[len(needle) :].decode("ascii", "replace")
     return ""
 
-
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 watchdog = OnePerProcess(Watchdog)
 """This process's."""

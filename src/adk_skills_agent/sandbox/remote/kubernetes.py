@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox.contract import (
     CONCERNS,
     STRICT_ELSEWHERE,
@@ -44,8 +45,8 @@ _Result = TypeVar("_Result")
 WARM_POOL = "adk-skills"
 NAMESPACE = "adk-skills"
 _HOME = "/sandbox"
-_FOLDERS = ("/work", "/skill", "/tmp")  # noqa: S108  # volumes of the pod
-_LABELS = {"app.kubernetes.io/managed-by": "adk-skills-agent"}
+_FOLDERS = ("/work", "/skill", "/skills", "/tmp")  # noqa: S108  # volumes of the pod
+_LABELS = {"app.kubernetes.io/managed-by": "adk-skills-runtime"}
 _DELETE_SECONDS = 20.0
 _SPARE_SECONDS = 120
 _MOST_RUN_SECONDS = 3600.0
@@ -153,7 +154,7 @@ class KubernetesSandbox(BatchSandbox):
                 except ImportError as error:
                     reason = "k8s-agent-sandbox is not installed"
                     raise SandboxUnavailable(
-                        f"Pods cannot be used: {reason}. Run: pip install 'adk-skills-agent[kubernetes]'.",
+                        f"Pods cannot be used: {reason}. Run: {install_hint('kubernetes')}",
                         (f"kubernetes: {reason}",),
                     ) from error
                 inside = "KUBERNETES_SERVICE_HOST" in os.environ

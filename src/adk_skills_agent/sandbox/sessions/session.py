@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Protocol
 
 from adk_skills_agent.errors import SandboxError
@@ -34,7 +33,7 @@ from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, mim
 from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process.command import granted_value
 from adk_skills_agent.sandbox.process.supervise import Stream
-from adk_skills_agent.sandbox.secrets import EnvValue, Secret, SecretForms, withheld
+from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret, SecretForms, withheld
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready
 from adk_skills_agent.sandbox.threads import uninterrupted
@@ -72,7 +71,7 @@ class SessionRequest:
 
     code: str
     policy: SandboxPolicy = field(default_factory=SandboxPolicy)
-    env: Mapping[str, EnvValue] = field(default_factory=lambda: MappingProxyType({}))
+    env: Mapping[str, EnvValue] = field(default_factory=FrozenMapping)
     input_files: tuple[InputFile, ...] = ()
     cwd: str | None = None
     restrict_builtins: bool = False

@@ -68,7 +68,7 @@ def check_ready(frame: frames.Frame) -> None:
     if frame["t"] != "ready" or frames.number(frame, "proto") != frames.PROTOCOL:
         raise SandboxError(
             f"The program in the sandbox speaks protocol {frame.get('proto')!r}, this agent {frames.PROTOCOL}: it "
-            "comes from another version of adk-skills-agent."
+            "comes from another version of adk-skills-runtime."
         )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox.contract import WORK_DIR, ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.files.collect import (
     Collected,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.secrets import SecretForms
     from adk_skills_agent.sandbox.supervisor.command import Layout
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC
 _MOST_DEEP = 32  # folders inside folders, as everywhere output is collected
 _MOST_SKIPPED = 100
 _MOST_NOTES = 50
@@ -322,7 +323,7 @@ def _clear(name: bytes, folder: int) -> None:
 
 
 def _content(folder: int, name: str, path: str, mode: int) -> Iterator[bytes]:
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    descriptor = os.open(name, os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, dir_fd=folder)
     try:
         for piece, more in frames.read_pieces(descriptor, _UNBOUNDED):
             frame = {"t": "put", "path": path, "kind": "file", "mode": mode, "b64": frames.base64(piece)}

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
+from adk_skills_agent.platforms import after_fork_in_child
 from adk_skills_agent.sandbox.contract import (
     TMP_DIR,
     WORK_DIR,
@@ -164,7 +165,7 @@ def _forget() -> None:
     _answers.clear()  # a forked child may be another user, or in a world of its own
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork_in_child(_forget)
 
 
 TRIAL_SECONDS = 20.0
@@ -607,4 +608,4 @@ def _end_all() -> None:
 
 
 atexit.register(_end_all)
-os.register_at_fork(after_in_child=_live.clear)
+after_fork_in_child(_live.clear)

@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from types import MappingProxyType
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
@@ -35,9 +34,9 @@ from adk_skills_agent.sandbox.local.levels.base import (
 )
 from adk_skills_agent.sandbox.process import seccomp, watchdog
 from adk_skills_agent.sandbox.process.command import (
-    OWN_IDS,
     RUN_ID_VARIABLE,
     encode,
+    is_own_id,
     own_id,
     process_limits,
     room_for_processes,
@@ -56,6 +55,7 @@ from adk_skills_agent.sandbox.process.supervise import (
 )
 from adk_skills_agent.sandbox.process.tree import LEAVING_SECONDS, end_run, reap_adopted
 from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY
+from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 SUPERVISOR_PLACEHOLDER = 0x7FFF_FFF1
 """Stands in a filter for the supervisor's process id, which is known only inside."""
@@ -120,7 +120,7 @@ class ConfinedRun(LocalRun):
         self._version = version
         # The user and group id to take on; None keeps the agent's. With it goes the capability to pass and read what
         # that user could not, within what Landlock permits: the interpreter or the skill may be below a private home
-        # (docs/decisions/0006-landlock-as-root.md).
+        # (docs/explanation/decisions/0006-landlock-as-root.md).
         self._uid = run_uid(policy) if policy.run_as is not None else own_id(run_uid(policy))
         self._report: int | None = None  # a file in memory the supervisor writes to
         self._ended: int | None = None  # the reading end of a pipe that closes when the command has ended
@@ -196,7 +196,7 @@ class ConfinedRun(LocalRun):
         processes = None
         # Not enforced for root by the kernel, so a run as root would only be counted.
         if policy.pids is not None and (uid or os.geteuid()):
-            alone = uid in OWN_IDS  # nobody else's processes count
+            alone = is_own_id(uid)  # nobody else's processes count
             processes = policy.pids if alone else room_for_processes(os.geteuid() if uid is None else uid, policy.pids)
         self._ended, self._ended_write = os.pipe()
         job = {
@@ -381,7 +381,7 @@ def landlock_report(policy: SandboxPolicy, version: int) -> Enforcement:
         sentences.append("files: truncate() is refused everywhere, because this kernel's Landlock does not cover it.")
     if not scoped:
         sentences.append(_signals(policy))
-    return Enforcement(MappingProxyType(enforced), (*sentences, *_degraded(policy)))
+    return Enforcement(FrozenMapping(enforced), (*sentences, *_degraded(policy)))
 
 
 def _signals(policy: SandboxPolicy) -> str:
@@ -391,7 +391,7 @@ def _signals(policy: SandboxPolicy) -> str:
             f"{GUARDED_AT_MOST}) cannot be signalled; threads it starts later and other processes of its user can be, "
             "and through the id of a thread the whole agent."
         )
-    if policy.run_as is None and own_id(run_uid(policy)) in OWN_IDS:
+    if policy.run_as is None and is_own_id(own_id(run_uid(policy))):
         return "processes: what the run itself started can be signalled; each run has a user id of its own."
     return f"processes: other processes of user {run_uid(policy)} can be signalled, also those of another run."
 

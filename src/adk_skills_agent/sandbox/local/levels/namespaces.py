@@ -18,10 +18,10 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError, about
+from adk_skills_agent.platforms import TICKS_PER_SECOND
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     HOME_DIR,
@@ -69,8 +69,9 @@ from adk_skills_agent.sandbox.process.command import (
     without_limits,
 )
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
-from adk_skills_agent.sandbox.process.tree import TICKS_PER_SECOND, RunMarks, alive_below, cpu_seconds
+from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds
 from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, DiskLimit
+from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.network.run_network import RunNetwork
@@ -580,7 +581,7 @@ def namespaces_report(policy: SandboxPolicy, groups: int | str) -> Enforcement:
         "syscalls": "seccomp+user namespace",
     }
     hard = frozenset({"memory", "pids"}) if isinstance(groups, int) else frozenset()
-    return Enforcement(MappingProxyType(enforced), tuple(_degraded(policy, groups)), hard)
+    return Enforcement(FrozenMapping(enforced), tuple(_degraded(policy, groups)), hard)
 
 
 def _degraded(policy: SandboxPolicy, groups: int | str) -> list[str]:

@@ -5,11 +5,10 @@ It is for trusted skills and for machines where nothing stronger works, and only
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local.levels.base import Enforcement, LocalRun, cpu_enforced, cpu_sentences
 from adk_skills_agent.sandbox.process import command, watchdog
+from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 
 class ProcessLevel:
@@ -52,7 +51,7 @@ def process_report(policy: SandboxPolicy) -> Enforcement:
         "cpu": cpu_enforced(policy),
         "syscalls": "none",
     }
-    return Enforcement(MappingProxyType(enforced), tuple(_degraded(policy, watched)))
+    return Enforcement(FrozenMapping(enforced), tuple(_degraded(policy, watched)))
 
 
 def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:

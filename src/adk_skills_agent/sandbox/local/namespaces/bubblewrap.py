@@ -439,5 +439,6 @@ def _forget() -> None:
 
 
 # Held, because of a keeper that is being started a child would not know that it has the pipe.
-os.register_at_fork(before=keepers.lock.acquire, after_in_parent=keepers.lock.release, after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # the module can be imported on Windows
+    os.register_at_fork(before=keepers.lock.acquire, after_in_parent=keepers.lock.release, after_in_child=_forget)
 atexit.register(end_keeper)

@@ -1,0 +1,550 @@
+"""Trials on other machines: a Ray cluster runs them, and this process keeps the results.
+
+Ray schedules and isolates nothing: every script runs in the sandbox of the node it lands on. Each node has one worker,
+which gets the files of the run once, plans the same trials from them, and runs those it is named. A row comes back to
+the driver and is written there, so the budget, ``--resume`` and the live display work as on one machine, and a row
+exists once however often a node was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import io
+import logging
+import os
+import platform
+import secrets
+import signal
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.evals.preparation import Request
+from adk_skills_agent.evals.run.plan import Key, Trial
+from adk_skills_agent.evals.run.settings import SCRIPTED, ModelNames
+
+LOST_MOST = 3
+"""How often a trial is started again because its node was lost, before its row says so."""
+START_SECONDS = 120.0
+"""For a node to answer with what it is."""
+_MOST_BUNDLE_BYTES = 512 << 20
+_LOCAL_NODES = 2
+_LOOPBACK = "127.0.0.2"
+"""Ray takes 127.0.0.1 for the address that others see."""
+_NOT_SENT = frozenset({".git", "node_modules", "__pycache__", ".venv"})
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a trial takes of a node.
+
+    Attributes:
+        cpus: Processors; how many trials a node runs at once follows from it.
+        memory_bytes: Memory, counted by Ray and not enforced by it: the sandbox limits what scripts take.
+        gpus: Graphics processors.
+        labels: Custom resources of Ray: ``{"container": 1}`` for nodes with an engine, for instance.
+    """
+
+    cpus: float = 1.0
+    memory_bytes: int = 0
+    gpus: float = 0.0
+    labels: Mapping[str, float] = field(default_factory=dict)
+
+    def slots(self, resources: Mapping[str, float]) -> int:
+        """How many trials fit on a node with these resources at once."""
+        wanted = {"CPU": self.cpus, "memory": float(self.memory_bytes), "GPU": self.gpus, **self.labels}
+        return int(min((resources.get(name, 0.0) / much for name, much in wanted.items() if much > 0), default=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is sent to every node, once.
+
+    Attributes:
+        bundle: The files of the run: a tar archive whose names are the absolute paths here, without the first slash.
+        request: What is measured, with the paths of here.
+        models: By whom.
+        version: Of this package.
+        python: ``3.11``.
+    """
+
+    bundle: bytes
+    request: Request
+    models: ModelNames
+    version: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What a node says of itself.
+
+    Attributes:
+        host: Its name.
+        version: Of this package there.
+        python: Its minor version.
+        level: The isolation that scripts get there.
+        problem: Why it cannot run trials; empty when it can.
+        log: Where what it prints goes, on that node.
+    """
+
+    host: str
+    version: str
+    python: str
+    level: str
+    problem: str
+    log: str = ""
+
+
+def job_of(request: Request, models: ModelNames) -> Job:
+    """What the nodes of a cluster get of a run.
+
+    Raises:
+        ConfigError: Its files are too large, or one cannot be read.
+    """
+    from adk_skills_agent import __version__
+
+    more = []
+    if models.model.startswith(SCRIPTED):
+        more = [Path(models.model.removeprefix(SCRIPTED)).resolve()]
+        models = replace(models, model=f"{SCRIPTED}{more[0]}")
+    # The names in the archive are absolute, and so are those in the request.
+    request = replace(
+        request,
+        targets=tuple(path.resolve() for path in request.targets),
+        dirs=tuple(path.resolve() for path in request.dirs),
+        versions={name: path.resolve() for name, path in request.versions.items()},
+        private=tuple(path.resolve() for path in request.private),
+    )
+    return Job(pack(request, more), request, models, __version__, _python())
+
+
+def pack(request: Request, more: Sequence[Path] = ()) -> bytes:
+    """The files of a run as one archive: its cases, the folders of skills, other versions, and what ``more`` names.
+
+    Raises:
+        ConfigError: They are larger than 512 MiB, or one cannot be read.
+    """
+    found: dict[Path, int] = {}
+    for root in (*request.targets, *request.dirs, *request.versions.values()):
+        # A file of cases may name files beside it.
+        _find(root if root.is_dir() else root.parent, found, request.private)
+    for path in more:
+        _find(path, found, ())
+    if sum(found.values()) > _MOST_BUNDLE_BYTES:
+        largest = max(found, key=lambda path: found[path])
+        raise ConfigError(
+            f"The files of the run are larger than {_MOST_BUNDLE_BYTES >> 20} MiB (the largest: {largest}). Put the "
+            "skills and the cases into folders without other files."
+        )
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:
+        for path in found:
+            try:
+                archive.add(path.resolve(), arcname=str(path).lstrip("/"), recursive=False)
+            except OSError as error:
+                raise ConfigError(f"{path} cannot be sent to the cluster: {error.strerror}.") from error
+    return stream.getvalue()
+
+
+def _find(path: Path, found: dict[Path, int], private: Sequence[Path]) -> None:
+    """Note the size of each file below a folder, links to files too; what a run never reads is left out."""
+    if path in found or any(path.is_relative_to(one) for one in private):
+        return
+    if path.is_dir():
+        if path.name not in _NOT_SENT and not path.is_symlink():
+            for entry in sorted(path.iterdir()):
+                _find(entry, found, private)
+    elif path.is_file():
+        found[path] = path.stat().st_size
+
+
+def unpacked(job: Job, folder: Path) -> Request:
+    """Write the files of a job below a folder; the request with the paths they have there."""
+    with tarfile.open(fileobj=io.BytesIO(job.bundle)) as archive:
+        archive.extractall(folder, filter="data")
+
+    def there(paths: Sequence[Path]) -> tuple[Path, ...]:
+        return tuple(_below(folder, path) for path in paths)
+
+    request = job.request
+    return replace(
+        request,
+        targets=there(request.targets),
+        dirs=there(request.dirs),
+        versions=dict(zip(request.versions, there(list(request.versions.values())), strict=True)),
+        private=there(request.private),
+    )
+
+
+def _below(folder: Path, path: Path | str) -> Path:
+    """Where a file of the driver is after it was unpacked."""
+    return folder / str(Path(path)).lstrip("/")
+
+
+class Worker:
+    """The work of one node; Ray makes an actor of it. Its methods run in the actor's event loop."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._stack = contextlib.ExitStack()
+        self._trials: dict[Key, Trial] = {}
+        self._settings: Any = None
+        self._ready = asyncio.Lock()
+
+    async def hello(self) -> NodeAnswer:
+        """What this node is, and whether it can run trials."""
+        from adk_skills_agent import __version__
+        from adk_skills_agent.sandbox import local_sandbox, policy_of
+
+        problem = level = ""
+        python = _python()
+        if (__version__, python) != (self._job.version, self._job.python):
+            problem = (
+                f"it has adk-skills-runtime {__version__} on Python {python}, and here is {self._job.version} on "
+                f"{self._job.python}"
+            )
+        try:
+            level = (await local_sandbox().probe()).level.value
+            from adk_skills_agent.sandbox import IsolationLevel
+
+            wanted = IsolationLevel(policy_of(self._job.models.policy).min_isolation)
+            if not problem and IsolationLevel(level).strength < wanted.strength:
+                problem = f"it isolates scripts at level '{level}', and the policy asks for '{wanted.value}'"
+        except SkillsError as error:
+            problem = problem or f"it has no sandbox: {error.message}"
+        return NodeAnswer(platform.node(), __version__, python, level, problem, _log_of_this_process())
+
+    async def run(self, key: Key, fingerprint: str) -> dict[str, Any]:
+        """Run one trial; its row, or ``{"refused": sentence}`` when it is not the trial that was meant."""
+        async with self._ready:
+            if self._settings is None:
+                try:
+                    await self._prepare()
+                except SkillsError as error:
+                    return {"refused": error.message}
+        trial = self._trials.get(tuple(key))  # type: ignore[arg-type]
+        if trial is None or trial.fingerprint != fingerprint:
+            return {"refused": f"the trial {key[0]!r} is another one there: its files did not arrive as they are here"}
+        from adk_skills_agent.evals.run.trial import run_trial
+
+        try:
+            row = await run_trial(trial, self._settings)
+        except SkillsError as error:
+            return {"refused": error.message}
+        return {**row, "ran_on": {"host": platform.node(), "process": os.getpid(), "log": _log_of_this_process()}}
+
+    def close(self) -> None:
+        """End what serves the models, and remove the files."""
+        self._stack.close()
+
+    async def _prepare(self) -> None:
+        from adk_skills_agent.evals.preparation import prepare
+        from adk_skills_agent.evals.run.settings import settings_of
+
+        for name in ("google_adk", "google_genai"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="adk-skills-cluster-")))
+        prepared = prepare(unpacked(self._job, folder))
+        models = self._job.models
+        if models.model.startswith(SCRIPTED):
+            models = replace(models, model=f"{SCRIPTED}{_below(folder, models.model.removeprefix(SCRIPTED))}")
+        self._trials = {trial.key: trial for trial in prepared.trials}
+        self._settings = settings_of(self._stack, prepared, models, folder)
+        if prepared.trials:
+            await self._settings.agents.get_ready(prepared.trials[0])
+
+
+def _log_of_this_process() -> str:
+    """Where Ray keeps what this worker prints, on its node; empty outside of one."""
+    with contextlib.suppress(Exception):
+        ray = importlib.import_module("ray")
+        context = ray.get_runtime_context()
+        return f"worker-{context.get_worker_id()}-*.out"
+    return ""
+
+
+def _python() -> str:
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+@dataclass(slots=True)
+class Node:
+    """A node that runs trials.
+
+    Attributes:
+        name: Its name, with Ray's id where two are called alike.
+        id: Ray's.
+        slots: How many trials at once.
+        actor: Its worker; None after it was lost.
+        busy: How many it runs now.
+        level: What its scripts get.
+    """
+
+    name: str
+    id: str
+    slots: int
+    actor: Any
+    busy: int = 0
+    level: str = ""
+
+
+class Cluster:
+    """The nodes of a run, from :func:`workers`."""
+
+    def __init__(self, ray: Any, job: Job, needs: Needs) -> None:
+        self._ray = ray
+        self._job = job
+        self._needs = needs
+        self._sent: Any = None
+        self._free = asyncio.Condition()
+        self.nodes: list[Node] = []
+        self.notes: list[str] = []
+        self.lost = 0
+
+    @property
+    def slots(self) -> int:
+        """Trials at once, over all nodes."""
+        return sum(node.slots for node in self.nodes)
+
+    async def start(self) -> None:
+        """Start a worker on each node that can be used; why the others cannot is in ``notes``.
+
+        Raises:
+            ConfigError: None can.
+        """
+        self._sent = self._ray.put(self._job)
+        found = []
+        for entry in self._ray.nodes():
+            if entry["Alive"]:
+                slots = self._needs.slots(entry["Resources"])
+                name = str(entry.get("NodeName") or entry["NodeID"][:8])
+                if not entry["Resources"].get("CPU"):
+                    continue  # the head of a cluster often runs nothing
+                if slots < 1:
+                    self.notes.append(
+                        f"Node {name} is not used: a trial needs more than it has ({_shown(self._needs)})."
+                    )
+                else:
+                    found.append(Node(name, entry["NodeID"], slots, None))
+        names = [node.name for node in found]
+        for node in found:
+            if names.count(node.name) > 1:
+                node.name = f"{node.name}/{node.id[:6]}"
+        await asyncio.gather(*(self._begin(node) for node in found))
+        self.nodes = [node for node in found if node.actor is not None]
+        if not self.nodes:
+            raise ConfigError(f"No node of the cluster can run trials. {' '.join(self.notes) or 'It has no node.'}")
+
+    async def _begin(self, node: Node) -> None:
+        """Start the worker of a node, and ask it what it is."""
+        strategy = importlib.import_module("ray.util.scheduling_strategies")
+        options = {
+            "num_cpus": 0,
+            "max_concurrency": node.slots + 1,
+            "scheduling_strategy": strategy.NodeAffinitySchedulingStrategy(node_id=node.id, soft=False),
+        }
+        actor = self._ray.remote(Worker).options(**options).remote(self._sent)
+        try:
+            answer = await asyncio.wait_for(_result(actor.hello.remote()), START_SECONDS)
+        except TimeoutError:
+            self.notes.append(f"Node {node.name} is not used: it did not answer within {START_SECONDS:g} seconds.")
+            return
+        except self._ray.exceptions.RayError as error:
+            self.notes.append(f"Node {node.name} is not used: {_sentence(error)}")
+            return
+        if answer.problem:
+            self.notes.append(f"Node {node.name} is not used: {answer.problem}.")
+            with contextlib.suppress(Exception):
+                self._ray.kill(actor)
+            return
+        node.actor, node.level = actor, answer.level
+
+    async def run(self, trial: Trial) -> dict[str, Any]:
+        """Run a trial on a node that is free; again elsewhere when that node is lost.
+
+        Returns:
+            Its row. Where no node could finish it, the row's error says so, and ``--resume`` runs it again.
+
+        Raises:
+            ConfigError: The node refuses it.
+        """
+        why = ""
+        for _ in range(LOST_MOST):
+            node = await self._taken()
+            if node is None:
+                why = "no node of the cluster is left"
+                break
+            try:
+                row = await _result(node.actor.run.remote(trial.key, trial.fingerprint))
+            except self._ray.exceptions.RayError as error:  # the node, its worker or the object store is gone
+                why = f"node {node.name} was lost: {_sentence(error)}"
+                self.lost += 1
+                logger.warning("%s", why)
+                await self._give_up(node)
+                continue
+            finally:
+                await self._give_back(node)
+            if "refused" in row:
+                raise ConfigError(f"Node {node.name} does not run it: {row['refused']}.")
+            return {**row, "source": str(trial.case.source), "ran_on": {**row["ran_on"], "node": node.name}}
+        return _row_of_a_loss(trial, why)
+
+    async def _taken(self) -> Node | None:
+        """The node with most room, with one of its places; None when there are no nodes any more."""
+        async with self._free:
+            while self.nodes:
+                node = max(self.nodes, key=lambda one: one.slots - one.busy)
+                if node.busy < node.slots:
+                    node.busy += 1
+                    return node
+                await self._free.wait()
+            return None
+
+    async def _give_back(self, node: Node) -> None:
+        async with self._free:
+            node.busy -= 1
+            self._free.notify_all()
+
+    async def _give_up(self, node: Node) -> None:
+        """Leave a node whose worker is gone out, but for a new worker where the node itself still lives."""
+        lost, node.actor = node.actor, None
+        if lost is None:
+            return  # another trial of it was told before
+        async with self._free:
+            if node in self.nodes:
+                self.nodes.remove(node)
+        alive = any(entry["NodeID"] == node.id and entry["Alive"] for entry in self._ray.nodes())
+        if alive:
+            again = Node(node.name, node.id, node.slots, None)
+            await self._begin(again)
+            if again.actor is not None:
+                async with self._free:
+                    self.nodes.append(again)
+        else:
+            self.notes.append(f"Node {node.name} was lost; its trials ran elsewhere.")
+        async with self._free:
+            self._free.notify_all()
+
+    def close(self) -> None:
+        """End the workers, and with them what they run."""
+        for node in self.nodes:
+            with contextlib.suppress(Exception):
+                self._ray.kill(node.actor)
+        self.nodes.clear()
+
+
+def _row_of_a_loss(trial: Trial, why: str) -> dict[str, Any]:
+    from adk_skills_agent.evals.run.trial import unmeasured_row
+
+    return unmeasured_row(trial, "cluster", why)
+
+
+async def _result(reference: Any) -> Any:
+    return await reference
+
+
+def _sentence(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
+
+
+def _shown(needs: Needs) -> str:
+    parts = [f"{needs.cpus:g} CPU"]
+    parts += [f"{needs.memory_bytes >> 20} MiB"] if needs.memory_bytes else []
+    parts += [f"{needs.gpus:g} GPU"] if needs.gpus else []
+    parts += [f"{much:g} {name}" for name, much in needs.labels.items()]
+    return ", ".join(parts)
+
+
+@contextlib.contextmanager
+def joined(address: str, needs: Needs) -> Iterator[Any]:
+    """Join a Ray cluster, or start one on this machine. In the main thread, before its event loop: Ray wants SIGTERM.
+
+    Args:
+        address: ``local`` or ``local:NODES`` for nodes of this machine's own; else what ``ray.init`` takes.
+        needs: What each trial takes; nodes of this machine get as much.
+
+    Yields:
+        The module ``ray``.
+
+    Raises:
+        ConfigError: Ray is not installed, or nobody answers.
+    """
+    if _is_local(address):  # its servers listen on every interface, so nobody may use them without this run's token
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError as error:
+        from adk_skills_agent.installation import install_hint
+
+        raise ConfigError(f"--cluster needs Ray. Run: {install_hint('cluster')}") from error
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    with contextlib.ExitStack() as stack:
+        _join(ray, address, stack, needs)
+        for number, handler in before.items():
+            signal.signal(number, handler)  # whoever waits for the run ends it in order
+        yield ray
+
+
+@contextlib.asynccontextmanager
+async def workers(ray: Any, job: Job, needs: Needs) -> AsyncIterator[Cluster]:
+    """A worker on each node of a cluster that was joined.
+
+    Raises:
+        ConfigError: No node can be used.
+    """
+    cluster = Cluster(ray, job, needs)
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> None:
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    own: dict[str, str] = {}
+    if _is_local(address):
+        nodes = _local_nodes(address)
+        utilities = importlib.import_module("ray.cluster_utils")
+        each = max(1, (os.cpu_count() or 2) // nodes)
+        here = {"node_ip_address": _LOOPBACK}
+        own = {"_node_ip_address": _LOOPBACK}
+        made = utilities.Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **here}
+        )
+        stack.callback(made.shutdown)
+        for _ in range(nodes):
+            made.add_node(
+                num_cpus=max(each, needs.cpus), resources=dict(needs.labels), num_gpus=needs.gpus or None, **here
+            )
+        address = made.address
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise ConfigError(
+            f"The cluster {address!r} cannot be joined: {_sentence(error)} Check the address; `ray status` shows it."
+        ) from error
+    stack.callback(ray.shutdown)
+
+
+def _is_local(address: str) -> bool:
+    return address.partition(":")[0] == "local"
+
+
+def _local_nodes(address: str) -> int:
+    _, colon, text = address.partition(":")
+    if not colon:
+        return _LOCAL_NODES
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 64:
+        raise ConfigError(f"--cluster {address!r}: write local or local:NODES with a number from 1 to 64.")
+    return int(text)

@@ -1,0 +1,425 @@
+"""npm packages of skills: exact versions with hashes in a package-lock, installed without running any of them.
+
+npm is run as uv is: with a time limit, in an empty folder, and never with install scripts. A package-lock is a
+stranger's text until :func:`checked_lock` has read it: every package in it comes from the registry, has a SHA-512, and
+lies inside ``node_modules``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from adk_skills_agent.errors import PackageError
+from adk_skills_agent.packages.findings import word_set
+from adk_skills_agent.packages.uv import Cause, Index, Progress, explained, failure, run_program
+
+PREFIX = "npm:"
+"""Begins a requirement that npm answers: ``npm:docx@^9``."""
+NODE_DIR = "node"
+"""The folder in an environment that has ``node_modules``."""
+
+_NAME = re.compile(r"(?:@[a-z0-9~][\w.~-]{0,100}/)?[a-z0-9~][\w.~-]{0,200}", re.IGNORECASE)
+_SPEC = re.compile(r"[\w.^~<>=*|&+ -]{0,100}")
+_VERSION = re.compile(r"\d[\w.+-]{0,99}")
+_PLACE = re.compile(rf"(?:node_modules/{_NAME.pattern}/)*node_modules/{_NAME.pattern}", re.IGNORECASE)
+_PUBLIC = "registry.npmjs.org"
+_MAX_PACKAGES = 5_000
+_KEPT = word_set(
+    """
+    version resolved integrity dependencies optionalDependencies peerDependencies peerDependenciesMeta bin engines os
+    cpu libc optional dev devOptional peer inBundle bundleDependencies hasInstallScript
+    """
+)
+_QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--omit=dev", "--loglevel=error")
+
+_CAUSES: tuple[Cause, ...] = (
+    Cause(
+        re.compile(r"ENOSPC|EDQUOT"),
+        "cannot be installed: the disk is full",
+        "The disk is full. Free some space (adk-skills prepare --collect removes unused environments).",
+    ),
+    Cause(
+        re.compile(r"EINTEGRITY"),
+        "were refused: what the registry sent is not what was locked",
+        "A file has another hash than the lock says. Find out why before you lock again.",
+    ),
+    Cause(
+        re.compile(r"ENOTCACHED|cache mode is 'only-if-cached'"),
+        "are not on this machine, and nothing may be fetched",
+        "Prepare them where the network is allowed: adk-skills prepare.",
+    ),
+    Cause(
+        re.compile(r"E404|404 Not Found|ETARGET|notarget|No matching version"),
+        "cannot be installed: one of them does not exist in the package registry",
+        "A package or version does not exist in the registry. Check the name.",
+    ),
+    Cause(
+        re.compile(r"ERESOLVE"),
+        "cannot be installed together: their versions exclude one another",
+        "The requirements exclude one another. Change one of them.",
+    ),
+    Cause(
+        re.compile(r"EBADPLATFORM|EBADENGINE"),
+        "cannot be installed: one of them is not made for this machine",
+        "A package does not support this machine or this version of Node.",
+    ),
+    Cause(
+        re.compile(
+            r"ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|EAI_AGAIN|FETCH_ERROR|ERR_SOCKET_TIMEOUT|E50\d|network"
+        ),
+        "cannot be fetched: the package registry does not answer",
+        "The registry cannot be reached. Check the network and the registry.",
+    ),
+)
+
+
+def is_node_requirement(text: str) -> bool:
+    """Whether npm answers it."""
+    return text.startswith(PREFIX)
+
+
+def node_requirement(name: str, spec: str = "") -> str | None:
+    """A requirement for npm; None for one that names a URL, a folder or a repository instead of versions."""
+    spec = spec.strip()
+    if not _NAME.fullmatch(name) or not _SPEC.fullmatch(spec):
+        return None
+    return f"{PREFIX}{name}@{spec}" if spec and spec not in {"*", "latest"} else f"{PREFIX}{name}"
+
+
+def _name_and_spec(requirement: str) -> tuple[str, str]:
+    name, _, spec = requirement.removeprefix(PREFIX).removeprefix("@").partition("@")
+    scope = "@" if requirement.startswith(f"{PREFIX}@") else ""
+    return scope + name, spec or "*"
+
+
+def npm_program() -> str | None:
+    """The path of npm on this machine; None where it or Node is missing."""
+    return shutil.which("npm") if shutil.which("node") else None
+
+
+@functools.lru_cache(maxsize=4)
+def _asked_version(node: str, _stamp: int) -> str:
+    try:
+        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip().removeprefix("v")[:40]
+
+
+def node_version() -> str:
+    """The version of this machine's Node (``20.19.0``); empty where there is none."""
+    node = shutil.which("node")
+    if node is None:
+        return ""
+    try:
+        return _asked_version(node, Path(node).stat().st_mtime_ns)
+    except OSError:
+        return ""
+
+
+def resolve_node(
+    requirements: Sequence[str],
+    *,
+    cache: Path,
+    index: Index,
+    exclude_newer: datetime | None,
+    what: str,
+    seconds: float,
+    progress: Progress | None = None,
+    known: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The package-lock that requirements come to. Asks the registry; blocks.
+
+    Args:
+        requirements: As :func:`node_requirement` writes them.
+        cache: The folder of npm's cache.
+        index: Names the registry; empty for the one that npm is configured with.
+        exclude_newer: Only versions published before.
+        what: What they are, for sentences.
+        seconds: Wall time at most.
+        progress: Called with each line npm says.
+        known: The author's package-lock, whose versions stay where they will do.
+
+    Raises:
+        PackageError: There is no solution, or the registry does not answer.
+    """
+    arguments = ["install", "--package-lock-only", "--lockfile-version=3"]
+    if exclude_newer is not None:
+        arguments.append(f"--before={exclude_newer.isoformat()}")
+    with tempfile.TemporaryDirectory(prefix="adk-skills-npm-") as folder:
+        _write_manifest(Path(folder), requirements, known)
+        _run_npm(arguments, folder, cache=cache, index=index, what=what, seconds=seconds, progress=progress)
+        table = json.loads(Path(folder, "package-lock.json").read_text(encoding="utf-8"))
+    return checked_lock(table, what, index)
+
+
+def install_node(
+    lock: Mapping[str, Any],
+    target: Path,
+    *,
+    cache: Path,
+    index: Index,
+    what: str,
+    seconds: float,
+    progress: Progress | None = None,
+    hold: int | None = None,
+) -> None:
+    """Install what a checked package-lock names into ``target/node_modules``, with the hook that makes Node find it.
+
+    Args:
+        lock: What :func:`checked_lock` returned.
+        target: A folder, made here.
+        cache: The folder of npm's cache.
+        index: Names the registry.
+        what: What they are, for sentences.
+        seconds: Wall time at most.
+        progress: Called with each line npm says.
+        hold: As :func:`~adk_skills_agent.packages.uv.run_program` takes it.
+
+    Raises:
+        PackageError: A package cannot be fetched, or is not what was locked.
+    """
+    target.mkdir()
+    root = lock["packages"][""]
+    _write(target / "package.json", {"private": True, "dependencies": root.get("dependencies", {})})
+    _write(target / "package-lock.json", lock)
+    _run_npm(["ci"], str(target), cache=cache, index=index, what=what, seconds=seconds, progress=progress, hold=hold)
+    (target / "node_modules").mkdir(exist_ok=True)
+    (target / "node_modules" / ".package-lock.json").unlink(missing_ok=True)
+    if has_hooks(node_version()):
+        (target / "hook.mjs").write_text(_HOOK, encoding="utf-8")
+        (target / "resolve.mjs").write_text(_RESOLVE, encoding="utf-8")
+
+
+def link_commands(env: Path, taken: Collection[str]) -> list[str]:
+    """Put the commands of npm packages beside those of Python's, but for names that are taken.
+
+    Args:
+        env: The environment.
+        taken: Names that no package may have.
+
+    Returns:
+        A sentence for each that was left out.
+    """
+    notes = []
+    commands = env / NODE_DIR / "node_modules" / ".bin"
+    for entry in sorted(commands.iterdir()) if commands.is_dir() else ():
+        place = env / "bin" / entry.name
+        if entry.name in taken or place.is_symlink() or place.exists() or entry.name.startswith("python"):
+            notes.append(f"The command {entry.name} of an npm package was left out: the name is taken.")
+        else:
+            place.symlink_to(Path("..", NODE_DIR, "node_modules", ".bin", entry.name))
+    return notes
+
+
+def write_node(env: Path, place: Path) -> None:
+    """Put a ``node`` among the environment's commands that finds its packages: by ``require`` and by ``import``.
+
+    Args:
+        env: The environment while it is made.
+        place: Where it will be.
+    """
+    modules = place / NODE_DIR
+    load = f" --import={shlex.quote((modules / 'hook.mjs').as_uri())}" if (env / NODE_DIR / "hook.mjs").exists() else ""
+    node = shlex.quote(str(shutil.which("node")))
+    lines = (
+        "#!/bin/sh",
+        f"NODE_PATH=${{NODE_PATH:+$NODE_PATH:}}{shlex.quote(str(modules / 'node_modules'))}",
+        f'export NODE_PATH\nexec {node}{load} "$@"\n',
+    )
+    command = env / "bin" / "node"
+    command.write_text("\n".join(lines), encoding="utf-8")
+    command.chmod(0o755)
+
+
+def has_hooks(version: str) -> bool:
+    """Whether this Node takes ``--import`` and ``module.register``: from 18.19 and 20.6 on."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None:
+        return False
+    major, minor = int(found[1]), int(found[2])
+    return (major, minor) >= (20, 6) or (major == 18 and minor >= 19)
+
+
+# ``import`` looks only beside the file and above it, so a skill's script would not find packages that lie elsewhere.
+_HOOK = """\
+import { register } from 'node:module';
+register('./resolve.mjs', import.meta.url);
+"""
+_RESOLVE = """\
+const here = new URL('./any.mjs', import.meta.url).href;
+export async function resolve(specifier, context, next) {
+  try {
+    return await next(specifier, context);
+  } catch (error) {
+    if (error?.code !== 'ERR_MODULE_NOT_FOUND' || /^[./]|^[a-z]+:/.test(specifier)) throw error;
+    return next(specifier, { ...context, parentURL: here });
+  }
+}
+"""
+
+
+def checked_lock(table: object, what: str, index: Index | None = None) -> dict[str, Any]:
+    """The part of a package-lock that is used, after every entry of it was checked.
+
+    Args:
+        table: A stranger's JSON.
+        what: What it is of, for sentences.
+        index: Names the registry that URLs may name besides npm's public one; None checks no URL's host.
+
+    Raises:
+        PackageError: It is no package-lock of version 3, or names something that no registry has.
+    """
+    packages = table.get("packages") if isinstance(table, Mapping) else None
+    root = packages.get("") if isinstance(packages, Mapping) else None
+    if not isinstance(packages, Mapping) or not isinstance(root, Mapping) or len(packages) > _MAX_PACKAGES:
+        raise _refused(what, "It is no package-lock of version 3.")
+    kept: dict[str, Any] = {"": {"dependencies": _names(root.get("dependencies"))}}
+    for place, entry in packages.items():
+        if place == "":
+            continue
+        if not isinstance(entry, Mapping) or not _PLACE.fullmatch(place) or entry.get("link"):
+            raise _refused(what, f"{str(place)[:100]!r} is not a package of the registry.")
+        if entry.get("dev"):
+            continue
+        problem = _problem(entry, index)
+        if problem:
+            raise _refused(what, f"{place[:100]}: {problem}")
+        kept[place] = {key: value for key, value in entry.items() if key in _KEPT}
+    return {"lockfileVersion": 3, "requires": True, "packages": kept}
+
+
+def _problem(entry: Mapping[str, Any], index: Index | None) -> str:
+    version, integrity, resolved = (entry.get(key) for key in ("version", "integrity", "resolved"))
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        return "it has no version."
+    if entry.get("inBundle") and integrity is None and resolved is None:
+        return ""  # it comes inside another package, whose hash covers it
+    if not isinstance(integrity, str) or not sha512_of(integrity):
+        return "it has no SHA-512."
+    if resolved is None:
+        return ""
+    if not isinstance(resolved, str) or urlsplit(resolved).scheme not in {"https", "http"}:
+        return "it comes from elsewhere than a registry."
+    wanted = urlsplit(index.npm_registry).hostname if index is not None and index.npm_registry else None
+    host = urlsplit(resolved).hostname
+    if wanted is not None and host not in {wanted, _PUBLIC}:
+        return f"it comes from {str(host)[:100]}, which is not the configured registry."
+    return ""
+
+
+def sha512_of(integrity: str) -> str:
+    """The SHA-512 of a Subresource Integrity text, in hexadecimal; empty where it has none."""
+    for part in integrity.split():
+        kind, _, value = part.partition("-")
+        if kind == "sha512":
+            try:
+                digest = base64.b64decode(value.partition("?")[0], validate=True)
+            except (binascii.Error, ValueError):
+                continue
+            if len(digest) == 64:
+                return digest.hex()
+    return ""
+
+
+def locked_packages(lock: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, version and SHA-512 of each package of a checked package-lock, sorted; bundled ones come in another."""
+    found = set()
+    for place, entry in lock["packages"].items():
+        if place and entry.get("integrity"):
+            name = place.rpartition("node_modules/")[2]
+            found.add((name, entry["version"], sha512_of(entry["integrity"])))
+    return sorted(found)
+
+
+def _names(table: object) -> dict[str, str]:
+    if not isinstance(table, Mapping):
+        return {}
+    return {
+        name: spec
+        for name, spec in table.items()
+        if isinstance(name, str) and isinstance(spec, str) and _NAME.fullmatch(name) and _SPEC.fullmatch(spec)
+    }
+
+
+def _refused(what: str, why: str) -> PackageError:
+    return failure(
+        f"{what[:1].upper()}{what[1:]} were refused: their package-lock is not safe to use. Do it without them, or "
+        "tell the user.",
+        why,
+    )
+
+
+def _write(path: Path, table: object) -> None:
+    path.write_text(json.dumps(table, indent=1), encoding="utf-8")
+
+
+def _write_manifest(folder: Path, requirements: Sequence[str], known: Mapping[str, Any] | None) -> None:
+    wanted = dict(_name_and_spec(text) for text in requirements)
+    _write(folder / "package.json", {"private": True, "dependencies": wanted})
+    if known is not None:
+        root = {"": {"dependencies": wanted}}
+        _write(folder / "package-lock.json", {**known, "packages": {**known["packages"], **root}})
+
+
+_PASSED_ON = (
+    "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy "
+    "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS NPM_CONFIG_USERCONFIG npm_config_userconfig "
+    "NPM_CONFIG_REGISTRY npm_config_registry NPM_CONFIG_CAFILE npm_config_cafile LANG LC_ALL TMPDIR"
+)
+
+
+def _run_npm(
+    arguments: Sequence[str],
+    folder: str,
+    *,
+    cache: Path,
+    index: Index,
+    what: str,
+    seconds: float,
+    progress: Progress | None = None,
+    hold: int | None = None,
+) -> None:
+    npm = npm_program()
+    if npm is None:
+        raise failure(
+            f"{what[:1].upper()}{what[1:]} cannot be prepared on this machine: npm is not installed. "
+            "Do it without them, or tell the user.",
+            "There is no npm. Install Node with it: apt-get install nodejs npm.",
+        )
+    environment = {name: os.environ[name] for name in _PASSED_ON.split() if os.environ.get(name)}
+    environment |= {
+        "PATH": os.pathsep.join((str(Path(npm).parent), "/usr/local/bin:/usr/bin:/bin")),
+        "HOME": str(Path("~").expanduser()),  # its configuration names the owner's registry
+        "npm_config_cache": str(cache),
+        "npm_config_fetch_retries": "1",
+        "npm_config_fetch_timeout": "20000",
+        "NO_COLOR": "1",
+    }
+    options = [*_QUIET, *([f"--registry={index.npm_registry}"] if index.npm_registry else [])]
+    options += ["--offline"] if index.offline else ["--prefer-offline"] if arguments[0] == "ci" else []
+    ended = run_program(
+        [npm, *arguments, *options], environment, folder, seconds=seconds, progress=progress, hold=hold, what=what
+    )
+    if ended.late:
+        raise failure(
+            f"{what[:1].upper()}{what[1:]} could not be prepared within {seconds:g} seconds. Do it without them, or "
+            "tell the user.",
+            f"npm was stopped after {seconds:g} seconds. Check the registry, or give it more time.",
+        )
+    if ended.code != 0:
+        raise explained(_CAUSES, what, ended.said, f"npm {arguments[0]}")

@@ -1,0 +1,96 @@
+"""What each operating system gives: what works on it, what is refused there and which way is left.
+
+Linux has everything. macOS has no namespaces, Landlock or system call filters, so scripts run in a container. Windows
+has neither the calls by which files of strangers are opened safely nor process groups: the package can be imported
+there, and says what to use instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.installation import install_hint
+
+# Flags of os.open that Windows lacks; what needs them is refused there, but can be imported.
+O_CLOEXEC: int = getattr(os, "O_CLOEXEC", 0)
+O_NOCTTY: int = getattr(os, "O_NOCTTY", 0)
+O_DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
+O_NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
+O_NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
+
+
+# What /proc counts in.
+PAGE_BYTES: int = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+TICKS_PER_SECOND: int = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSupport:
+    """What an operating system is good for.
+
+    Attributes:
+        name: As people call it.
+        works: What works, in a sentence.
+        refused: What is refused and why, in a sentence; empty for nothing.
+        instead: What to do about it, in a sentence; empty when nothing is refused.
+    """
+
+    name: str
+    works: str
+    refused: str = ""
+    instead: str = ""
+
+
+def system_support() -> SystemSupport:
+    """What this operating system is good for."""
+    system: str = sys.platform  # a type checker would take the name itself for that of its own machine
+    if system == "win32":
+        return SystemSupport(
+            "Windows",
+            "Checking single skills (adk-skills validate) and the rehearsed model work.",
+            "Finding skills and running scripts are refused: Windows has no safe way to open files of strangers, and "
+            "no process groups.",
+            f"Run the agent in WSL 2, or in a Linux container; scripts can have one of their own there: "
+            f"{install_hint('container')}",
+        )
+    if system == "darwin":
+        return SystemSupport(
+            "macOS",
+            "Finding skills, the tools, packages and evals work.",
+            "Scripts are refused on the machine itself: macOS has no namespaces, Landlock or system call filters.",
+            "Run them in a container (Docker Desktop, Podman machine or Colima; sandbox='container'), or, for scripts "
+            f"you wrote, at min_isolation='process', which protects nothing. The client for containers: "
+            f"{install_hint('container')}",
+        )
+    if system == "linux":
+        return SystemSupport("Linux", "Everything works.")
+    return SystemSupport(
+        system,
+        "Not tried: finding skills and the tools may work.",
+        "Scripts are refused on the machine itself: the isolation levels are for Linux.",
+        "Use Linux, or a container (sandbox='container').",
+    )
+
+
+def require_posix(what: str) -> None:
+    """Refuse on Windows what would go wrong there in less clear ways.
+
+    Args:
+        what: What is asked for, as ``Finding skills``.
+
+    Raises:
+        ConfigError: This is Windows; with the way that is left.
+    """
+    system: str = sys.platform
+    if system == "win32":
+        raise ConfigError(f"{what} is refused on Windows itself. {system_support().instead}")
+
+
+def after_fork_in_child(forget: Callable[[], object]) -> None:
+    """Have a child that this process forks forget what is its parent's; nothing where there is no fork (Windows)."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget)

@@ -1,0 +1,87 @@
+"""The tutorial, done as it says: its files are written, its commands run in turn, its output is what came."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = REPOSITORY / "docs" / "tutorial" / "first-agent.md"
+_BLOCK = re.compile(
+    r"^```(?P<language>\w+)(?: title=\"(?P<file>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    commands: int
+    files: int
+    outputs: int
+
+
+def do(page: str, folder: Path, environment: dict[str, str], *, installed: bool) -> Done:
+    """Do what a page says.
+
+    Args:
+        page: Its text.
+        folder: An empty one.
+        environment: Of every command.
+        installed: Whether what installs is left out, because it is there.
+    """
+    commands = files = outputs = 0
+    printed = ""
+    for block in _BLOCK.finditer(page):
+        text, language = block["text"], block["language"]
+        if block["file"]:
+            path = folder / block["file"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            files += 1
+        elif language == "bash":
+            if installed and "pip install" in text:
+                continue
+            run = subprocess.run(
+                ["bash", "-euc", text], capture_output=True, text=True, check=False, cwd=folder, env=environment
+            )
+            assert run.returncode == 0, f"{text}\n{run.stdout}\n{run.stderr}"
+            printed = run.stdout
+            commands += 1
+        elif language == "text":
+            lines = printed.splitlines()
+            for line in text.splitlines():
+                assert line in lines, f"{line!r} is not in:\n{printed}"
+                lines = lines[lines.index(line) + 1 :]  # in this order
+            outputs += 1
+    return Done(commands, files, outputs)
+
+
+def test_the_tutorial_can_be_done_with_what_is_installed_here(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = do(PAGE.read_text(), tmp_path, {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore"}, installed=True)
+    assert (done.commands, done.files, done.outputs) == (5, 9, 3)
+    assert (tmp_path / "run-1" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_the_tutorial_can_be_done_with_the_wheel_alone(tmp_path: Path) -> None:
+    """No checkout, no key, and no network but the package index."""
+    uv = Path(sys.executable).parent / "uv"
+    trusting = {**os.environ, "UV_SYSTEM_CERTS": "1"}
+    subprocess.run(
+        [uv, "build", "--wheel", "--quiet", "-o", tmp_path / "dist"], check=True, cwd=REPOSITORY, env=trusting
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    environment = tmp_path / "environment"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True, env=trusting)
+    install = [uv, "pip", "install", "--quiet", "--python", environment / "bin" / "python", wheel]
+    subprocess.run(install, check=True, env=trusting)
+    work = tmp_path / "work"
+    work.mkdir()
+    clean = {"PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(work), "PYTHONWARNINGS": "ignore"}
+    assert do(PAGE.read_text(), work, clean, installed=True).commands == 5

@@ -1,0 +1,298 @@
+"""Trials on a Ray cluster: the same rows as on one machine, whoever is killed; every node is a real one (part H)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from adk_skills_agent import __version__
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.cluster import Job, Needs, Worker, _local_nodes, job_of, joined, pack, unpacked
+from adk_skills_agent.evals.preparation import Request, prepare
+from adk_skills_agent.evals.run.settings import ModelNames
+from evals.eval_folders import make_skill
+
+CASES = """\
+skill: reporter
+cases:
+  - id: totals
+    prompt: Summarise my data.
+    calls: [{name: load_skill, args: {skill_name: reporter}}]
+    answer_contains: [REPORT]
+  - {id: data-query, prompt: Tell me of my data., should_trigger: true}
+  - {id: poem, prompt: Write a poem., should_trigger: false}
+"""
+RULES = """\
+rules:
+  - when: {user_contains: [data], skills: [reporter]}
+    call: {name: load_skill, args: {skill_name: reporter}}
+  - when: {user_contains: [data], skills: [reporter]}
+    text: "REPORT: North leads."
+otherwise: {text: I cannot help.}
+"""
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: the extra cluster")
+AGENT = (sys.executable, "-W", "ignore", "-m", "adk_skills_agent", "eval", "cases.yaml")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    make_skill(tmp_path / "skills")
+    make_skill(tmp_path / "skills", "gardener")
+    (tmp_path / "cases.yaml").write_text(CASES)
+    (tmp_path / "rules.yaml").write_text(RULES)
+    return tmp_path
+
+
+def command(out: str, *more: str, runs: int = 4) -> list[str]:
+    line = [*AGENT, "--dir", "skills", "--model", "scripted:rules.yaml", "--judge", "none", "--fail-under", "0"]
+    return [*line, "--runs", str(runs), "--out", out, *more]
+
+
+def done(project: Path, *line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(line, cwd=project, capture_output=True, text=True, check=False, timeout=280)
+
+
+def rows(project: Path, out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (project / out / "trials.jsonl").read_text().splitlines()]
+
+
+def said(found: list[dict[str, Any]]) -> list[Any]:
+    """What a row says of a trial, whoever ran it and how long it took."""
+    return sorted(
+        [row[key] for key in ("case", "arm", "run", "passed", "score", "fingerprint", "source", "skills_loaded")]
+        for row in found
+    )
+
+
+# Without a cluster.
+
+
+def request_of(project: Path, **more: Any) -> Request:
+    found = Request(targets=(project / "cases.yaml",), dirs=(project / "skills",), judged=False)
+    return dataclasses.replace(found, **more)
+
+
+def test_a_node_plans_the_same_trials_from_the_files_it_got(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (project / "skills" / "reporter" / "run.sh").write_text("echo")
+    (project / "skills" / "reporter" / "run.sh").chmod(0o755)
+    (project / "out").mkdir()
+    (project / "out" / "secret.txt").write_text("a result")
+    names = ModelNames(f"scripted:{project / 'rules.yaml'}")
+    job = job_of(request_of(project, private=(project / "out",)), names)
+    there = tmp_path_factory.mktemp("node")
+    planned = prepare(unpacked(job, there))
+    here = prepare(request_of(project, private=(project / "out",)))
+    assert [(trial.key, trial.fingerprint) for trial in planned.trials] == [
+        (trial.key, trial.fingerprint) for trial in here.trials
+    ]
+    assert next(there.rglob("run.sh")).stat().st_mode & 0o111
+    assert not list(there.rglob("secret.txt"))
+    assert next(there.rglob("rules.yaml")).read_text() == RULES
+
+
+def test_too_much_for_a_cluster_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adk_skills_agent.evals.cluster._MOST_BUNDLE_BYTES", 100)
+    with pytest.raises(ConfigError, match="larger than 0 MiB"):
+        pack(request_of(project))
+
+
+def test_how_many_trials_fit_on_a_node() -> None:
+    node = {"CPU": 8.0, "memory": 16e9, "GPU": 1.0, "container": 1.0}
+    assert Needs().slots(node) == 8
+    assert Needs(cpus=3).slots(node) == 2
+    assert Needs(memory_bytes=4_000_000_000).slots(node) == 4
+    assert Needs(gpus=0.5).slots(node) == 2
+    assert Needs(labels={"container": 1.0}).slots(node) == 1
+    assert Needs(labels={"other": 1.0}).slots(node) == 0
+
+
+@pytest.mark.parametrize("address", ["local:0", "local:x", "local:65", "local:-1", "local:"])
+def test_a_wrong_number_of_nodes_is_said(address: str) -> None:
+    with pytest.raises(ConfigError, match="write local or local:NODES"):
+        _local_nodes(address)
+    assert _local_nodes("local:3") == 3
+
+
+async def test_a_node_with_another_version_says_so(project: Path) -> None:
+    job = Job(b"", request_of(project), ModelNames("rules"), "0.0.1", "3.9")
+    answer = await Worker(job).hello()
+    assert f"it has adk-skills-runtime {__version__} on Python" in answer.problem
+    assert "here is 0.0.1 on 3.9" in answer.problem
+
+
+async def test_a_node_runs_no_trial_of_other_files(project: Path) -> None:
+    job = job_of(request_of(project), ModelNames(f"scripted:{project / 'rules.yaml'}"))
+    worker = Worker(job)
+    trial = prepare(request_of(project)).trials[0]
+    assert "is another one there" in (await worker.run(trial.key, "0" * 16))["refused"]
+    row = await worker.run(trial.key, trial.fingerprint)
+    assert (row["case"], row["error"]) == (trial.case.id, None)
+    worker.close()
+
+
+def test_without_ray_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match="--cluster needs Ray"), joined("local", Needs()):
+        pass
+
+
+# On real nodes.
+
+
+@needs_ray
+@pytest.mark.slow
+def test_the_rows_are_those_of_one_machine(project: Path) -> None:
+    here = done(project, *command("here"))
+    there = done(project, *command("there", "--cluster", "local:2"))
+    assert (here.returncode, there.returncode) == (0, 0), there.stderr
+    assert said(rows(project, "there")) == said(rows(project, "here"))
+    nodes = {row["ran_on"]["node"] for row in rows(project, "there")}
+    assert len(nodes) == 2
+    assert "the trials run on" in there.stderr
+    assert "namespaces" in there.stderr or "landlock" in there.stderr
+
+
+@needs_ray
+@pytest.mark.slow
+def test_what_no_node_has_is_said_before_anything_runs(project: Path) -> None:
+    ended = done(project, *command("out", "--cluster", "local:1", "--trial-memory", "9000000"))
+    assert ended.returncode == 2
+    assert "No node of the cluster can run trials" in ended.stderr
+    assert "a trial needs more than it has" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    ended = done(project, *command("out", "--cluster", "127.0.0.1:1"))
+    assert ended.returncode == 2
+    assert "cannot be joined" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+class Running:
+    """A run on a cluster of this machine, while it goes on."""
+
+    def __init__(self, project: Path, out: str, *more: str, runs: int) -> None:
+        self.project, self.out = project, out
+        self.log = (project / f"{out}.log").open("w+")
+        line = command(out, *more, runs=runs)
+        self.process = subprocess.Popen(line, cwd=project, stdout=self.log, stderr=self.log, start_new_session=True)
+        self.begun: list[psutil.Process] = []
+
+    def until(self, finished: int) -> None:
+        deadline = time.monotonic() + 200
+        while time.monotonic() < deadline and self.process.poll() is None:
+            path = self.project / self.out / "trials.jsonl"
+            if path.exists() and path.read_bytes().count(b"\n") >= finished:
+                self.begun = psutil.Process(self.process.pid).children(recursive=True)
+                return
+            time.sleep(0.05)
+        raise AssertionError(self.said())
+
+    def said(self) -> str:
+        self.log.flush()
+        return (self.project / f"{self.out}.log").read_text()
+
+    def end(self, seconds: float = 200) -> int:
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.log.close()
+
+    def left(self) -> list[str]:
+        """What of it still runs a while after its end."""
+        deadline = time.monotonic() + 40
+        while (alive := [one for one in self.begun if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]) and (
+            time.monotonic() < deadline
+        ):
+            time.sleep(0.2)
+        return [one.name() for one in alive]
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_node_that_is_killed_loses_no_trial_and_counts_none_twice(project: Path) -> None:
+    plain = done(project, *command("plain", runs=20))
+    assert plain.returncode == 0, plain.stderr
+    run = Running(project, "killed", "--cluster", "local:2", runs=20)
+    run.until(4)
+    raylets = [one for one in run.begun if "raylet" in one.name()]
+    assert len(raylets) == 3
+    max(raylets, key=lambda one: one.create_time()).kill()
+    assert run.end() == 0, run.said()
+    assert said(rows(project, "killed")) == said(rows(project, "plain"))
+    assert "its trials ran elsewhere" in run.said()
+
+
+@needs_ray
+@pytest.mark.slow
+def test_nobody_else_may_use_a_cluster_of_this_machine(project: Path) -> None:
+    run = Running(project, "out", "--cluster", "local:1", runs=60)
+    run.until(2)
+    (server,) = (one for one in run.begun if "gcs_server" in one.name())
+    ports = {one.laddr.port for one in server.net_connections() if one.status == psutil.CONN_LISTEN}
+    assert ports
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    for port in ports:
+        code = f"import ray; ray.init('127.0.0.2:{port}', log_to_driver=False); print('joined', len(ray.nodes()))"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tried = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=40, env=env
+            )
+            assert tried.returncode != 0, tried.stdout
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130, run.said()
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_started_again(project: Path) -> None:
+    run = Running(project, "killed", "--cluster", "local:1", runs=20)
+    run.until(4)
+    process = rows(project, "killed")[0]["ran_on"]["process"]
+    os.kill(process, signal.SIGKILL)
+    assert run.end() == 0, run.said()
+    found = rows(project, "killed")
+    assert len({(row["case"], row["arm"], row["run"]) for row in found}) == len(found)
+    assert {row["ran_on"]["process"] for row in found} > {process}
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_driver_that_is_killed_goes_on_with_resume(project: Path) -> None:
+    plain = done(project, *command("plain", runs=12))
+    run = Running(project, "out", "--cluster", "local:2", runs=12)
+    run.until(5)
+    run.process.kill()
+    run.end()
+    assert run.left() == []
+    kept = len(rows(project, "out"))
+    again = done(project, *command("out", "--cluster", "local:2", "--resume", runs=12))
+    assert (plain.returncode, again.returncode) == (0, 0), again.stderr
+    assert said(rows(project, "out")) == said(rows(project, "plain"))
+    assert kept >= 5
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_nodes_and_keeps_what_is_done(project: Path, number: signal.Signals) -> None:
+    run = Running(project, "out", "--cluster", "local:2", runs=50)
+    run.until(3)
+    run.process.send_signal(number)
+    assert run.end() == 128 + number, run.said()
+    assert "--resume continues" in run.said()
+    assert "Traceback" not in run.said()
+    assert len(rows(project, "out")) >= 3
+    assert run.left() == []
