@@ -44,6 +44,7 @@ def names(source: Repository, *wanted: str) -> list[str]:
     return [skill.name for skill in fetch_skills(read_origin(source.url), wanted)]
 
 
+@pytest.mark.requirement("S4-30")
 def test_a_plugin_stands_for_its_skills_here_and_elsewhere(market: Repository):
     assert names(market, "office") == ["excel", "word"]
     assert names(market, "word") == ["word"]

@@ -98,6 +98,7 @@ def test_a_mode_that_changed_is_a_change(repository: Repository, run: Run, tmp_p
     assert "pdf: changed: scripts/count.py" in run("verify").stdout
 
 
+@pytest.mark.requirement("S4-29")
 def test_sync_restores_from_the_commit_of_the_lock_and_not_from_the_newest(
     repository: Repository, run: Run, tmp_path: Path
 ):
@@ -167,6 +168,7 @@ def test_bytes_that_are_not_those_of_the_lock_are_refused(repository: Repository
     assert not (tmp_path / "project/.agents/skills/pdf").exists()
 
 
+@pytest.mark.requirement("S4-29")
 def test_a_skill_brings_what_it_needs_and_what_is_needed_is_not_removed(
     repository: Repository, run: Run, tmp_path: Path
 ):

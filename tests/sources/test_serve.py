@@ -110,6 +110,7 @@ def test_a_file_of_tokens_that_others_can_read_is_refused(served: Path, tmp_path
     assert "needs a token" in run("serve", "--dir", served, "--http", "127.0.0.1:1").stderr
 
 
+@pytest.mark.requirement("S4-30")
 def test_skills_of_a_server_are_installed_pinned_and_restored(served: Path, run: Run, tmp_path: Path):
     source = f"mcp:{sys.executable} -m adk_skills_agent serve --dir {served}"
     done = run("add", source, "--skill", "pdf", "--yes")
