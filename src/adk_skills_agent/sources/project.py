@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from adk_skills_agent.catalog.scopes import project_root
 from adk_skills_agent.catalog.settings import RegistryConfig, data_folder, home_folder, settings_folder
 from adk_skills_agent.errors import ConfigError, SourceError
-from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills, whole_source
 from adk_skills_agent.sources.lock_file import (
     LOCK_FILE,
     LockedSkill,
@@ -38,6 +37,9 @@ from adk_skills_agent.sources.store import (
     take_away,
 )
 from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, digest_folder, read_tree, tree_digest
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sources.fetch import FetchedSkill
 
 SKILLS_FOLDER = ".agents/skills"
 _FLUSHED_SINGLY = 50  # files of one change; more are flushed together
@@ -141,6 +143,7 @@ class Project:
         self.root = root
         self.scope = scope
         self.store = store or SkillStore()
+        self._inside: set[str] = set()
         self.replaced = SkillStore(self.store.folder.parent / "replaced")
         self.lock_path = root / LOCK_FILE
         self.manifest = manifest_path(root)
@@ -168,10 +171,13 @@ class Project:
         Raises:
             SourceError: A link on the way leads out of the project.
         """
-        folder = self.root / skill.path
-        if not folder.parent.resolve().is_relative_to(self.root.resolve()):
-            raise SourceError(f"{skill.path} is behind a link that leads out of {self.root}. Remove the link.")
-        return folder
+        above = skill.path.rpartition("/")[0]
+        if above not in self._inside:
+            if not (self.root / above).resolve().is_relative_to(self.root.resolve()):
+                raise SourceError(f"{skill.path} is behind a link that leads out of {self.root}. Remove the link.")
+            if (self.root / above).is_dir():
+                self._inside.add(above)
+        return self.root / skill.path
 
     def origin_of(self, skill: LockedSkill) -> Origin:
         """Where it came from, with an absolute path."""
@@ -394,12 +400,14 @@ class Project:
                 )
             origin = self.origin_of(skill)
             pinned = origin.at(skill.commit) if origin.kind in {OriginKind.GIT, OriginKind.PACKAGE} else origin
-            missing.setdefault(whole_source(pinned), []).append(skill)
+            missing.setdefault(replace(pinned, subpath=""), []).append(skill)
         for origin, group in missing.items():
             trees |= self._refetched(origin, group, allow_private=allow_private)
         return trees
 
     def _refetched(self, origin: Origin, skills: Sequence[LockedSkill], *, allow_private: bool) -> dict[str, SkillTree]:
+        from adk_skills_agent.sources.fetch import fetch_skills  # verifying needs none of it
+
         folders = [skill.origin.subpath for skill in skills]
         found = {one.origin.subpath: one for one in fetch_skills(origin, folders=folders, allow_private=allow_private)}
         trees = {}

@@ -233,7 +233,7 @@ def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED) ->
     files: dict[str, TreeFile] = {}
     total = 0
 
-    def take(path: str, full: Path, executable: bool) -> None:
+    def take(path: str, full: str, executable: bool) -> None:
         nonlocal total
         try:
             data = read_regular(full)
@@ -257,7 +257,7 @@ def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[st
     digests: dict[str, str] = {}
     executables: set[str] = set()
 
-    def take(path: str, full: Path, executable: bool) -> None:
+    def take(path: str, full: str, executable: bool) -> None:
         try:
             digests[path] = "sha256:" + hashlib.sha256(read_regular(full)).hexdigest()
         except OSError as error:
@@ -269,7 +269,7 @@ def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[st
     return digests, frozenset(executables)
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path | str) -> bytes:
     """The bytes of a regular file, bounded; never waits for a pipe.
 
     Raises:
@@ -293,7 +293,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def walk_files(
-    folder: Path, what: str, take: Callable[[str, Path, bool], None], skipped: Collection[str] = SKIPPED
+    folder: Path, what: str, take: Callable[[str, str, bool], None], skipped: Collection[str] = SKIPPED
 ) -> None:
     """Call ``take`` with relative path, path and executable bit for each file below a folder.
 
@@ -325,13 +325,13 @@ def walk_files(
                     raise SourceError(f"{what} has a link {_shown(path)} that leaves it. Put a copy in its place.")
                 if not Path(target).is_file():
                     raise SourceError(f"{what} has a link {_shown(path)} to no file. Put a copy in its place.")
-                take(path, Path(target), bool(Path(target).stat().st_mode & stat.S_IXUSR))
+                take(path, target, bool(Path(target).stat().st_mode & stat.S_IXUSR))
             elif entry.is_dir(follow_symlinks=False):
                 if len(path.split("/")) > MAX_DEPTH:
                     raise SourceError(f"{what} has folders more than {MAX_DEPTH} deep. Make it flatter.")
                 waiting.append(path + "/")
             elif entry.is_file(follow_symlinks=False):
                 mode = entry.stat(follow_symlinks=False).st_mode
-                take(path, Path(entry.path), bool(mode & stat.S_IXUSR))
+                take(path, entry.path, bool(mode & stat.S_IXUSR))
             else:
                 raise SourceError(f"{what} has {_shown(path)}, which is a pipe, a socket or a device. Remove it.")
