@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ModelErrorsPlugin, ToolCallsPlugin
+    from adk_skills_agent.adk.skills.registry_source import RegistrySource
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.catalog.skill_source import SkillSource
     from adk_skills_agent.errors import (
@@ -124,6 +125,7 @@ _HOME = {
         "SkillEvent",
     ),
     "adk.permissions": ("Permissions",),
+    "adk.skills.registry_source": ("RegistrySource",),
     "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin"),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "catalog.skill_source": ("SkillSource",),
@@ -192,6 +194,7 @@ __all__ = [
     "Permissions",
     "ReadOnlyMount",
     "RegistryConfig",
+    "RegistrySource",
     "ResourceRead",
     "ResourceSample",
     "Sandbox",
