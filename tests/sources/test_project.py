@@ -306,6 +306,25 @@ def test_the_lock_of_npx_skills_is_read(tmp_path: Path):
         read_other_lock(path)
 
 
+def test_the_lock_of_npx_skills_is_written_on_request_and_read_again(repository: Repository, run: Run, tmp_path: Path):
+    run("add", repository.bare, "--all", "--yes", "--ref", "main")
+    assert not (tmp_path / "project/skills-lock.json").exists()
+    assert run("sync", "--skills-lock").returncode == 0
+    found = read_other_lock(tmp_path / "project/skills-lock.json")
+    assert found["pdf"] == Origin(OriginKind.GIT, repository.url, "main", "skills/pdf")
+    assert sorted(found) == ["csv", "pdf"]
+
+
+def test_a_copy_that_gh_installed_is_known_by_its_metadata(run: Run, tmp_path: Path):
+    folder = tmp_path / "project/.agents/skills/pdf"
+    folder.mkdir(parents=True)
+    about = {"github_repo": "acme/skills", "github_ref": "v1.2", "github_path": "skills/pdf"}
+    (folder / "SKILL.md").write_text(skill_text("pdf", **about))
+    (listed,) = json.loads(run("list", "--installed", "--json").stdout)["skills"]
+    assert listed["source"] == "git+https://github.com/acme/skills@v1.2#skills/pdf"
+    assert listed["state"] == "not locked"
+
+
 def test_a_lock_is_the_same_text_for_the_same_skills(project: Project, tmp_path: Path):
     project.add([fetched(make_tree("b"), "b"), fetched(make_tree("a"), "a")])
     again = read_skill_lock(project.lock_path)

@@ -213,6 +213,7 @@ _SYNC_EXAMPLES = """\b
 Examples:
   adk-skills sync
   adk-skills sync --frozen
+  adk-skills sync --skills-lock
 """
 
 
@@ -221,10 +222,17 @@ Examples:
 @scope_option
 @link_option
 @click.option("--force", is_flag=True, help="Replace skills with local edits; they are kept aside.")
+@click.option("--skills-lock", is_flag=True, help="Also write skills-lock.json, for people who use npx skills.")
 @private_option
 @json_option
 def sync_command(
-    frozen: bool, scope: Literal["project", "user"], link: bool, force: bool, allow_private: bool, as_json: bool
+    frozen: bool,
+    scope: Literal["project", "user"],
+    link: bool,
+    force: bool,
+    skills_lock: bool,
+    allow_private: bool,
+    as_json: bool,
 ) -> None:
     """Install just what adk-skills.lock says.
 
@@ -233,9 +241,15 @@ def sync_command(
     """
     from adk_skills_agent.sources import open_project
 
-    if frozen and force:
-        raise ConfigError("--frozen changes nothing that is there, and --force does. Leave one of them away.")
-    result = open_project(Path.cwd(), scope).sync(frozen=frozen, link=link, force=force, allow_private=allow_private)
+    if frozen and (force or skills_lock):
+        raise ConfigError("--frozen writes nothing but skills that are missing. Leave the other option away.")
+    project = open_project(Path.cwd(), scope)
+    result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private)
+    if skills_lock:
+        from adk_skills_agent.sources.lock_file import OTHER_LOCK, other_lock_text
+        from adk_skills_agent.sources.store import write_aside
+
+        write_aside(project.root / OTHER_LOCK, other_lock_text(project.read_lock()).encode())
     if as_json:
         print_json(
             {

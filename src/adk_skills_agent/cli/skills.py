@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.catalog import SkillsRegistry
     from adk_skills_agent.format import Diagnostic, ValidationResult
+    from adk_skills_agent.sources import Origin
 
 
 _LIST_EXAMPLES = """\b
@@ -120,6 +121,18 @@ def _print_long(registry: SkillsRegistry) -> None:
     print_table(("NAME", "SCOPE", "TOKENS", "SCRIPTS", "FOLDER"), rows, below)
 
 
+def _origin_by_gh(folder: Path) -> Origin | None:
+    """Where a copy that ``gh skill install`` made came from; None for any other."""
+    from adk_skills_agent.errors import SkillsError
+    from adk_skills_agent.format import parse_file
+    from adk_skills_agent.sources.lock_file import from_gh
+
+    try:
+        return from_gh(parse_file(folder / "SKILL.md").metadata.metadata)
+    except (SkillsError, OSError):
+        return None
+
+
 def _list_installed(*, as_json: bool) -> None:
     from adk_skills_agent.sources import open_project
 
@@ -127,12 +140,13 @@ def _list_installed(*, as_json: bool) -> None:
     for project in (open_project(Path.cwd()), open_project(Path.cwd(), "user")):
         for state in project.verify():
             locked = project.read_lock().skills.get(state.name)
+            origin = locked.origin if locked is not None else _origin_by_gh(state.folder)
             found.append(
                 {
                     "name": state.name,
                     "scope": project.scope,
                     "folder": str(state.folder),
-                    "source": str(locked.origin) if locked else None,
+                    "source": str(origin) if origin else None,
                     "commit": locked.commit if locked else None,
                     "state": "not locked" if state.unlocked else "as locked" if state.is_same else "changed",
                 }
