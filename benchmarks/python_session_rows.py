@@ -1,4 +1,4 @@
-"""Python that lasts: code in a session against a fresh interpreter, the least that code without state costs."""
+"""Stateful Python: code in a session against a fresh interpreter, the least that code without state costs."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_the_demo_shows_the_whole_job(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr == ""  # no error of asyncio either, although nothing is silenced
     assert "REHEARSED" in run.stdout
-    for step in ("calls use_skill", "calls read_reference", "calls run_script", "catalogue"):
+    for step in ("calls load_skill", "calls load_skill_resource", "calls run_skill_script", "catalogue"):
         assert step in run.stdout
     assert (tmp_path / "demo-output" / "report.md").read_text().startswith("#")
 
@@ -278,7 +278,7 @@ def test_the_demo_shows_the_whole_job(tmp_path: Path) -> None:
 def test_the_demo_as_json_lists_its_steps(tmp_path: Path) -> None:
     data = json.loads(adk_skills("demo", "--json", cwd=tmp_path).stdout)
     assert [step["name"] for step in data["steps"] if step["kind"] == "call"] == [
-        "use_skill", "read_reference", "run_script", "write_file", "execute",
+        "load_skill", "load_skill_resource", "run_skill_script", "write_file", "execute",
     ]  # fmt: skip
     assert data["catalog_tokens"] > 0
     assert [attempt for attempt in data["attempts"] if not attempt["contained"]] == []

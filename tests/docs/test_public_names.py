@@ -26,8 +26,8 @@ TITLES = {
 INTRODUCTION = """# Public names
 
 All of them are imported from `adk_skills_agent`; what is not here may change without notice. Their docstrings have the
-arguments, units and errors. The executors for google-adk are in
-[`adk_skills_agent.executors`](../how-to/executors.md), the rehearsed model in
+arguments, units and errors; [Toolsets](python/toolsets.md) and the pages after it show them. The executors for
+google-adk are in [`adk_skills_agent.executors`](../how-to/executors.md), the rehearsed model in
 [`adk_skills_agent.testing`](../how-to/measure/testing.md).
 """
 

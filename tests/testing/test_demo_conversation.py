@@ -10,7 +10,7 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 from google.genai.errors import ClientError
 
-from adk_skills_agent.adk import with_skills
+from adk_skills_agent.adk import SkillDiscoveryMode, SkillToolset
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.testing import GeminiServer, load_conversation
 
@@ -27,12 +27,13 @@ def examples(tmp_path):
 
 
 async def demonstrate(server, folder):
-    agent = with_skills(
-        LlmAgent(name="assistant", model=server.model(), instruction="Answer briefly."),
+    toolset = SkillToolset.from_dirs(
         [folder],
+        discovery_mode=SkillDiscoveryMode.EAGER,
         policy=SandboxPolicy(min_isolation="process"),
         shell=True,
     )
+    agent = LlmAgent(name="assistant", model=server.model(), instruction="Answer briefly.", tools=[toolset])
     runner = InMemoryRunner(agent=agent)
     try:
         session = await runner.session_service.create_session(app_name=runner.app_name, user_id="u")
@@ -47,11 +48,11 @@ async def test_the_demo_goes_as_written(examples):
         events = await demonstrate(server, examples)
         server.assert_finished()
         called = [call.name for event in events for call in event.get_function_calls()]
-        assert called == ["use_skill", "read_reference", "run_script", "write_file", "execute"]
+        assert called == ["load_skill", "load_skill_resource", "run_skill_script", "write_file", "execute"]
         answer = events[-1].content.parts[0].text
         assert "The whole report is in report.md." in answer
-        report = next(event for event in events for each in event.get_function_responses() if each.name == "run_script")
-        result = report.get_function_responses()[0].response
+        answers = [each for event in events for each in event.get_function_responses()]
+        result = next(each.response for each in answers if each.name == "run_skill_script")
         for figure in ("109830.5", "34966", "29481.5", "27296", "18087", "31.8"):
             assert figure in result["stdout"]
             assert f"{float(figure):,.2f}".removesuffix(".00").removesuffix("0") in answer

@@ -1,4 +1,4 @@
-"""What google-adk sees: toolsets, and one line that gives an agent skills. Each name is imported on first use."""
+"""The parts that google-adk sees: toolsets and ``with_skills``. Each name is imported on first use."""
 
 from __future__ import annotations
 

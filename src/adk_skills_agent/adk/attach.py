@@ -45,7 +45,7 @@ def with_skills(
     relative_to: str | Path | None = None,
     **more: Unpack[SharedSettings],
 ) -> LlmAgent:
-    """A copy of ``agent`` that can find, load and use skills; the agent given is not changed.
+    """Return a copy of ``agent`` that can find, load and use skills; the original does not change.
 
     Args:
         agent: Any google-adk LLM agent.
@@ -137,7 +137,7 @@ def create_read_reference_tool(skills: CatalogReader) -> ReadReferenceTool:
 def create_search_skills_tool(
     skills: CatalogReader, *, budget_tokens: int | None = None, model: str | None = None
 ) -> SearchSkillsTool:
-    """The tool that finds skills the catalogue has no room for; give it the budget of the ``use_skill`` tool."""
+    """The tool that finds skills for which the catalogue has no room; give it the budget of the ``use_skill`` tool."""
     return SearchSkillsTool(short_named_runtime(skills.view(), budget_tokens=budget_tokens, model=model))
 
 

@@ -33,7 +33,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Answer:
-    """What one question led to. It keeps its conversation open: ``run(agent, "...", after=answer)`` goes on.
+    """The result of one question. It keeps the conversation open: ``run(agent, "...", after=answer)`` continues it.
 
     Attributes:
         text: What the agent said, the thoughts of the model left out.
@@ -179,7 +179,7 @@ class _Conversation:
 
 
 def _text(events: Sequence[Event]) -> str:
-    """What is said in whole: pieces of a stream come again in the event that ends them."""
+    """The events with whole texts: pieces of a stream are repeated in the event that ends them."""
     said = [
         part.text
         for event in events

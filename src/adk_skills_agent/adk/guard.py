@@ -315,7 +315,7 @@ def model_answer(tool_context: ToolContext) -> str | None:
 logger = logging.getLogger(__name__)
 
 LIVE_REFUSALS = 5
-"""How many refusals a live model gets in one turn before the stream is closed."""
+"""The number of refusals a live model gets in one turn before the stream is closed."""
 
 _SAID = "temp:_adk_skill_final_text_"
 _REFUSALS = "temp:_adk_skill_live_refusals_"

@@ -39,7 +39,7 @@ _MOST_KEPT = 20
 
 
 def host_rules(permissions: Permissions, skill: str) -> HostRules:
-    """What the owner's rules say of the hosts of one skill."""
+    """The owner's rules for the hosts of one skill."""
     if not permissions.hosts:
         return NO_HOST_RULES
     mine: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
@@ -89,7 +89,7 @@ class HostsOfCall:
 
 
 async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill: KnownSkill) -> HostsOfCall:
-    """What a call may reach, and what the user has to be asked about first.
+    """The hosts that a call may reach, and those that the user has to approve first.
 
     Raises:
         SkillsError: The skill cannot be read, so its version is not known.
@@ -113,7 +113,7 @@ async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill:
 
 
 def verdict_of(rules: HostRules, host: str) -> Verdict | None:
-    """What the rules say of a host that was refused; None when they do not speak of it."""
+    """The verdict of the rules on a refused host; None if no rule matches."""
     if any(within(host, pattern) for pattern in rules.denied):
         return Verdict.DENY
     return Verdict.ASK if any(within(host, pattern) for pattern in rules.asked) else None

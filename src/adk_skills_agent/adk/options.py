@@ -45,11 +45,11 @@ class SkillDiscoveryMode(Enum):
     """How the model learns which skills there are; LAZY and EAGER are google-adk's."""
 
     LAZY = "lazy"
-    """It calls ``list_skills``."""
+    """The model calls ``list_skills``."""
     EAGER = "eager"
-    """The catalogue is in the system instruction, within a token budget; what has no room is found by search."""
+    """The catalogue is in the system instruction, within a token budget; skills without room are found by search."""
     SEARCH = "search"
-    """Nothing is listed: it calls ``search_skills``. For thousands of skills."""
+    """No list: the model calls ``search_skills``. For thousands of skills."""
 
 
 WORKSPACES = ("session", "skill")
@@ -57,7 +57,7 @@ WORKSPACES = ("session", "skill")
 
 
 def packages_of(choice: Dependencies | str | None, *, asks: bool) -> SkillEnvironments | None:
-    """What the setting ``dependencies`` of a toolset comes to; None where nothing is done for packages.
+    """The meaning of a toolset's setting ``dependencies``; None if nothing is done for packages.
 
     Args:
         choice: The owner's; None takes the default.
@@ -76,7 +76,7 @@ def workspace_of(choice: str) -> str:
     """Check the setting ``workspace`` of a toolset.
 
     Raises:
-        ConfigError: It is none of :data:`WORKSPACES`.
+        ConfigError: It is not one of :data:`WORKSPACES`.
     """
     if choice not in WORKSPACES:
         raise ConfigError(f"workspace must be 'session' or 'skill', not {choice!r}.")
@@ -139,7 +139,7 @@ def discovery_of(mode: Any) -> SkillDiscoveryMode:
     """Our mode from ours, google-adk's, or its word.
 
     Raises:
-        ConfigError: It is none of them.
+        ConfigError: It is not one of these.
     """
     try:
         return SkillDiscoveryMode(_value(mode))
@@ -192,7 +192,7 @@ class SkillLimits:
 
 
 def limits_of(limits: SkillLimits | None) -> SkillLimits:
-    """What a ``limits=`` argument means.
+    """The limits that a ``limits=`` argument describes.
 
     Raises:
         ConfigError: It is neither limits nor None.
@@ -244,7 +244,7 @@ def check_model_name(name: object, key: str) -> str | None:
 
 
 _SURELY_KNOWN = ("gemini-", "models/gemini-")
-"""What begins so is google-adk's own; resolving it would import the client of the service."""
+"""Prefixes of google-adk's own models; resolving those would import the client of the service."""
 
 
 # The keywords of the ways to make a toolset, so that an editor completes them and a type checker finds a wrong one.

@@ -1,4 +1,4 @@
-"""What may be done with which skill: the owner's rules, and asking the user where they say so (S4-21, C25, C26).
+"""The owner's rules for skills, and the questions to the user that they demand (S4-21, C25, C26).
 
 A rule gives ``allow``, ``ask`` or ``deny`` to a skill, a script or a tool; names may have wildcards. They are weighed
 like this:
@@ -80,7 +80,7 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 
 class Verdict(StrEnum):
-    """What a rule says; the later one is stricter."""
+    """The verdict of a rule; the later one is stricter."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -132,7 +132,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the rules say of one call.
+    """The verdict of the rules on one call.
 
     Attributes:
         verdict: ``allow``, ``ask`` or ``deny``.
@@ -237,7 +237,7 @@ class Permissions:
         return self._of_skill(name, scope)[0] is Verdict.DENY
 
     def decide(self, skill: KnownSkill, action: Action, target: str = "") -> Decision:
-        """What the rules say of one call; nothing is asked, and no more read than which files there are.
+        """The verdict of the rules on one call; asks nothing, and reads only which files exist.
 
         Args:
             skill: Whose it is.
@@ -341,7 +341,7 @@ def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None
     """The permissions an owner gave in one of the forms a toolset takes: an object, its arguments, or a file.
 
     Raises:
-        ConfigError: It is none of these, or cannot be used.
+        ConfigError: It has another type, or cannot be used.
     """
     if value is None:
         return Permissions()
@@ -504,7 +504,7 @@ async def permit(
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What came of a decision.
+    """The outcome of a decision.
 
     Attributes:
         refusal: The tool's answer when the call may not go on, else None.
@@ -560,7 +560,7 @@ async def may_stay_in_force(runtime: SkillRuntime, context: ReadonlyContext, ski
 
 
 class Approvals:
-    """What is approved of one skill, for one agent in one session."""
+    """The approvals of one skill, for one agent in one session."""
 
     def __init__(self, context: ReadonlyContext, skill: KnownSkill, permissions: Permissions) -> None:
         self._state = context.state
@@ -572,11 +572,11 @@ class Approvals:
 
     @property
     def loaded_key(self) -> str:
-        """Where the state keeps the version that the user let the agent load."""
+        """The key in the state for the version that the user let the agent load."""
         return f"_adk_skill_approved_load:{self._agent}:{self._skill.name}"
 
     def key(self, subject: str) -> str:
-        """Where the state keeps the version in which something is approved for the session."""
+        """The key in the state for the version in which something is approved for the session."""
         return f"_adk_skill_approval:{self._agent}:{self._skill.name}:{subject}"
 
     def look_up(self) -> None:
@@ -594,13 +594,13 @@ class Approvals:
         self._by_owner = {one.subject: one.version for one in listed if one.skill == self._skill.name}
 
     def missing(self, decision: Decision) -> tuple[str, ...]:
-        """What the user must still say yes to."""
+        """The subjects that still need the user's yes."""
         # What allowed-tools requests is approved with the skill, which is then among the subjects itself.
         wanted = [subject for subject in decision.subjects if subject not in decision.requested]
         return tuple(subject for subject in wanted if self.version not in self._versions(subject))
 
     def of_kind(self, prefix: str, known: Iterable[str] = ()) -> list[str]:
-        """What is approved in this very version, of subjects that begin alike.
+        """The approved subjects of this very version that begin alike.
 
         Args:
             prefix: How they begin.
@@ -730,7 +730,7 @@ class _Question:
         return keep
 
     def _how_long(self, payload: object) -> Keep:
-        """What the user wishes, but never longer than the owner lets it hold."""
+        """The duration that the user chose, but never longer than the owner allows."""
         order = list(Keep)
         wish = payload.get("remember") if isinstance(payload, Mapping) else None
         wished = Keep(wish) if wish in order else self._permissions.remember
@@ -803,7 +803,7 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the user was asked for this call."""
+    """The question that the user got for this call."""
 
     version: str
     subjects: tuple[str, ...]
@@ -817,7 +817,7 @@ def _asked(tool_context: ToolContext) -> _Asked | None:
 
 
 def own_question(tool_context: ToolContext, mark: str) -> Mapping[str, Any] | None:
-    """What this call itself has asked the user, from the session's events; None for nothing.
+    """The question of this very call, from the session's events; None if it asked nothing.
 
     What the answer says the question was is not believed.
 
@@ -864,7 +864,7 @@ async def permit_reading(
 
 
 def both(one: Decision, other: Decision) -> Decision:
-    """What two decisions about one call come to: the stricter one, and all that must be approved."""
+    """Two decisions about one call combined: the stricter one, and all that must be approved."""
     strict = max(one, other, key=lambda decision: decision.verdict.strictness)
     subjects = tuple(dict.fromkeys((*one.subjects, *other.subjects)))
     return replace(strict, subjects=subjects, requested=one.requested | other.requested)

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _WIDTH = 160
 _RESULT_KEYS = ("error", "stdout", "message", "content", "instructions", "skills", "result")
-"""What of a result says most, best first."""
+"""The fields of a result that say most, best first."""
 
 
 class ToolCallsPlugin(BasePlugin):
@@ -57,13 +57,13 @@ class ToolCallsPlugin(BasePlugin):
         super().__init__(name=name)
         self._stream = stream
         self._width = width
-        self._started: dict[str, float] = {}
+        self._started: dict[tuple[str, str], float] = {}  # by invocation and call
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
         """Print the call."""
-        self._started[tool_context.function_call_id or ""] = time.monotonic()
+        self._started[_key(tool_context)] = time.monotonic()
         arguments = ", ".join(f"{name}={value!r}" for name, value in tool_args.items())
         self._say(f"→ {tool.name}({arguments})")
         return None
@@ -83,15 +83,20 @@ class ToolCallsPlugin(BasePlugin):
         return None
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Forget calls that never ended."""
-        self._started.clear()
+        """Forget the invocation's calls that never ended."""
+        for key in [key for key in self._started if key[0] == invocation_context.invocation_id]:
+            del self._started[key]
 
     def _seconds(self, tool_context: ToolContext) -> str:
-        started = self._started.pop(tool_context.function_call_id or "", None)
+        started = self._started.pop(_key(tool_context), None)
         return f" ({time.monotonic() - started:.1f} s)" if started is not None else ""
 
     def _say(self, line: str) -> None:
         _print_line(line, self._width, self._stream)
+
+
+def _key(tool_context: ToolContext) -> tuple[str, str]:
+    return tool_context.invocation_id, tool_context.function_call_id or ""
 
 
 class ModelErrorsPlugin(BasePlugin):
@@ -167,7 +172,7 @@ _MOST_INVOCATIONS = 256
 
 @dataclass(slots=True)
 class _Kept:
-    """What is remembered of one invocation: the functions each agent declared, and how often code was recovered."""
+    """The facts kept about one invocation: the functions each agent declared, and how often code was recovered."""
 
     declared: dict[str, frozenset[str]] = field(default_factory=dict)
     recovered: dict[str, int] = field(default_factory=dict)
@@ -317,7 +322,7 @@ _TOOL_NAMESPACES = frozenset({"default_api", "tools", "functions"})
 _RUNNERS = frozenset(
     {"run_code", "execute_code", "code_execution", "executable_code", "tool_code", "python", "run_python", "code"}
 )
-"""What models call the native tool. Any other name is a tool of somebody's, and its arguments are data."""
+"""The names that models use for the native tool. Any other name is somebody's tool, and its arguments are data."""
 _CODE_ARGUMENTS = frozenset({"code", "source", "python_code", "script"})
 _OTHER_ARGUMENTS = frozenset({"language", "id"})
 

@@ -1,4 +1,4 @@
-"""What the tools of one toolset share."""
+"""The state that the tools of one toolset share."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class SkillRuntime:
         self._texts = SkillTexts(self.limits.skill_tokens, files, self.skill_path_for_model)
 
     def skill_path_for_model(self, name: str) -> str:
-        """Where a skill is, as the model's tools see it: what its instructions name, and its placeholders become.
+        """The path of a skill as the model's tools see it, which its instructions name and its placeholders become.
 
         Args:
             name: The skill's name.
@@ -179,7 +179,7 @@ class SkillRuntime:
         """The skill a call names.
 
         Raises:
-            SkillNotFound: There is none, or it is hidden; ``suggestions`` has the nearest.
+            SkillNotFound: No skill has that name, or it is hidden; ``suggestions`` has the nearest names.
             RegistryError: The registry failed.
         """
         try:
@@ -194,7 +194,7 @@ class SkillRuntime:
         return skill
 
     async def text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
-        """What an active skill says to the model now.
+        """The instructions of an active skill as they are now.
 
         Raises:
             SkillsError: It cannot be read or filled in, whatever the reason.
@@ -235,7 +235,7 @@ class SkillRuntime:
         return self._texts.text(skill, instructions, shown)
 
     def last_text(self, name: str) -> SkillText | None:
-        """What a skill said when it could last be read: a registry that is down for a moment ends no activation."""
+        """The instructions as last read: a registry that is down for a moment ends no activation."""
         return self._last_texts.get(name) if self.source.local(name) is None and self.source.registry else None
 
     async def missing_tools(self, skill: KnownSkill, context: ReadonlyContext) -> list[str]:

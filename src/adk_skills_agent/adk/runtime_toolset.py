@@ -1,4 +1,4 @@
-"""What every toolset for skills does: activation state, instructions in force, tools that skills bring, closing."""
+"""The base of every toolset for skills: activation state, instructions in force, tools that skills bring, closing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RuntimeToolset(BaseToolset):
 
     @abstractmethod
     async def introduce(self, llm_request: LlmRequest, tool_context: ToolContext, offered: set[str]) -> list[str]:
-        """What the system instruction says of skills before those that are active.
+        """The part of the system instruction about skills that comes before the active ones.
 
         Args:
             llm_request: The request.
@@ -157,7 +157,7 @@ class RuntimeToolset(BaseToolset):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What is wrong, for the owner: grants and rules for nothing, then what was repaired, refused or not found.
+        """The problems, for the owner: unused grants and rules, then everything repaired, refused or not found.
 
         One line on the log at WARNING counts the errors and warnings among them when the toolset is made, and again
         when the skills change and there are new ones. May block: it looks for the scripts that grants and rules name.
@@ -184,6 +184,8 @@ class RuntimeToolset(BaseToolset):
         runtime = self.runtime
         if runtime.source.registry is not None:
             return []  # which skills a registry has is not known
+        if runtime.grants.empty and not runtime.permissions.rules and not runtime.permissions.hosts:
+            return []  # nothing to compare thousands of names with
         names = runtime.source.all_names()
 
         def like(name: str, path: str) -> Sequence[str] | None:

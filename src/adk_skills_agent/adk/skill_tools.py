@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sources.integrity import Integrity
 
 NAMES = {"load_skill": "use_skill", "load_skill_resource": "read_reference", "run_skill_script": "run_script"}
-"""How the tools are called here."""
+"""The names of the tools here."""
 
 
 def short_named_runtime(
@@ -75,7 +75,7 @@ def short_named_runtime(
     prefix: str = "",
     owner: object = None,
 ) -> SkillRuntime:
-    """What the tools share that ``with_skills`` gives an agent; the arguments are those of :class:`SkillTools`."""
+    """The state shared by the tools of ``with_skills``; the arguments are those of :class:`SkillTools`."""
     limits = limits_of(limits)
     rules = permissions_of(permissions)
     granted = Grants(env, grants, rules.grants)
@@ -165,7 +165,7 @@ class SkillTools(RuntimeToolset):
 
     @property
     def listing(self) -> SkillListing:
-        """What the model is told of the skills."""
+        """The catalogue that the model gets."""
         return self.runtime.listing
 
     def core_tools(self, readonly_context: ReadonlyContext | None) -> Sequence[ToolsetTool]:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class SkillToolset(RuntimeToolset):
-    """Discovering, loading and running skills; put in the place of ``google.adk.tools.skill_toolset.SkillToolset``.
+    """Discovers, loads and runs skills; a drop-in for ``google.adk.tools.skill_toolset.SkillToolset``.
 
     What google-adk's arguments mean is unchanged. Ours come after them.
 
@@ -264,7 +264,7 @@ class SkillToolset(RuntimeToolset):
 
         Raises:
             ValueError: As the constructor.
-            ConfigError: ``catalog`` is none, or a setting cannot be used.
+            ConfigError: ``catalog`` is not a catalog, or a setting cannot be used.
         """
         if not isinstance(catalog, CatalogReader):
             raise ConfigError(
@@ -295,7 +295,7 @@ class SkillToolset(RuntimeToolset):
 
     @property
     def skills_folder(self) -> Path | None:
-        """Where skills are put in the environment, as google-adk tells it; None without one."""
+        """The folder of skills in the environment, as google-adk reports it; None without an environment."""
         runtime = self.runtime
         if runtime.skills_folder is not None or runtime.environment is None:
             return runtime.skills_folder

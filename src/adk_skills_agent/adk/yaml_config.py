@@ -98,7 +98,7 @@ def _grants(value: Any, _file: Path) -> Any:
 
 
 def _made_of(kind: type[Any]) -> Callable[[Any, Path], Any]:
-    """What makes an object of settings out of a mapping of its fields."""
+    """The function that makes a settings object from a mapping of its fields."""
     known = tuple(field.name for field in fields(kind) if field.init and not field.name.startswith("_"))
 
     def read(value: Any, _file: Path) -> Any:

@@ -128,7 +128,7 @@ _LEAST_OF_CUT = 0.6  # a shortened text ends with a sentence when that keeps so 
 
 @dataclass(frozen=True, slots=True)
 class CatalogText:
-    """What a model is told about the skills there are.
+    """The catalogue text for a model.
 
     Attributes:
         text: The catalog, never more than the budget; empty when the budget cannot hold anything.
@@ -209,7 +209,7 @@ def _whole(items: Sequence[SkillMetadata], budget: int) -> str | None:
 
 
 def _plan(lines: Sequence[_Line], budget: int, search_hint: str | None) -> tuple[int, int, int]:
-    """How many lines have a description, of at most how many units, and how many are listed at all."""
+    """The number of lines with a description, their maximum length in units, and the number of lines in all."""
     room = budget - size_units(_OPEN + _CLOSE)
     frames = sum(line.frame_units for line in lines)
     sizes = sorted(line.units for line in lines)
@@ -283,7 +283,7 @@ def _written(
 
 
 def _note(dropped: int, names_only: int, shortened: int, search_hint: str | None) -> str:
-    """What the model is told about the cuts, with what it can do."""
+    """The note to the model about cuts, with what it can do."""
     if dropped:
         return f"\n{dropped} more skills are not listed" + (
             f"; find them with {search_hint}(query)." if search_hint else "."

@@ -480,7 +480,7 @@ class GitIgnore:
             below.insert(0, last)
 
     def _fits_last(self, file: str, path: list[str]) -> bool | None:
-        """What the last rule of a file that names the folder says; None when none does."""
+        """The verdict of a file's last rule that names the folder; None without such a rule."""
         rules = self._rules.get(file)
         if rules is None:
             rules = self._rules[file] = _read(file)

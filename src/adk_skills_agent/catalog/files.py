@@ -261,7 +261,7 @@ def is_readable_name(path: str) -> bool:
 
 
 def locate(folder: str, path: str) -> str | None:
-    """Where a file of a skill really is, relative to its folder; links inside the skill are followed.
+    """The real path of a skill's file, relative to its folder; links inside the skill are followed.
 
     Args:
         folder: Absolute path of the skill's folder.

@@ -152,7 +152,7 @@ class IndexCache:
                 continue
 
     def _fingerprint(self) -> str:
-        """What made the index: the code that reads heads and lays out the rows, and the Python that computes hashes.
+        """The origin of the index: the code that reads heads and lays out rows, and the Python that computes hashes.
 
         A repaired parser must not be shadowed by what the old one read.
         """
@@ -180,7 +180,7 @@ class IndexCache:
 
 
 def _version_of_archive(folder: str) -> str:
-    """What tells one archive with this package from another: the version, and the file's own stamp."""
+    """An identifier of an archive with this package: the version and the file's own stamp."""
     version = str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", ""))  # no import upwards
     archive = folder
     while archive != (above := os.path.dirname(archive)):
@@ -355,7 +355,7 @@ class IndexedSkill:
 
     @property
     def values(self) -> list[Any]:
-        """What the index on disk keeps besides the name: the description, then what only some skills have."""
+        """The columns of the index besides the name: the description, then fields that only some skills have."""
         found = self._metadata
         return self._values if found is None else _taken_apart(found)
 
@@ -413,7 +413,7 @@ SKILL_FILE = "SKILL.md"
 
 
 class Folder:
-    """What a scan keeps of one folder, so that the next one need not list it again.
+    """The record of one folder from a scan, so that the next scan need not list it again.
 
     Attributes:
         path: Absolute path, by the way it was reached.

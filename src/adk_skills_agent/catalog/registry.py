@@ -243,13 +243,13 @@ def _not_found(name: object, snapshot: CatalogSnapshot) -> SkillNotFound:
 
 
 Missing: TypeAlias = Literal["error", "warn"]
-"""What a folder that does not exist is: the end, or a diagnostic."""
+"""The treatment of a folder that does not exist: an error, or a diagnostic."""
 
 _MAX_LOADED = 64  # skills whose instructions are kept in memory; more are read again
 
 
 class SkillsRegistry(CatalogReader):
-    """All skills of the places it was told to look in.
+    """The skills of all the places it has been told to search.
 
     Bad input never raises and never loses the catalog: it becomes a diagnostic. May be used by several threads.
 
@@ -694,7 +694,7 @@ def _same(old: object, new: dict[str, IndexedSkill]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FolderSkills:
-    """What a folder holds.
+    """The content of a folder.
 
     Attributes:
         skills: The folders of all skills, sorted; skills of the same name each count.
@@ -779,7 +779,7 @@ class SkillsView(CatalogReader):
         """Who put a skill that this view shows where it was found.
 
         Raises:
-            SkillNotFound: There is none, or it is hidden here.
+            SkillNotFound: No skill has that name, or this view hides it.
         """
         return self._source.scope_of(self._require(name).name)
 
@@ -787,7 +787,7 @@ class SkillsView(CatalogReader):
         return self._current()[0]
 
     def _current(self) -> tuple[CatalogSnapshot, frozenset[str]]:
-        """What is shown, and the folders of what is hidden."""
+        """The visible skills, and the folders of hidden ones."""
         whole = self._source._snapshot()
         filtered = self._filtered
         if filtered is None or filtered[0] is not whole:

@@ -17,7 +17,7 @@ from adk_skills_agent.catalog.untrusted_files import Permits, is_inside, real_pa
 from adk_skills_agent.format.models import Diagnostic, Severity
 
 CLIENT_FOLDERS = (".adk/skills", ".agents/skills", ".claude/skills")
-"""Where clients keep skills below a project or a home, in the order of their precedence (C2, C3)."""
+"""The folders where clients keep skills below a project or a home, in order of precedence (C2, C3)."""
 
 
 class Scope(StrEnum):

@@ -55,7 +55,7 @@ class SearchIndex:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What went wrong while the index was built; empty before the first search."""
+        """The problems met while the index was built; empty before the first search."""
         return tuple(self._diagnostics)
 
     def search(self, query: str, limit: int = 10, *, keep: Callable[[str], bool] | None = None) -> list[SearchHit]:
@@ -294,7 +294,7 @@ _NONE: frozenset[int] = frozenset()
 
 
 class RankedWords(Protocol):
-    """What a search needs of an index of rows. A row is known by its position, and equal scores keep that order."""
+    """The interface of a search index. A row is known by its position, and equal scores keep that order."""
 
     def knows(self, term: Term, hidden: Set[int] = _NONE) -> bool:
         """Whether any row has the term, besides the hidden ones."""

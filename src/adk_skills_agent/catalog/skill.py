@@ -123,7 +123,7 @@ class Skill:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What reading the SKILL.md left: of the whole file once it was read, else of its head."""
+        """The diagnostics of reading the SKILL.md: of the whole file once it was read, else of its head."""
         parsed = self._parsed
         return self._diagnostics if parsed is None else parsed.diagnostics
 
@@ -157,7 +157,7 @@ class Skill:
         return self.listing().files
 
     def file_diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What is not listed as a file, and why: links that leave the skill, special files, bounds reached."""
+        """The entries not listed as files, and why: links that leave the skill, special files, bounds reached."""
         return self.listing().problems
 
     def listing(self) -> FileListing:

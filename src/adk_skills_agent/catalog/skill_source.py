@@ -273,6 +273,10 @@ class SourceFeed:
     def _fetch(self, name: str) -> Future[None]:
         with self._lock:
             running = self._fetching.get(name)
+            if name in self._whole and name not in self._stale:  # somebody was faster
+                ready: Future[None] = Future()
+                ready.set_result(None)
+                return ready
             if running is None or running.done():
                 running = self._fetching[name] = self._loop.submit(self._get(name))
             return running

@@ -40,7 +40,7 @@ class TrustedProjects:
 
 
 def trust_file(config: RegistryConfig | None = None) -> Path:
-    """Where the list of trusted projects is.
+    """The path of the list of trusted projects.
 
     Raises:
         ConfigError: When the process has no home and no settings folder.
@@ -199,7 +199,7 @@ class ApprovedSkills:
 
 
 def approvals_file(config: RegistryConfig | None = None) -> Path:
-    """Where the list is.
+    """The path of the list.
 
     Raises:
         ConfigError: When the process has no home and no settings folder.

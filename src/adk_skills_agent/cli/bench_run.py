@@ -36,7 +36,7 @@ NOT_MEASURED, INTERRUPTED = 1, 130
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; see its help."""
+    """The options of the command line; see its help."""
 
     tasks_dir: Path
     containing: str
@@ -67,7 +67,7 @@ class Options:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the results depend on besides the tasks: a run with other facts is not resumed."""
+        """The facts that results depend on besides the tasks: a run with other facts is not resumed."""
         return {
             "model": self.model if ADK in self.agents else "",
             "sandbox": self.sandbox,

@@ -201,7 +201,7 @@ class DemoStep:
 
 @dataclass(slots=True)
 class DemoRun:
-    """What the demo showed, filled while it runs."""
+    """The facts of a demo run, filled while it runs."""
 
     skills: int = 0
     catalog_tokens: int = 0
@@ -290,20 +290,26 @@ async def run_demo(
     from google.adk.runners import InMemoryRunner
     from google.genai import types
 
-    from adk_skills_agent.adk import SkillTools, with_skills
+    from adk_skills_agent.adk import SkillDiscoveryMode, SkillToolset
 
-    agent = with_skills(
-        LlmAgent(name="assistant", model=model, instruction="Answer briefly. Use a skill when one fits the task."),
+    toolset = SkillToolset.from_dirs(
         [skills or examples_folder()],
+        discovery_mode=SkillDiscoveryMode.EAGER,  # few skills: the model is told of all of them at once
         # The examples are our own, so the demo also works where nothing stronger is available.
         policy=policy or SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),
         env=env,
         shell=True,  # the agent's, in the sandbox
         grants=grants,
     )
-    listing = next(tool for tool in agent.tools if isinstance(tool, SkillTools)).listing
+    agent = LlmAgent(
+        name="assistant",
+        model=model,
+        instruction="Answer briefly. Use a skill when one fits the task.",
+        tools=[toolset],
+    )
+    listing = toolset.runtime.listing
     run.skills, run.catalog_tokens = len(listing.skills), listing.text.tokens
-    yield DemoStep("catalog", "use_skill", {"skills": list(listing.skills), "tokens": listing.text.tokens})
+    yield DemoStep("catalog", "load_skill", {"skills": list(listing.skills), "tokens": listing.text.tokens})
     runner = InMemoryRunner(agent=agent, app_name="adk-skills-demo")
     try:
         session = await runner.session_service.create_session(app_name=runner.app_name, user_id="you")

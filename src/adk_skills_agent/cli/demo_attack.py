@@ -32,7 +32,7 @@ _POLICY = SandboxPolicy(wall_seconds=1.5, term_grace_seconds=0.3, output_flood_b
 _MOST_PROCESSES = 64
 """Twice what the policy allows: a level may count what it needs itself. The script tries 500."""
 _FEWEST_PROCESSES = 8
-"""So many at once, and the script was seen trying."""
+"""The number of processes at once from which the script counts as seen trying."""
 _MOST_CHARACTERS = 25_000
 _SYSTEM_FILE = Path("/usr/local/bin/backdoor")
 _NOT_MADE = "not known: "
@@ -57,7 +57,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Bait:
-    """What the hostile skill is pointed at.
+    """The targets of the hostile skill.
 
     Attributes:
         folder: On the host, with a key in it, open to everybody: only the sandbox keeps the script away.
@@ -86,7 +86,7 @@ class Bait:
         return f"mail-key-{self.mark[::-1]}"
 
     def environment(self) -> dict[str, str]:
-        """What tells the scripts where to attack."""
+        """The variables that tell the scripts where to attack."""
         return {
             "DEMO_CANARY_FILE": str(self.folder / "api-key.txt"),
             "DEMO_OUTSIDE_FILE": str(self.folder / "outside.txt"),
@@ -97,7 +97,7 @@ class Bait:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of the scripts' runs.
+    """The facts about the scripts' runs.
 
     Attributes:
         results: Script to what the model got.
@@ -110,7 +110,7 @@ class Seen:
     daemon: bool = False
 
     def said(self, script: str) -> str:
-        """What a script printed, as far as the model got it."""
+        """The output of a script, as far as the model got it."""
         return str(self.results.get(script, {}).get("stdout", ""))
 
 
@@ -139,7 +139,7 @@ async def attack(report: IsolationReport, show: Callable[[DemoStep], None]) -> l
             async for step in steps:
                 show(step)
                 content = step.content if isinstance(step.content, dict) else {}
-                if step.kind == "call" and "script" in content:
+                if step.kind == "call" and step.name == "run_skill_script":
                     watch = HostWatch(laid.mark)
                 elif step.kind == "result" and "file_path" in content:
                     script = str(content["file_path"]).partition("/")[2]

@@ -47,7 +47,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says about a run; see its help."""
+    """The options of a run; see the command's help."""
 
     models: ModelNames
     runs: int

@@ -164,7 +164,7 @@ def _run() -> int:
 
 
 def _stop_writing() -> None:
-    """Nothing more reaches the closed pipe, also not what the interpreter flushes at its end."""
+    """Redirect stdout to nowhere, so that the interpreter's last flush does not fail on the closed pipe."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

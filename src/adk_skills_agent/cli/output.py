@@ -302,7 +302,7 @@ class LiveOutput:
             self._unfinished = not event.data.endswith(b"\n")
 
     def sample(self, sample: ResourceSample) -> None:
-        """What the script uses now."""
+        """The resources that the script uses now."""
         if not self._possible or self._unfinished:
             return
         count = f"{sample.processes} process{'es' if sample.processes != 1 else ''}"

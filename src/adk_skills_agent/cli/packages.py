@@ -370,7 +370,7 @@ def _make(
 
 
 def _progress() -> Callable[[str], None] | None:
-    """Where somebody looks: each step, one line."""
+    """The progress of a look-up: one line for each step."""
     if not sys.stderr.isatty():
         return None
     return lambda line: click.echo(f"  {safe(line)}", err=True) if line.strip() else None

@@ -304,7 +304,7 @@ def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvV
 
 
 def _environment(skill: Skill, python: str | None) -> Environment | None:
-    """What ``adk-skills prepare`` made for the skill; a note where it is missing, and the script runs without."""
+    """The environment that ``adk-skills prepare`` made for the skill; prints a note if it is missing."""
     from adk_skills_agent.packages import Dependencies, SkillEnvironments
 
     try:

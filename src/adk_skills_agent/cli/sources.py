@@ -1,4 +1,4 @@
-"""Where the commands look for skills: the folders given, else the scopes of the current directory."""
+"""Finds skills for the commands: in the folders given, else in the scopes of the current directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal is sent: text of strangers, without a character that it would obey.
+"""The text for a terminal: strangers' text without characters that control it.
 
 An escape sequence can write to the clipboard (OSC 52), make a link that is not what it says (OSC 8), move the cursor
 over what was printed before, change the title, or have the terminal type an answer. A script may print any of them.
@@ -52,7 +52,7 @@ class VisibleBytes:
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
     def feed(self, data: bytes, *, final: bool = False) -> bytes:
-        """What to send. Of a character that is cut the beginning waits for the next piece, unless this is the last."""
+        """The text to send. The start of a character that is cut waits for the next piece, unless this is the last."""
         text = visible(self._decoder.decode(data, final), _STAY + "\r")
         return text.encode(self._encoding, "backslashreplace")
 

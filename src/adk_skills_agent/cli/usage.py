@@ -221,7 +221,7 @@ class SkillFigures:
 
 
 UNKNOWN = "(unknown)"
-"""Where calls go that name no skill there is: a model may invent any number of names."""
+"""The row for calls that name an unknown skill: a model may invent any number of names."""
 
 
 def figures_of(events: Iterable[Mapping[str, Any]], kinds: Counter[str] | None = None) -> list[SkillFigures]:
@@ -351,7 +351,7 @@ _NAMED_LINES = 20
 
 @dataclass(slots=True)
 class Reading:
-    """What was read, filled in while :func:`read_events` goes on.
+    """The events read so far; filled by :func:`read_events`.
 
     Attributes:
         files: The files, oldest first.

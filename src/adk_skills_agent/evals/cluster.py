@@ -15,8 +15,10 @@ import io
 import logging
 import os
 import platform
+import re
 import secrets
 import signal
+import socket
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -35,6 +37,7 @@ START_SECONDS = 120.0
 """For a node to answer with what it is."""
 _MOST_BUNDLE_BYTES = 512 << 20
 _LOCAL_NODES = 2
+_ANSWER_SECONDS = 10.0
 _LOOPBACK = "127.0.0.2"
 """Ray takes 127.0.0.1 for the address that others see."""
 _NOT_SENT = frozenset({".git", "node_modules", "__pycache__", ".venv"})
@@ -309,6 +312,7 @@ class Cluster:
         self.nodes: list[Node] = []
         self.notes: list[str] = []
         self.lost = 0
+        self._restarting = 0
 
     @property
     def slots(self) -> int:
@@ -401,7 +405,10 @@ class Cluster:
     async def _taken(self) -> Node | None:
         """The node with most room, with one of its places; None when there are no nodes any more."""
         async with self._free:
-            while self.nodes:
+            while self.nodes or self._restarting:
+                if not self.nodes:
+                    await self._free.wait()
+                    continue
                 node = max(self.nodes, key=lambda one: one.slots - one.busy)
                 if node.busy < node.slots:
                     node.busy += 1
@@ -420,19 +427,19 @@ class Cluster:
         if lost is None:
             return  # another trial of it was told before
         async with self._free:
-            if node in self.nodes:
-                self.nodes.remove(node)
-        alive = any(entry["NodeID"] == node.id and entry["Alive"] for entry in self._ray.nodes())
-        if alive:
-            again = Node(node.name, node.id, node.slots, None)
-            await self._begin(again)
-            if again.actor is not None:
-                async with self._free:
-                    self.nodes.append(again)
-        else:
-            self.notes.append(f"Node {node.name} was lost; its trials ran elsewhere.")
-        async with self._free:
-            self._free.notify_all()
+            self.nodes.remove(node)
+            self._restarting += 1
+        again = Node(node.name, node.id, node.slots, None)
+        try:
+            if any(entry["NodeID"] == node.id and entry["Alive"] for entry in self._ray.nodes()):
+                await self._begin(again)
+            else:
+                self.notes.append(f"Node {node.name} was lost; its trials ran elsewhere.")
+        finally:
+            async with self._free:
+                self._restarting -= 1
+                self.nodes += [again] if again.actor is not None else []
+                self._free.notify_all()
 
     def close(self) -> None:
         """End the workers, and with them what they run."""
@@ -528,6 +535,8 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> 
                 num_cpus=max(each, needs.cpus), resources=dict(needs.labels), num_gpus=needs.gpus or None, **here
             )
         address = made.address
+    else:
+        _check_answers(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -535,6 +544,24 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> 
             f"The cluster {address!r} cannot be joined: {_sentence(error)} Check the address; `ray status` shows it."
         ) from error
     stack.callback(ray.shutdown)
+
+
+def _check_answers(address: str) -> None:
+    """Ask early whether anybody listens: Ray itself waits for minutes.
+
+    Raises:
+        ConfigError: Nobody does.
+    """
+    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
+    if found is None:
+        return  # such as auto: Ray knows where
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"The cluster {address!r} cannot be joined: {getattr(error, 'strerror', None) or error}. "
+            "Check the address; `ray status` shows it."
+        ) from error
 
 
 def _is_local(address: str) -> bool:

@@ -36,7 +36,7 @@ def model_named(name: str) -> BaseLlm:
         The model; Gemini tries again on 429 and 503, five times, after 2 s to 60 s (S0-138, S0-150).
 
     Raises:
-        ConfigError: There is none, or it cannot be used here (no key, no LiteLLM).
+        ConfigError: No model has that name, or it cannot be used here (no key, no LiteLLM).
     """
     from google.adk.models import BaseLlm, Gemini, LLMRegistry
 

@@ -124,7 +124,7 @@ class RowFile:
         A torn row at the end is cut off. What else is not taken is noted.
 
         Args:
-            read: Makes a result of a row; a ``ValueError`` says that it is none.
+            read: Turns a row into a result; raises ``ValueError`` for a malformed row.
             fingerprints: Of the trials asked for.
             depends_on: What a fingerprint is of, as ``it was measured with ...`` can have it.
 

@@ -38,7 +38,7 @@ class CaseInArm:
 
     @property
     def measured(self) -> tuple[TrialResult, ...]:
-        """Those that say something."""
+        """The results in which something was measured."""
         return tuple(result for result in self.results if result.passed is not None)
 
     @property

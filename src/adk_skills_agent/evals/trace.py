@@ -158,7 +158,7 @@ class OutputFile:
         return cls(len(content), content if keep_bytes is None or len(content) <= keep_bytes else None)
 
     def to_json(self) -> JsonObject:
-        """As a JSON object: the content as ``text``, or as ``base64`` when it is none."""
+        """As a JSON object: the content as ``text``, or as ``base64`` if it is not text."""
         if self.content is None:
             return {"size": self.size}
         try:

@@ -83,7 +83,7 @@ def input_files(code_input: google.CodeExecutionInput) -> tuple[InputFile, ...]:
 
 
 def file_content(file: google.File) -> bytes:
-    """What is in a file.
+    """The content of a file.
 
     Bytes are meant as they are. Text is base64 when it is exactly that, as google-adk passes it, else UTF-8.
 
@@ -127,7 +127,7 @@ class CodeExecutionResult(google.CodeExecutionResult):
 def code_result(
     result: ExecutionResult, policy: SandboxPolicy, *, wrapper: SkillWrapper | None, max_chars: int | None
 ) -> CodeExecutionResult:
-    """What google-adk gets.
+    """The result for google-adk.
 
     Args:
         result: What happened; its spill files are read here.
@@ -283,7 +283,7 @@ _OURS = "# A script of a skill, run by adk-skills-runtime; its report follows "
 
 @dataclass(frozen=True, slots=True)
 class SkillWrapper:
-    """What is to be known of such a program.
+    """The facts about such a program.
 
     Attributes:
         shell: It runs a shell script, and prints its output as one line of JSON.
@@ -300,7 +300,7 @@ def program_header(marker: str) -> str:
 
 
 def recognise(code: str) -> SkillWrapper | None:
-    """What kind of skill script ``code`` wraps; None when it is something else."""
+    """The kind of skill script that ``code`` wraps; None if it wraps none."""
     if code.startswith(_OURS):
         return SkillWrapper(shell=False, marker=code[len(_OURS) : code.index("\n")])
     if _START not in code[:_START_WITHIN] or not code.endswith(_END):

@@ -457,7 +457,7 @@ def _described(path: PurePosixPath) -> Iterator[None]:
 
 
 def _regular(descriptor: int, path: PurePosixPath) -> os.stat_result:
-    """What is open, when it is a regular file; otherwise it is closed again."""
+    """The open file if it is a regular one; otherwise closes it again."""
     info = os.fstat(descriptor)
     if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)

@@ -187,7 +187,7 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
 
 
 def _execution(result: InProcessResult) -> ExecutionResult:
-    """What a run in this process did, as every sandbox tells it."""
+    """The result of a run in this process, in the form of every sandbox."""
     stdout, stderr = (text.encode("utf-8", "replace") for text in (result.stdout, result.stderr))
     ended = Status.OK if result.exit_code == 0 else Status.ERROR
     return ExecutionResult(

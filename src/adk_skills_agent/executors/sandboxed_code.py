@@ -1,4 +1,4 @@
-"""What both executors share: code goes to a sandbox, its result comes back in google-adk's form."""
+"""The base of both executors: sends code to a sandbox and returns the result in google-adk's form."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
 
 @contextlib.contextmanager
 def _spill_folder() -> Iterator[Path]:
-    """Where the full text of long output goes; made by the sandbox when there is some, and removed here."""
+    """The folder for the full text of long output; made by the sandbox when needed, and removed here."""
     place = f"{tempfile.gettempdir()}/{temporary_prefix('spill')}{os.urandom(8).hex()}"
     try:
         yield Path(place)

@@ -238,7 +238,7 @@ _caller: ContextVar[Caller | None] = ContextVar("adk_skills_caller", default=Non
 
 
 def calling_task() -> Caller | None:
-    """Who called the running ``execute_code``; None outside of a task."""
+    """The caller of the running ``execute_code``; None outside of a task."""
     return _caller.get()
 
 

@@ -18,7 +18,7 @@ _EMPTY: Mapping[str, YamlValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class SkillMetadata:
-    """Level 1 of a skill: what is known without reading its body.
+    """Level 1 of a skill: its frontmatter, known without reading the body.
 
     Attributes:
         name: The name the catalog uses (normalised; see ``original_name``).
@@ -72,7 +72,7 @@ class ParsedSkill:
 
 
 class Severity(StrEnum):
-    """How much an owner should care."""
+    """How serious a diagnostic is."""
 
     ERROR = "error"  # the skill, or a part of it, is not available
     WARNING = "warning"  # it is available, but not as its author wrote it

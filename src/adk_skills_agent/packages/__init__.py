@@ -1,4 +1,4 @@
-"""What skills need beyond Python and a shell, and environments that have it.
+"""The needs of skills beyond Python and a shell, and environments that meet them.
 
 :func:`read_needs` reads a skill's files and says what they need; :func:`resolve` finds exact versions with hashes;
 :func:`prepare` makes an environment of them; :meth:`SkillEnvironments.environment_for` does all three as the owner's

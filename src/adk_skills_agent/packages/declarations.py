@@ -1,4 +1,4 @@
-"""What a skill's author says it needs: PEP 723 blocks, manifests, ``requires`` in the metadata, install lines.
+"""The needs that a skill's author declares: PEP 723 blocks, manifests, ``requires`` in the metadata, install lines.
 
 Everything here is a stranger's text. It is parsed, never run; what cannot be parsed is a diagnostic.
 """
@@ -20,7 +20,7 @@ from adk_skills_agent.packages.distributions import programs_of
 from adk_skills_agent.packages.findings import Finding, Findings, NeedKind, SkillText, word_set
 
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "uv", "pipx", "virtualenv", "hatchling", "build", "twine"})
-"""What installs others is not needed by the skill itself."""
+"""Installers, which the skill itself does not need."""
 _PLACEHOLDER = re.compile(
     r"^(?:your|my|some|the|a|an|package|packages?[-_]?name|name|foo|bar|x|y)(?:[-_].*)?$", re.IGNORECASE
 )

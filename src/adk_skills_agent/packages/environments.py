@@ -357,7 +357,7 @@ def _site_of(env: Path) -> Path:
 
 
 def _own_files(env: Path) -> dict[str, str]:
-    """What the interpreter of a new environment is: no package may replace it."""
+    """The facts about a new environment's interpreter, which no package may replace."""
     found = {"pyvenv.cfg": (env / "pyvenv.cfg").read_text(encoding="utf-8")}
     for entry in (env / "bin").iterdir():
         if _PYTHON_NAME.fullmatch(entry.name):
@@ -474,7 +474,7 @@ def _recorded_outside(record: Path, site: Path, env: Path) -> str:
 
 
 def _make_read_only(env: Path) -> None:
-    """Nothing is written any more; and others may read it, because a sandbox may run as another user."""
+    """Make the environment read-only, and readable for others, because a sandbox may run as another user."""
     for folder, _, files in os.walk(env):
         for name in files:
             path = os.path.join(folder, name)  # noqa: PTH118
@@ -495,7 +495,7 @@ def _remove(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was removed.
+    """The files that were removed.
 
     Attributes:
         environments: Their digests.

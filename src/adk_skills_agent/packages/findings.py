@@ -1,4 +1,4 @@
-"""What one place in a skill's files says it needs, before it is put together with the other places."""
+"""A need found in one place of a skill's files, before it is merged with the other places."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found so far, bounded.
+    """The findings so far, bounded.
 
     Attributes:
         found: The findings, in the order of the files.

@@ -1,4 +1,4 @@
-"""What code needs by what it does: imports, programs it calls, hosts it names, environment keys it reads.
+"""The needs inferred from code: imports, programs it calls, hosts it names, environment keys it reads.
 
 The code is a stranger's. It is parsed in bounded pieces, never run; each scan passes over a text once.
 """

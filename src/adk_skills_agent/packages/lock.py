@@ -93,12 +93,12 @@ class Lock:
 
     @property
     def python_packages(self) -> tuple[LockedPackage, ...]:
-        """Those that uv installs."""
+        """The packages that uv installs."""
         return tuple(one for one in self.packages if not is_node_requirement(one.name))
 
     @property
     def download_bytes(self) -> int:
-        """What has to be fetched at most, in bytes."""
+        """The largest possible download, in bytes."""
         return sum(package.size for package in self.packages)
 
     def pip_requirements(self) -> str:
@@ -153,7 +153,7 @@ class PythonVersion:
 
 
 def python_of(path: str | None) -> PythonVersion:
-    """What an interpreter is; None for the one that runs this.
+    """The facts about an interpreter; None means the one that runs this.
 
     Raises:
         PackageError: It cannot be started.
@@ -402,7 +402,7 @@ def check_fits(lock: Lock, python: str | None) -> None:
 
 
 def preset_requirements(name: str) -> tuple[str, ...]:
-    """What a preset asks for, exact versions.
+    """The requirements of a preset, in exact versions.
 
     Raises:
         ConfigError: There is no preset of that name.

@@ -1,4 +1,4 @@
-"""What a skill needs to run: interpreters, packages, programs, hosts, environment keys, and whether it is here.
+"""The needs of a skill: interpreters, packages, programs, hosts, environment keys, and whether they are met here.
 
 Read from what its author declares (:mod:`.declarations`) and from what its code does (:mod:`.inference`). Nothing of
 the skill is run. Every text is a stranger's: sizes are bounded and what cannot be read is a diagnostic.
@@ -140,7 +140,7 @@ class Needs:
 
     @property
     def missing(self) -> tuple[Need, ...]:
-        """What the skill cannot do without and this machine does not have."""
+        """The essential needs that this machine does not meet."""
         return tuple(need for need in self.needs if need.missing)
 
     def requirements(self, *, optional: bool = False) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def _requirement(name: str, spec: str) -> str:
 
 
 def read_needs(skill: Skill, *, python: str | None = None, site: Path | None = None) -> Needs:
-    """Find out what a skill needs and what of it this machine has. Reads its files; blocks.
+    """Find out what a skill needs and which of that this machine has. Reads the skill's files; blocks.
 
     Args:
         skill: The skill.
@@ -197,7 +197,7 @@ def read_needs(skill: Skill, *, python: str | None = None, site: Path | None = N
 
 
 def find_needs(skill: Skill) -> Findings:
-    """What a skill's files say, place by place; this machine is not looked at.
+    """The needs that a skill's files state, place by place, without looking at this machine.
 
     Raises:
         SkillsError: The SKILL.md cannot be read.

@@ -44,7 +44,7 @@ _MOST_FILES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What may be done for the packages that skills need.
+    """Whether and how packages that skills need may be installed.
 
     Attributes:
         mode: ``off``: nothing, scripts have what the agent's Python has. ``locked``: only environments that
@@ -91,7 +91,7 @@ class Dependencies:
 
 
 def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Dependencies:
-    """What a ``dependencies=`` argument means.
+    """The meaning of a ``dependencies=`` argument.
 
     Raises:
         ConfigError: It is neither a mode nor an object.
@@ -145,7 +145,7 @@ class PackagesNotApproved(PackageError):
 
 
 class SkillEnvironments:
-    """Finds and makes the environments of skills, and remembers what it found. May be used by several threads.
+    """Finds and makes the environments of skills, and caches what it found. Thread-safe.
 
     Args:
         dependencies: The owner's decisions.
@@ -246,7 +246,7 @@ class SkillEnvironments:
         approved: Collection[str] = (),
         path: str | None = None,
     ) -> Ready:
-        """What a script gets before it runs: :meth:`environment_for`, and what the model has to know. Blocks.
+        """The environment of a script and the notes for the model, before the script runs. Blocks.
 
         A script runs without its packages, too: what was inferred of it may be wrong, and if it is not, the script
         itself says so.
@@ -299,7 +299,7 @@ class SkillEnvironments:
         return (f"This machine does not have {named}, which the skill calls: what depends on it is not done.",)
 
     def needs_of(self, skill: Skill, *, python: str | None = None) -> Needs:
-        """What a skill needs; read once for each version of its files. Blocks.
+        """The needs of a skill; read once for each version of its files. Blocks.
 
         Raises:
             SkillsError: The SKILL.md cannot be read.
@@ -435,7 +435,7 @@ class SkillEnvironments:
         return prepare(lock, cache=self.cache, python=python, index=settings.index, what=what, progress=progress)
 
     def _locks(self, skill: Skill) -> list[Lock]:
-        """Those of the project and beside the skill that can be read."""
+        """The locks of the project, and beside the skill, that can be read."""
         from adk_skills_agent.packages.lock import parse_lock, read_lock
 
         found: list[Lock] = []
@@ -448,7 +448,7 @@ class SkillEnvironments:
         return found
 
     def _kept(self, wanted: Sequence[str], python: str | None) -> list[Lock]:
-        """What requirements came to before: from these indexes, then from whatever ``adk-skills prepare`` was told."""
+        """Earlier solutions: from these indexes, then from those given to ``adk-skills prepare``."""
         from adk_skills_agent.packages.lock import read_lock
 
         found: list[Lock] = []
@@ -526,7 +526,7 @@ Stamp = tuple[str, int]
 
 
 def stamp_of_skill(skill: Skill) -> Stamp:
-    """What changes when a file of a skill does: its folder, and one number for size, times and inode of all files."""
+    """A stamp of a skill's files: its folder, and one number for size, times and inode of all files."""
     folder = str(skill.skill_dir)
     stamps: list[tuple[str, int]] = []
     waiting = [folder]

@@ -91,7 +91,7 @@ def find_uv() -> str:
     """The path of uv.
 
     Raises:
-        PackageError: There is none.
+        PackageError: uv is not installed.
     """
     found = _bundled() or shutil.which("uv")
     if found is None:

@@ -97,7 +97,7 @@ def check_name(value: object, source: str) -> str:
     """One of :data:`SANDBOX_NAMES`.
 
     Raises:
-        ConfigError: It is none; the sentence has the nearest one.
+        ConfigError: No sandbox has that name; the sentence has the nearest name.
     """
     if isinstance(value, str) and value in SANDBOX_NAMES:
         return value

@@ -309,7 +309,7 @@ STRICT_ELSEWHERE = "syscalls: 'strict' holds on this machine's own levels only; 
 
 @dataclass(frozen=True, slots=True)
 class IsolationReport:
-    """Who enforced what, for one run.
+    """Which mechanism enforced each concern in one run.
 
     Attributes:
         level: The level that ran it.
@@ -350,7 +350,7 @@ class NetworkDecision:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """What one run did. Always returned: a script's failure is a result, not an exception.
+    """The outcome of one run. A script's failure is a result, not an exception.
 
     ``exit_code`` is None exactly when a signal ended the command (``signal`` is set) or it never started.
     ``signal_inferred`` marks a signal deduced from a backend's 128+n convention. ``stdout``/``stderr`` are what was
@@ -432,15 +432,15 @@ class Sandbox(ABC):
         """Run one command to its end."""
 
     def stream(self, request: ExecutionRequest) -> AsyncGenerator[StreamEvent, None]:
-        """Run one command; what happens comes as events, while it happens.
+        """Run one command and yield events while it runs.
 
-        Pieces of output in the order in which they arrived, a :class:`~.streaming.ResourceSample` now and then, and at
-        last an :class:`~.streaming.EndEvent` with the result. Of a stream that is longer than ``output_bytes`` the
-        middle is left out, and its kept end comes right before the end (``OutputEvent.left_out``). Nothing starts
-        before the first event is asked for. The request's own ``on_output`` and ``on_sample`` are called, too. What
-        :meth:`run` raises comes out of the iteration. Leaving the loop early, ``aclose()`` and a cancellation end the
-        run and leave nothing; after a ``break`` that happens as soon as the event loop gets to it, with
-        ``contextlib.aclosing`` before the next line.
+        Yields pieces of output in the order they arrived, a :class:`~.streaming.ResourceSample` from time to time, and
+        finally an :class:`~.streaming.EndEvent` with the result. When a stream is longer than ``output_bytes``, its
+        middle is dropped, and its end is yielded just before the last event (``OutputEvent.left_out``). Nothing starts
+        before the first event is requested. The request's own ``on_output`` and ``on_sample`` are called as well. The
+        iteration raises what :meth:`run` raises. Breaking out of the loop, ``aclose()`` and a cancellation kill the run
+        and leave nothing behind. After a ``break`` the event loop does that in its next steps; ``contextlib.aclosing``
+        waits for it.
         """
         from adk_skills_agent.sandbox.streaming import stream
 

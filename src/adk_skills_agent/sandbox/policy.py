@@ -373,7 +373,7 @@ def preset(name: str) -> SandboxPolicy:
     """The policy of that name.
 
     Raises:
-        ConfigError: There is none; the sentence has the names.
+        ConfigError: No preset has that name; the sentence lists the names.
     """
     policy = PRESETS.get(name) if isinstance(name, str) else None
     if policy is None:

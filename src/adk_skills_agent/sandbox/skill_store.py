@@ -444,7 +444,7 @@ Snapshot = tuple[tuple[str, Stamp], ...]
 
 @dataclass(slots=True)
 class Copied:
-    """What a folder holds.
+    """The content of a folder.
 
     Attributes:
         digest: SHA-256, in hexadecimal, over the paths, the executable bits, the contents and the targets of links.

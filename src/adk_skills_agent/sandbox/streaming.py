@@ -44,7 +44,7 @@ class OutputEvent:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSample:
-    """What a run uses at one moment, about ten times a second, by backends that can tell.
+    """The resources that a run uses at one moment; sent about ten times a second by backends that can measure.
 
     Attributes:
         seconds: Since the start of the command.

@@ -371,7 +371,7 @@ def served_loop() -> asyncio.AbstractEventLoop:
     """The event loop this thread works for: the one that runs in it, or the one a worker thread has its work from.
 
     Raises:
-        RuntimeError: There is none.
+        RuntimeError: The thread works for no event loop.
     """
     loop: asyncio.AbstractEventLoop | None = getattr(_served, "loop", None)
     return asyncio.get_running_loop() if loop is None else loop

@@ -116,7 +116,7 @@ class WarmPool(Generic[_Spec, _Started]):
             self._changed.notify_all()
 
     def ready(self) -> list[_Started]:
-        """Those that wait."""
+        """The sandboxes that wait."""
         with self._changed:
             return [sandbox for kind in self._kinds.values() for sandbox in kind.ready]
 
@@ -212,7 +212,7 @@ class WarmPool(Generic[_Spec, _Started]):
         return None
 
     def _surplus(self) -> list[_Started]:
-        """Those to end: they waited too long, they are dead, there are too many."""
+        """The sandboxes to end: those that waited too long, those that are dead, and those too many."""
         now = time.monotonic()
         found: list[_Started] = []
         left = MOST_IDLE

@@ -1,4 +1,4 @@
-"""What the owner grants to which skill or script: variables, hosts of the network, programs of this machine.
+"""The owner's grants to skills and scripts: variables, network hosts, programs of this machine.
 
 Nothing is granted by a skill itself. A grant opens what the toolset's policy leaves shut, for its skill and nobody
 else: the scripts of another skill of the same session get none of it.
@@ -35,7 +35,7 @@ _NOTHING: Mapping[str, EnvValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one skill, or one script of it, may use besides what the policy gives all scripts.
+    """What one skill or script may use beyond what the policy gives all scripts.
 
     Args:
         hosts: Names it may connect to, through the checking proxy: ``api.example.org``, ``*.example.org`` (sub-domains
@@ -85,7 +85,7 @@ def grant_of(value: object, where: str) -> Grant:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """What rules and answers say of the hosts of one call, over what is granted. Entries as :class:`Grant` has them.
+    """The rules and answers about the hosts of one call, beyond its grants. Entries as in :class:`Grant`.
 
     Attributes:
         allowed: By a rule, or by the user.
@@ -271,7 +271,7 @@ class Grants:
 
     @cached_property
     def forms(self) -> SecretForms | None:
-        """What recognises them; None when there are none."""
+        """The matcher of these values; None if there are none."""
         return forms_of(self.secrets)
 
     def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
@@ -356,7 +356,7 @@ def _hosts(values: object) -> tuple[str, ...]:
 
 
 def _program(value: object) -> str:
-    """Where a program or an installation is."""
+    """The path of a program or an installation."""
     if not isinstance(value, (str, Path)) or not str(value) or "\0" in str(value):
         raise ConfigError(f"programs of a grant must be names or absolute paths, not {value!r}.")
     text = str(value)

@@ -190,7 +190,7 @@ def is_runnable(path: str, *, executable: bool = False) -> bool:
 
 
 def _found(program: str, python: str | None = None) -> str | None:
-    """Where a run finds a program; None where it does not."""
+    """The path at which a run finds a program; None if it finds none."""
     from adk_skills_agent.sandbox import search_path  # only planning a run needs it, and it brings asyncio
 
     return shutil.which(program, path=search_path(python))

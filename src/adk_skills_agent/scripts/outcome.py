@@ -514,7 +514,7 @@ _MOST_MISSING = 5
 
 @dataclass(frozen=True, slots=True)
 class MissingThing:
-    """Something a script wanted and did not find.
+    """A thing that a script wanted and did not find.
 
     Attributes:
         kind: ``module``, ``program``, ``node-package`` or ``environment-key``; hosts are :func:`refused_hosts`.
@@ -527,7 +527,7 @@ class MissingThing:
     skill: str
 
     def for_model(self) -> str:
-        """What is missing and what to do, one sentence."""
+        """A sentence that says what is missing and what to do."""
         what = {
             "module": f"The Python module '{self.name}' is not installed here",
             "program": f"The program '{self.name}' is not on this machine, so what depends on it was not done",
@@ -537,7 +537,7 @@ class MissingThing:
         return f"{what}: do it another way, or tell the user that the owner has to add it."
 
     def for_owner(self) -> str:
-        """What is missing and the command or grant that supplies it, one sentence."""
+        """A sentence that names what is missing and the command or grant that supplies it."""
         fix = {
             "module": f"adk-skills prepare {self.skill}",
             "program": "install it where the agent runs, or where it is elsewhere, grant it: "
@@ -551,7 +551,7 @@ class MissingThing:
 def missing_things(
     plan: ScriptPlan, result: ExecutionResult, exception: ScriptException | None = None
 ) -> tuple[MissingThing, ...]:
-    """What a finished script did not find, each once.
+    """The things that a finished script did not find, each once.
 
     Args:
         plan: The call.

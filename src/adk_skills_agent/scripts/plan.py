@@ -58,7 +58,7 @@ def share_of(app: str, user: str, session: str) -> tuple[str, str]:
 
 
 def user_key(app: str, user: str) -> str:
-    """What the key of everything that is one user's begins with: ``app:{a}:user:{u}``.
+    """The prefix of every key of one user: ``app:{a}:user:{u}``.
 
     Ids may be the client's choice: with colons in them as they are, bob's session ``x:y`` would be bob:x's ``y``.
     """
@@ -91,13 +91,13 @@ class ScriptPlan:
 
     @property
     def called(self) -> str:
-        """How a sentence about it begins."""
+        """The beginning of a sentence about it."""
         return self.subject or f"Script '{self.path}'"
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What the owner of an agent decides once for all script calls.
+    """The owner's settings for all script calls of an agent.
 
     Attributes:
         policy: Limits of each run.
@@ -204,7 +204,7 @@ def _has(folder: Path, module: str) -> bool:
 
 
 def _site_packages(python: str | None) -> list[Path]:
-    """Where an interpreter's packages are."""
+    """The folder of an interpreter's packages."""
     if python in {None, sys.executable}:
         return [Path(entry) for entry in sys.path if entry.endswith("-packages")]
     return list(Path(python or "").parent.parent.glob("lib/python3*/site-packages"))
@@ -311,7 +311,7 @@ MAX_ARGUMENTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ScriptArguments:
-    """What a caller gave, not yet checked.
+    """The arguments of a caller, not yet checked.
 
     Attributes:
         args: An object (long options), a list (the complete argv) or a string (split like a shell would, S0-35).
@@ -546,7 +546,7 @@ def script_path(path: object) -> str:
 
 
 def script_paths(path: object) -> tuple[str, ...]:
-    """Where the script is that a path names, best first: as it is written, and below ``scripts/``.
+    """The files that a script's path may mean, best first: as written, then below ``scripts/``.
 
     Raises:
         InvalidArguments: It is no path inside the skill.

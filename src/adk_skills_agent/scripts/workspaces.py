@@ -63,12 +63,12 @@ class SessionWorkspace:
 
     @property
     def tmp(self) -> Path:
-        """Where the session's ``/tmp`` is kept, beside the workspace. Not made: most sessions need none."""
+        """The folder for the session's ``/tmp``, beside the workspace. Not created here: most sessions need none."""
         return _tmp_of(self.path)
 
     @property
     def skills(self) -> Path:
-        """Where the folders of skills are kept that their runs have written. Not made: most sessions need none."""
+        """The place of skill folders that runs have written to. Not created here: most sessions need none."""
         return _skills_of(self.path)
 
 
@@ -277,12 +277,12 @@ class SessionWorkspaces:
 
 
 SHARED_WORKSPACES = SessionWorkspaces()
-"""Those of this process: several agents of one session must see the same files."""
+"""The workspaces of this process: several agents of one session must see the same files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a folder takes: bytes as a file system in memory counts them, and files and folders."""
+    """The size of a folder: bytes as a file system in memory counts them, and the number of files and folders."""
 
     size: int
     entries: int
@@ -294,7 +294,7 @@ class Usage:
 
 
 def usage_of(root: Path, *, but: str = "") -> Usage:
-    """What is in a folder. Blocks.
+    """The content of a folder. Blocks.
 
     Args:
         root: The folder; it may be missing.

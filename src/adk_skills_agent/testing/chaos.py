@@ -203,7 +203,7 @@ _PATHS = ("src/{0}", "{0}.bak", "/skill/{0}/main", "../{0}", "{0}/index.md", "tm
 
 
 def _other(name: str, forms: Sequence[str], real: Sequence[str], draw: random.Random) -> str:
-    """A name like ``name`` that is none of the real ones."""
+    """A name like ``name`` that is not one of the real ones."""
     drawn = draw.choice(forms).format(name)
     while drawn in real:
         drawn += "_x"

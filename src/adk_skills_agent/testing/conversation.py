@@ -187,7 +187,7 @@ class Conversation:
         """The turn the request is for, and its index.
 
         Raises:
-            Mismatch: There is none, or its conditions do not hold.
+            Mismatch: No turn fits, or its conditions do not hold.
         """
         index = request.model_turns
         if index >= len(self.turns):

@@ -52,7 +52,7 @@ class ActiveSkill:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What loading a skill changed.
+    """The changes that loading a skill made.
 
     Attributes:
         already: It was active before.
@@ -223,7 +223,7 @@ class ActiveSkills:
         return [found for found in _stored(context.state, context.agent_name) if found.tool in {"", self.tool}]
 
     def _others(self, context: ReadonlyContext) -> list[str]:
-        """What other toolsets of the agent have loaded."""
+        """The skills that other toolsets of the agent have loaded."""
         stored = _stored(context.state, context.agent_name)
         return [found.name for found in stored if found.tool not in {"", self.tool}]
 
@@ -233,7 +233,7 @@ class ActiveSkills:
 
 
 def turn_of(context: ReadonlyContext) -> str:
-    """What names the turn a context is in: the invocation, and in ``run_live`` how often the user has spoken in it.
+    """The turn a context is in: the invocation and, in ``run_live``, how often the user has spoken in it.
 
     ``run_live`` is one invocation for the whole stream. Its ``turn_complete`` does not end a turn: the model's part of
     one has several when it calls tools.
@@ -282,14 +282,14 @@ def _own_records(state: Any, agent: str) -> dict[str, Mapping[str, Any]]:
 
 
 def _names_in(value: object) -> list[str] | None:
-    """The names in a list of the state, which an application may have filled with anything; None when it is none."""
+    """The names in a list of the state, which an application may have filled with anything; None for anything else."""
     if not isinstance(value, (list, tuple)):
         return None
     return list(dict.fromkeys(name for name in value if isinstance(name, str)))
 
 
 def _entries(state: Any) -> Mapping[str, Any]:
-    """All of a state: a mapping, or google-adk's State, which is none."""
+    """All entries of a state: a mapping, or google-adk's State, which is not a mapping."""
     if isinstance(state, Mapping):
         return state
     whole = state.to_dict() if hasattr(state, "to_dict") else {}
@@ -340,7 +340,7 @@ def _as_state(skill: ActiveSkill) -> dict[str, object]:
 
 
 def _released() -> dict[str, object]:
-    """What is left of an activation: it says that the list is wrong when a concurrent change brings the name back."""
+    """The trace of an ended activation: it shows when a concurrent change has wrongly brought the name back."""
     return {"active": False}
 
 

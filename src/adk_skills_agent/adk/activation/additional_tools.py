@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class AdditionalTools:
-    """What ``additional_tools=`` was given, as tools by name and toolsets.
+    """The ``additional_tools=`` of a toolset, as tools by name and toolsets.
 
     Raises:
-        ConfigError: One of them is none of these.
+        ConfigError: An item is neither a tool nor a toolset.
     """
 
     def __init__(self, given: Sequence[Any] | None = None) -> None:

@@ -52,7 +52,7 @@ _LEFT_OUT = frozenset({"instructions", "frontmatter", "files", "more_files"})
 
 @dataclass(slots=True)
 class InForce:
-    """What one request says of active skills.
+    """The part of one request that is about active skills.
 
     Attributes:
         texts: By name, in the order of activation.
@@ -120,7 +120,7 @@ async def put_in_force(
 
 
 def _toolsets_of(tool_context: ToolContext) -> set[str]:
-    """What the toolsets of the agent sign their activations with."""
+    """The signatures of the activations of the agent's toolsets."""
     tools = getattr(tool_context.get_invocation_context().agent, "tools", None)
     runtimes = [getattr(tool, "runtime", None) for tool in tools] if isinstance(tools, list) else []
     return {runtime.active.tool for runtime in runtimes if runtime is not None and hasattr(runtime, "active")}
@@ -192,7 +192,7 @@ def _without_body(part: types.Part, load: str, texts: Mapping[str, SkillText]) -
 
 
 def _short_answer(answer: Mapping[str, Any], is_active: Callable[[str], bool]) -> dict[str, Any] | None:
-    """What stands for an answer with a body; None when it has none."""
+    """The replacement of an answer with a body; None if it has no body."""
     name = answer.get("skill_name")
     if "instructions" not in answer or not isinstance(name, str):
         return None
@@ -246,7 +246,7 @@ class SkillTexts:
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def text(self, skill: KnownSkill, instructions: str, injected: str) -> SkillText:
-        """What a skill says. May block.
+        """The instructions of a skill. May block.
 
         Raises:
             SkillsError: It cannot be read.
@@ -347,7 +347,7 @@ class SkillText:
         return "\n".join(parts)
 
     def cut_note(self, resource_tool: str) -> str:
-        """What the model does about a body that was cut."""
+        """Advice to the model about a body that was cut."""
         return (
             f"[The instructions are cut here: {len(self.body)} of {self.whole_chars} characters. Read on with "
             f"{resource_tool}, file {SKILL_FILE}.]"
@@ -369,7 +369,7 @@ def fenced(value: Any) -> Any:
 
 
 def text_digest(instructions: str) -> str:
-    """What tells one version of a body from another, short enough for the session's state."""
+    """An identifier of one version of a body, short enough for the session's state."""
     return hashlib.sha256(instructions.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -136,4 +136,4 @@ def toolset_instruction(
 
 
 DEFAULT_SKILL_SYSTEM_INSTRUCTION = toolset_instruction()
-"""What a toolset without prefix and filter says; google-adk has the same name for its own."""
+"""The instruction of a toolset without prefix and filter; google-adk uses the same name for its own."""

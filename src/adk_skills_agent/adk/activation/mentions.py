@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a user's message led to.
+    """The outcome of a user's message.
 
     Attributes:
         text: What the model is told of it in this request; empty when nothing was named.

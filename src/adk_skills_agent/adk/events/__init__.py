@@ -1,1 +1,1 @@
-"""What happened with skills, for the owner: events, the audit log, spans and metrics."""
+"""Events, the audit log, spans and metrics: what skills did, for the owner."""

@@ -1,4 +1,4 @@
-"""What happened with skills, for the owner: typed values, handed to every listener, secrets taken out (S4-25).
+"""The typed events of skills, for the owner: handed to every listener, with secrets removed (S4-25).
 
 One listener is always there: spans and metrics through OpenTelemetry's API. google-adk opens a span
 ``execute_tool <name>`` around each tool call. What a skill adds to it goes onto that span, in the names of the GenAI
@@ -37,7 +37,7 @@ MAX_NAMES = 100
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where something happened. What is not known is empty.
+    """The place where something happened. Unknown fields are empty.
 
     Attributes:
         app: The application's name.
@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillEvent:
-    """What all events have.
+    """The fields of every event.
 
     Attributes:
         origin: Where it happened.
@@ -109,7 +109,7 @@ class SkillDiscovered(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillActivated(SkillEvent):
-    """A skill's instructions came into force, or were asked for and could not.
+    """A skill's instructions came into force, or could not.
 
     Attributes:
         version: The sha256 of everything it can tell or run.
@@ -206,7 +206,7 @@ class ScriptFinished(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandStarted(SkillEvent):
-    """A shell command is about to run; ``skill`` is whose variables it gets, or empty.
+    """A shell command is about to run; ``skill`` names the skill whose variables it gets, or is empty.
 
     Attributes:
         command: The command.
@@ -259,7 +259,7 @@ class CommandFinished(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptOutput(SkillEvent):
-    """What a running script printed, a few times a second; only for listeners with ``output = True``.
+    """The output of a running script, a few times a second; only for listeners with ``output = True``.
 
     Attributes:
         script: Relative to the skill.
@@ -295,7 +295,7 @@ class FileReceived(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRefused(SkillEvent):
-    """A script tried to connect to a host that it may not.
+    """A script tried to connect to a host that it may not reach.
 
     Attributes:
         script: Relative to the skill.
@@ -336,7 +336,7 @@ class ApprovalRequested(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecided(SkillEvent):
-    """Something was approved, rejected, denied or is no longer approved.
+    """An action was approved, rejected or denied, or an approval ended.
 
     Attributes:
         decision: ``approved``, ``rejected`` (by the user), ``denied`` (by a rule) or ``revoked`` (its bytes changed).
@@ -363,7 +363,7 @@ class ApprovalDecided(SkillEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardTripped(SkillEvent):
-    """A call missed, and the retry guard counted it; ``skill`` is what the call named, if it named one.
+    """The retry guard counted a failed call; ``skill`` is the skill that the call named, or empty.
 
     Attributes:
         kind: ``script``, ``resource``, ``skill``, ``registry``, ``executor``, ``run``, ``repeat`` or ``denied``.
@@ -385,7 +385,7 @@ Listener = Callable[[Any], object]
 
 
 def origin_of(context: ReadonlyContext | None) -> Origin:
-    """Where a tool call happens."""
+    """The place where a tool call happens."""
     if context is None:
         return Origin()
     session = getattr(context, "session", None)

@@ -150,7 +150,7 @@ async def _write_all(environment: BaseEnvironment, skill: KnownSkill, root: Pure
 
 
 def _commands(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...], ...]:
-    """What may run the script there, best first, with the flags it gets in our sandbox."""
+    """The interpreters that may run the script there, best first, with the flags they get in the sandbox."""
     found = runtime.settings.interpreters.elsewhere(call.path, call.skill.read_bytes(call.path))
     flags: dict[tuple[str, ...], tuple[str, ...]] = {PYTHON: (*PYTHON, *PYTHON_FLAGS), BASH: SHELL}
     return tuple(flags.get(command, command) for command in found)

@@ -70,7 +70,7 @@ _PATH_BYTES = 4096
 _BEFORE = re.compile(rb"(?<![^\s\"'`(<\[=,:])[^\s\"'`(<\[=,:]*/$")
 """The folder that a path lies in, at the end of a text."""
 _OF_EXECUTOR = re.compile(r"\n?Code execution (?:exited with status|timed out after) [\d.]+(?: seconds)?\.$")
-"""What google-adk's local executor adds to a script's error output."""
+"""The text that google-adk's local executor adds to a script's error output."""
 KEPT_BYTES = 48 << 20
 """Of each stream: what an executor of others has returned is in memory already."""
 _LOGGED_CHARS = 8_192
@@ -97,7 +97,7 @@ class GeneratedFile:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What the program around a script told of it.
+    """The report of the program around a script.
 
     Attributes:
         exit_code: Of the script; None when it was interrupted.
@@ -185,7 +185,7 @@ def _seconds_of(runtime: SkillRuntime, executor: BaseCodeExecutor) -> float | No
 
 
 def _execution(executor: BaseCodeExecutor, seconds: float | None) -> Callable[[Any, Any], Any]:
-    """How an executor executes code within a time: ours take it from the call, others have a limit of their own."""
+    """The way an executor limits time: those of this package take a limit from the call, others have their own."""
     if isinstance(executor, (SandboxedCodeExecutor, RemoteCodeExecutor)) or not isinstance(executor, BaseCodeExecutor):
         return executor.execute_code
     return within_time(executor, seconds)
@@ -249,7 +249,7 @@ class SkillProgram:
 
     @property
     def marker(self) -> str:
-        """What the report's line begins with."""
+        """The beginning of the report's line."""
         return f"{REPORT}{self.nonce}:"
 
     @property
@@ -289,7 +289,7 @@ class SkillProgram:
         )
 
     def read(self, stdout: bytes) -> tuple[bytes, _Report | None]:
-        """What the script printed, and the report behind it; None when the script never came to its end."""
+        """The script's output, and the report behind it; None if the script never came to its end."""
         before, found, rest = stdout.rpartition(f"\n{self.marker}".encode())
         if not found:
             return stdout, None
@@ -336,7 +336,7 @@ class SkillProgram:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What happened, the report in the output, the executor's own files, and whether anybody told an exit code."""
+    """The outcome, the report in the output, the executor's own files, and whether an exit code was reported."""
 
     result: ExecutionResult
     report: _Report | None = None
@@ -345,7 +345,7 @@ class Ended:
 
 
 def _ended(executor: BaseCodeExecutor, plan: ScriptPlan, program: SkillProgram, found: Any, took: float) -> Ended:
-    """What happened, from an executor's result and the report in its output."""
+    """The outcome, from an executor's result and the report in its output."""
     execution, told_code = getattr(found, "execution", None), True
     own: list[GeneratedFile] = []
     if isinstance(execution, ExecutionResult):

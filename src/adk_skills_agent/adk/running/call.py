@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run in our sandbox needs from the disk, found in one visit to a thread."""
+    """The facts that a run in the sandbox needs from the disk, collected in one visit to a thread."""
 
     workspace: SessionWorkspace
     plan: ScriptPlan
@@ -36,7 +36,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class ScriptCall:
-    """What the model asked for.
+    """The model's request.
 
     Attributes:
         skill: Whose script it is.
@@ -78,7 +78,7 @@ class ScriptCall:
 
 @dataclass(frozen=True, slots=True)
 class ScriptRun:
-    """What a run led to.
+    """The outcome of a run.
 
     Attributes:
         answer: For the model.
@@ -118,7 +118,7 @@ _MAX_NAME_BYTES = 255  # of one part of a path, on every usual file system
 
 @dataclass(frozen=True, slots=True)
 class SavedOutputs:
-    """What of a script's output is an artifact now.
+    """The parts of a script's output that are artifacts now.
 
     Attributes:
         files: Output path to artifact name.

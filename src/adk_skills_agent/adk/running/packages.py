@@ -78,7 +78,7 @@ async def approve_packages(
 
 
 def question(skill: str, lock: Lock) -> str:
-    """What the user reads: every package with its version and the beginning of its hash, and how much is fetched."""
+    """The question to the user: every package with its version and the start of its hash, and the download's size."""
     listed = ", ".join(map(str, lock.packages[:_SHOWN]))
     more = f" and {len(lock.packages) - _SHOWN} more" if len(lock.packages) > _SHOWN else ""
     size = lock.download_bytes

@@ -20,7 +20,7 @@ ERROR_CHARS = 20_000
 OVERDUE = 124
 """Exit status of a program whose script did not end in time, as ``timeout(1)`` has it."""
 INTERRUPTED = -2
-"""What a KeyboardInterrupt is for whoever started the script: the end by SIGINT, as Python itself does it."""
+"""End the process by SIGINT after a KeyboardInterrupt, as Python itself does."""
 NOT_FOUND = 127
 """Exit status of a shell whose program is not there."""
 
@@ -154,7 +154,7 @@ def run_skill_script(files: dict[str, str | bytes], call: dict[str, Any]) -> Non
 
 
 def working_folder() -> str:
-    """Where this process is; the root when somebody has removed that folder."""
+    """The working directory of this process; the root if that folder was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

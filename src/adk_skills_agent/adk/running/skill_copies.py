@@ -32,7 +32,7 @@ _RESERVED = f"'{_COPIES}' in the working directory is for the folders of skills;
 
 
 def copy_place(skill: str) -> PurePosixPath:
-    """Where the runs of a skill find the folder that they may write."""
+    """The place where the runs of a skill find the folder that they may write."""
     return WORK_DIR / _COPIES / skill_folder(skill)
 
 

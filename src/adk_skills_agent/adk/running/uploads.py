@@ -79,7 +79,7 @@ class Upload:
 
 @dataclass(slots=True)
 class _Session:
-    """What one workspace has.
+    """The uploads that one workspace has.
 
     Attributes:
         folder: The workspace; another one has nothing yet.
@@ -188,7 +188,7 @@ class Uploads:
 
 
 SHARED_UPLOADS = Uploads()
-"""Those of this process, as ``SHARED_WORKSPACES``: several agents of one session must not copy a file twice."""
+"""The uploads of this process, as ``SHARED_WORKSPACES``: several agents of one session must not copy a file twice."""
 
 
 def upload_name(name: str, mime_type: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""What the owner's rules say of a shell command line: each simple command of it is weighed.
+"""The verdict of the owner's rules on a shell command line: every simple command in it is checked.
 
 Without rules every line may run: the sandbox is the limit. A rule is a pattern of one simple command as it is typed,
 with ``*`` for any text: ``git push *`` (with or without arguments), ``rm -rf *``, ``ls*``. A line is read with bash's
@@ -74,7 +74,7 @@ class _Word:
 
 @dataclass(slots=True)
 class _Found:
-    """What a line consists of.
+    """The parts of a command line.
 
     Attributes:
         commands: Its simple commands.
@@ -92,7 +92,7 @@ class _Found:
 
 
 def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] = ()) -> Decision:
-    """What the owner's rules say of a command line. Blocks for about 3 ms where there are rules; nothing is executed.
+    """The verdict of the owner's rules on a command line. Blocks for about 3 ms if there are rules; executes nothing.
 
     Args:
         permissions: With the rules for ``commands``.
@@ -782,7 +782,7 @@ _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unse
 
 @dataclass(frozen=True, slots=True)
 class _Starter:
-    """How a program that starts another is called.
+    """The command-line form of a program that starts another.
 
     Attributes:
         alone: Options without a value.
@@ -933,7 +933,7 @@ def _word(node: Node) -> _Word:
 
 
 def _pieces(node: Node) -> Iterator[str]:
-    """What a word comes to, piece by piece."""
+    """The value of a word, piece by piece."""
     kind = node.type
     if kind in ("word", "number", "test_operator", "regex", "variable_name", "special_variable_name"):
         yield _unquoted(_text(node))

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 MAX_COMMAND_BYTES = 100_000
 """Of one command: it travels as one argument, which Linux bounds at 128 KiB."""
 COMMAND = "command"
-"""What stands for a script's path in a plan."""
+"""The placeholder of a script's path in a plan."""
 
 _OWN_FILES = frozenset({IsolationLevel.NAMESPACES, IsolationLevel.CONTAINER})
 """Levels at which /work, /tmp and /skills are where they say; elsewhere the command's text is put right."""
@@ -408,7 +408,7 @@ def shell_argv(command: str, places: Sequence[PurePosixPath] = ()) -> tuple[str,
 
 
 def shell_instruction(tool_name: Callable[[str], str], *, keeps_tmp: bool, jobs: bool, in_environment: str = "") -> str:
-    """What the model is told of the shell, in a few lines."""
+    """The instruction about the shell, in a few lines."""
     execute, read, write = (tool_name(name) for name in ("execute", "read_file", "write_file"))
     if in_environment:
         where = f"`{execute}` runs bash commands in the environment; the working directory is {in_environment}."

@@ -64,7 +64,7 @@ class ShellFiles(ABC):
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFiles(ShellFiles):
-    """Those beside our own sandbox: folders of this machine that runs copy in and bring back.
+    """Files for the sandbox of this package: folders of this machine that runs copy in and bring back.
 
     Attributes:
         runtime: The toolset's.
@@ -142,7 +142,7 @@ class WorkspaceFiles(ShellFiles):
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentFiles(ShellFiles):
-    """Those of a google-adk environment; where its paths lead is its own business."""
+    """Files of a google-adk environment, which resolves their paths itself."""
 
     environment: BaseEnvironment
     most: int | None

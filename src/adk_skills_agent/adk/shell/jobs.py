@@ -203,7 +203,7 @@ class Jobs:
         """A job of a session.
 
         Raises:
-            InvalidArguments: There is none of that name; the sentence names those there are.
+            InvalidArguments: No job has that name; the sentence lists the jobs.
         """
         with self._mutex:
             jobs = list(self._sessions.get(key, ())) if self._pid == os.getpid() else []
@@ -254,7 +254,7 @@ class Jobs:
 
 
 JOBS = Jobs()
-"""Those of this process."""
+"""The jobs of this process."""
 after_fork_in_child(JOBS._reset)
 
 

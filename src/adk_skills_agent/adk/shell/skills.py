@@ -1,4 +1,4 @@
-"""Where a shell's commands find the active skills: ``/skills/<name>``, read-only."""
+"""The active skills as a shell's commands see them: ``/skills/<name>``, read-only."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def permit_shell(
 
 
 async def _decision(runtime: SkillRuntime, skill: KnownSkill) -> Decision:
-    """What the rules say of running everything of a skill: the strictest, and all that has to be approved."""
+    """The verdict on running anything of a skill: the strictest rule, and all that needs approval."""
     permissions = runtime.permissions
     decision = permissions.decide(skill, "run")
     if not any(rule.kind == "scripts" for rule in permissions.rules):

@@ -94,7 +94,7 @@ def from_object(skill: Skill, folders: MemoryFolders) -> KnownSkill:
 
 
 def registry_skill(found: object, name: str, folders: MemoryFolders) -> KnownSkill | None:
-    """What a registry gave for a name; it may be anything, whatever the signature says.
+    """The answer of a registry for a name; it may be anything, whatever the signature says.
 
     The name that was asked for is the skill's name here, as with google-adk, though its frontmatter may have another.
 

@@ -99,9 +99,9 @@ class KnownSkill(ABC):
 
         Raises:
             InvalidResourcePath: It leaves the skill or is no path.
-            ScriptNotFound: There is none, and a script was asked for (``scripts/…``, or ``prefixes`` is
+            ScriptNotFound: No file has that name, and a script was asked for (``scripts/…``, or ``prefixes`` is
                 ``("scripts",)``); ``suggestions`` has the nearest.
-            ResourceNotFound: There is none; ``suggestions`` has the nearest.
+            ResourceNotFound: No file has that name; ``suggestions`` has the nearest names.
         """
 
     @abstractmethod
@@ -118,7 +118,7 @@ class KnownSkill(ABC):
 
         Raises:
             InvalidResourcePath: As :meth:`find`.
-            ResourceNotFound: There is none (any more).
+            ResourceNotFound: The file does not exist (any more).
             CatalogError: It cannot be read.
         """
 
@@ -138,7 +138,7 @@ class KnownSkill(ABC):
         """What the sandbox's copy of :meth:`local` has to hold to be of this version; empty when it cannot differ.
 
         Raises:
-            SkillChanged: This version is none of the skill's any more.
+            SkillChanged: The skill no longer has this version.
         """
         if self.version() != version:
             raise SkillChanged(CHANGED)

@@ -78,7 +78,7 @@ class MemorySkill(KnownSkill):
         return True
 
     def frontmatter(self) -> dict[str, Any]:
-        """What the object says of itself."""
+        """The object's own description."""
         return self.object.frontmatter.model_dump()
 
     def instructions(self) -> str:

@@ -35,7 +35,7 @@ class FileContent:
         size: Of the whole file, in bytes.
         mime_type: Its type, from its name or its first bytes.
         data: Its first bytes, :data:`MAX_TEXT_BYTES` at most.
-        text: The same as text; None when it is none.
+        text: The same as text; None if the content is not text.
     """
 
     path: str
@@ -54,7 +54,7 @@ def read_content(skill: KnownSkill, path: str) -> FileContent:
     data = skill.read_bytes(path, MAX_TEXT_BYTES)
     size = len(data) if len(data) < MAX_TEXT_BYTES else skill.size(path)
     mime_type = mime_type_of(path, data)
-    # The name decides first: a PDF is none of the model's text, even when its bytes are all letters.
+    # The name decides first: a PDF is not text for the model, even when its bytes are all letters.
     text = None if is_for_a_model(mime_type) else as_text(data)
     return FileContent(path, size, mime_type, data, text)
 
@@ -77,7 +77,7 @@ def is_for_a_model(mime_type: str) -> bool:
 
 
 def as_text(data: bytes) -> str | None:
-    """The text in some bytes: UTF-8, UTF-16 with its mark, or an old single-byte encoding; None when it is none."""
+    """The text in some bytes: UTF-8, UTF-16 with its mark, or an old single-byte encoding; None for other bytes."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return data.decode(encoding, "replace")
@@ -144,7 +144,7 @@ def _about(path: str, text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-    """What argparse is told, in the form of a usage line."""
+    """The usage line of an argparse parser, read from its calls."""
     shown = []
     for found in _ARGUMENT.finditer(text):
         name = found.group(1)

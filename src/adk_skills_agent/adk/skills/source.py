@@ -202,7 +202,7 @@ class DiskSkill(KnownSkill):
 # folders and links, and one for each file whose content is shown.
 
 SETTLED_NS = 2_000_000_000
-"""What changed that shortly before it was read may change again and keep its stamp: file systems count in ticks."""
+"""Nanoseconds: a file that changed so shortly before it was read may change again and keep its stamp."""
 
 _Mark = tuple[int, int, int, int, int]
 
@@ -247,7 +247,7 @@ class ListingStamp:
 
 
 def _mark(path: str) -> _Mark | None:
-    """What moves when a folder's entries or a file's content change; None for a link that leads nowhere."""
+    """A stamp that changes with a folder's entries or a file's content; None for a broken link."""
     try:
         info = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
@@ -385,7 +385,7 @@ class SkillSource:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What finding and reading the skills on disk left, hidden ones too: for the owner, never for a model."""
+        """The diagnostics of the skills on disk, hidden ones included: for the owner, never for a model."""
         return self._whole.diagnostics if self._whole is not None else ()
 
     def names(self) -> list[str]:

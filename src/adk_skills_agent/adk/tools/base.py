@@ -1,4 +1,4 @@
-"""What the tools of a toolset have in common: when they are declared, and that no exception comes out of them."""
+"""The base of a toolset's tools: it decides when they are declared, and lets no exception out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ToolsetTool(BaseTool):
     required: tuple[str, ...] = ()
     skill_argument = "skill_name"
     free_repeats = 5
-    """How often a turn may make a call and get the same answer: an agent in a loop reads a file in each round."""
+    """The number of times a turn may get the same answer to a call: an agent in a loop reads a file in each round."""
 
     def __init__(self, runtime: SkillRuntime, base_name: str, description: str) -> None:
         # Without the prefix: google-adk puts it before the names of a copy.
@@ -126,7 +126,7 @@ class ToolsetTool(BaseTool):
             return {"error": message, "error_code": ErrorCode.EXECUTION_ERROR.value}
 
     def _free_repeats(self, answer: Any) -> int:
-        """How often the same call may get this answer before the repeats are counted."""
+        """The number of times the same call may get this answer before repeats are counted."""
         found_nothing = answer == [] or (isinstance(answer, dict) and answer.get("skills") == [])
         if found_nothing or (isinstance(answer, dict) and "error" in answer):
             return FREE_ERRORS
@@ -257,7 +257,7 @@ def whole_number(args: dict[str, Any], name: str, default: int = 0) -> int:
     """An optional whole number from 0 on.
 
     Raises:
-        InvalidArguments: It is none.
+        InvalidArguments: The value is not such a number.
     """
     value = args.get(name)
     if value is None:

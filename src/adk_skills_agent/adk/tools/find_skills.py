@@ -120,7 +120,7 @@ class SearchSkillsTool(ToolsetTool):
 
 
 def _shown(found: object) -> list[dict[str, Any]]:
-    """What a registry found, as google-adk shows it; it may be anything, whatever the signature says."""
+    """The findings of a registry, as google-adk shows them; they may be anything, whatever the signature says."""
     if not isinstance(found, (list, tuple)):
         raise CatalogError(f"the registry answered with a {type(found).__name__} instead of a list")
     for item in found:

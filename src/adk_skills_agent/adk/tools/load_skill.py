@@ -273,7 +273,7 @@ class UnloadSkillTool(ToolsetTool):
         return live or bool(self.runtime.active.active(tool_context))
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> dict[str, object]:
-        """What stays active."""
+        """The skills that stay active."""
         name = required_text(args, "skill_name")
         known = self.runtime.source.local(name)
         if name not in self.runtime.active.active(tool_context) and known is not None:

@@ -52,7 +52,7 @@ MAX_INLINE_BYTES = 14 << 20
 """Of a file that is put into a request: a request has at most 20 MB, and bytes become a third longer on the way."""
 MAX_ARTIFACT_BYTES = 64 << 20
 _INSTRUCTIVE = (".md", ".markdown", ".txt", ".rst")
-"""What tells a model what to do: there a placeholder for the skill's folder becomes its path, and not in code."""
+"""The suffixes of instructions: in them a placeholder for the skill's folder becomes its path, and not in code."""
 BINARY_FILE_STATUS = (
     "Binary file detected. The content has been injected into the conversation history for you to analyze."
 )
@@ -123,7 +123,7 @@ class LoadSkillResourceTool(ToolsetTool):
                     llm_request.contents.append(content)
 
     def shown(self, skill: KnownSkill, path: str) -> dict[str, object]:
-        """What an answer begins with."""
+        """The beginning of an answer."""
         return {"skill_name": skill.name, "file_path": path}
 
     async def _answer(self, args: dict[str, Any], tool_context: ToolContext, began: float) -> dict[str, object]:
@@ -162,7 +162,7 @@ class LoadSkillResourceTool(ToolsetTool):
         return answer
 
     async def _in_force(self, tool_context: ToolContext, skill: KnownSkill) -> SkillText | None:
-        """What the system instruction says of the skill; None while it is not active."""
+        """The system instruction about the skill; None while it is not active."""
         if skill.name not in self.runtime.active.active(tool_context):
             return None
         return await self.runtime.text(skill, tool_context)
@@ -273,5 +273,5 @@ class ReadReferenceTool(LoadSkillResourceTool):
         )
 
     def shown(self, skill: KnownSkill, path: str) -> dict[str, object]:
-        """What an answer begins with."""
+        """The beginning of an answer."""
         return {"skill": skill.name, "reference": path}

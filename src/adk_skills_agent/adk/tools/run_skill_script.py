@@ -69,7 +69,7 @@ _ARGS = (
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one visit to a thread found out about a call.
+    """The facts about a call, collected in one visit to a thread.
 
     Attributes:
         path: The script's path in its skill.
@@ -130,7 +130,7 @@ class RunSkillScriptTool(ToolsetTool):
         return runtime.source.fetches or self._any_script()
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """What the script did, or why it was not run."""
+        """The outcome of the script, or why it was not run."""
         runtime = self.runtime
         key = call_key(RUN_SKILL_SCRIPT, args)
         guard = runtime.guard

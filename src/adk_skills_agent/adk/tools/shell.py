@@ -76,7 +76,7 @@ class ShellTool(ToolsetTool):
         self._environments = EnvironmentRunner()
 
     def offered(self, tool_context: ToolContext) -> bool:
-        """Where commands can run: in our sandbox, or in an environment."""
+        """The places where commands can run: the sandbox, or an environment."""
         runtime = self.runtime
         if runtime.code_executor is None and (runtime.environment is not None or runtime.sandbox is not None):
             return True
@@ -91,7 +91,7 @@ class ShellTool(ToolsetTool):
             answer_undeclared(llm_request, named.name, named)
 
     def shell(self, tool_context: ToolContext) -> Shell:
-        """Where commands run now.
+        """The place where commands run now.
 
         Raises:
             InvalidArguments: Scripts run in an executor that has no shell.
@@ -161,7 +161,7 @@ class ExecuteTool(ShellTool):
         return properties
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """What the command did, or why it was not run."""
+        """The outcome of the command, or why it was not run."""
         runtime, began = self.runtime, time.monotonic()
         command = checked_command(_string(args, "command"))
         shell = self.shell(tool_context)
@@ -624,14 +624,14 @@ class StopJobTool(ShellTool):
         return super().offered(tool_context) and self.runtime.environment is None
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """How it ended."""
+        """The end of the job."""
         job = JOBS.of(_session_key(tool_context), _string(args, "id"))
         await asyncio.to_thread(JOBS.stop, job)
         return job_answer(job, max(job.output(0, 0)[1] - 2_000, 0))
 
 
 def job_answer(job: Job, offset: int) -> dict[str, object]:
-    """What the model is told of a job."""
+    """The answer about a job."""
     output, total = job.output(offset, MODEL_STREAM_CHARS)
     answer: dict[str, object] = {"job": job.name, "status": "running"}
     answer["seconds"] = round((job.ended if job.ended is not None else time.monotonic()) - job.started, 1)

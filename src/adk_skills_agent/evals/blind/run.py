@@ -364,7 +364,7 @@ class Comparisons(RowFile):
         """The comparisons there are; the last row of a pair counts.
 
         Raises:
-            ConfigError: A row is none.
+            ConfigError: A row is malformed.
         """
         self.cut_torn_row()
         return _by_pair(self.path, ((number, line) for number, _, line in self.lines()))
@@ -374,7 +374,7 @@ def read_comparisons(folder: Path) -> dict[PairKey, Compared]:
     """The comparisons of a run, the last row of a pair; none where there is no file. A torn last line is left out.
 
     Raises:
-        ConfigError: The file cannot be read, or a row is none; the sentence names the line.
+        ConfigError: The file cannot be read, or a row is malformed; the sentence names the line.
     """
     path = folder / NAME
     try:

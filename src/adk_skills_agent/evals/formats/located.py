@@ -71,7 +71,7 @@ def json_document(text: str) -> Node:
     """Read JSON.
 
     Raises:
-        Unreadable: It is none, nests too deeply, or gives a key twice.
+        Unreadable: The text is not JSON, nests too deeply, or gives a key twice.
     """
     try:
         json.loads(text, parse_constant=_no_constant)
@@ -88,7 +88,7 @@ def yaml_document(text: str) -> Node:
     """Read YAML whose plain words mean what they mean in JSON (``yes`` and ``2024-01-01`` are text).
 
     Raises:
-        Unreadable: It is none, it is empty, uses anchors, nests too deeply, or gives a key twice.
+        Unreadable: The text is not YAML, is empty, uses anchors, nests too deeply, or gives a key twice.
     """
     try:
         _check_tokens(text)
@@ -249,7 +249,7 @@ class FieldReader:
         required: Collection[str] = (),
         strict: bool = True,
     ) -> dict[str, Node]:
-        """The fields of a mapping, empty when it is none.
+        """The fields of a mapping; empty if the node is not a mapping.
 
         Args:
             node: The value.

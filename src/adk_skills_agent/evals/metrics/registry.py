@@ -287,7 +287,7 @@ def find_metric(name: str) -> Metric:
     """The metric of a name.
 
     Raises:
-        ConfigError: There is none; the message lists them.
+        ConfigError: No metric has that name; the message lists all names.
     """
     if name not in METRICS:
         raise ConfigError(f"There is no metric {name!r}. The metrics: {', '.join(METRICS)}.")
@@ -333,7 +333,7 @@ async def score(
         judge: Who judges rubrics; a case without rubrics needs none.
 
     Raises:
-        ConfigError: There is no such metric, or it needs a judge and there is none.
+        ConfigError: No metric has that name, or it needs a judge and none is given.
         JudgeUnavailable: The judge could not be asked.
     """
     if name != JUDGED:

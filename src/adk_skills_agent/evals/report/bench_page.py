@@ -73,7 +73,7 @@ def build_bench_report(folder: Path, out: Path) -> BenchReport:
         out: The file.
 
     Raises:
-        ConfigError: There are no results, or a row is none; the sentence names the line.
+        ConfigError: The folder has no results, or a row is malformed; the sentence names the line.
         OSError: The file cannot be written.
     """
     path = folder / NAME

@@ -70,7 +70,7 @@ def embed(runs: Sequence[RunFolder], *, budget: int = BUDGET_BYTES) -> Embedded:
         budget: Most bytes of all traces.
 
     Raises:
-        ConfigError: A row has a trace that is none.
+        ConfigError: A row has a malformed trace.
     """
     repeated = RepeatedTexts()
     for run in runs:
@@ -247,7 +247,7 @@ def viewed(row: Mapping[str, Any], text: TextOf) -> JsonObject:
         text: Puts a text into the page's form.
 
     Raises:
-        ValueError: Its trace is none.
+        ValueError: Its trace is malformed.
     """
     trace = Trace.from_json(row.get("trace") or {"turns": []})
     error = row.get("error") or None

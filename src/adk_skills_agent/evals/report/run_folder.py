@@ -72,7 +72,7 @@ def read_run(folder: Path) -> RunFolder:
     """Read a run; of several rows of one trial (``--resume`` ran it again) the last counts.
 
     Raises:
-        ConfigError: There are no results, or a row is none; the sentence names the line.
+        ConfigError: The folder has no results, or a row is malformed; the sentence names the line.
     """
     path = folder / TRIALS
     results: dict[Key, TrialResult] = {}

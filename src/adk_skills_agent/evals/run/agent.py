@@ -185,7 +185,7 @@ def agent_named(name: str) -> LlmAgent:
     """The user's agent, from ``module:attribute``.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The attribute is not an agent.
     """
     from google.adk.agents import LlmAgent
 

@@ -134,7 +134,7 @@ def trace_of(row: Mapping[str, Any], place: str) -> Trace:
         place: What to call it in the error: file and line.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The row has no usable trace.
     """
     try:
         return Trace.from_json(row["trace"])

@@ -1,4 +1,4 @@
-"""Who answers in a run: its models, agents, judge and prices, from the names that a command line has.
+"""The models, agents, judge and prices of a run, made from the names on a command line.
 
 A cluster makes the same settings on each of its nodes, so what they are made of is plain text.
 """
@@ -67,6 +67,8 @@ def settings_of(stack: contextlib.ExitStack, prepared: Prepared, names: ModelNam
     Raises:
         ConfigError: A model, an agent or a price cannot be used.
     """
+    # Prices first: a mistake in one is told before a model needs its key.
+    price, judge_price = _price(names.price, names.model), _price(names.judge_price, names.judge)
     base = agent_named(names.agent) if names.agent else None
     agents = Agents(stack.enter_context(named_model(names.model)) if names.model else None, base, names.policy)
     judge = None
@@ -78,8 +80,8 @@ def settings_of(stack: contextlib.ExitStack, prepared: Prepared, names: ModelNam
         agents,
         judge,
         names.timeout,
-        _price(names.price, names.model),
-        _price(names.judge_price, names.judge),
+        price,
+        judge_price,
         {name: stack.enter_context(named_model(name)) for name in played},
         {name: price for name in played if (price := _price(names.user_price, name)) is not None},
     )
@@ -89,7 +91,7 @@ def check_budget(names: ModelNames, prepared: Prepared, budget_usd: float | None
     """Refuse a budget that cannot be held because a price is not known.
 
     Raises:
-        ConfigError: Whose.
+        ConfigError: A price is not known; the sentence names the model.
     """
     if budget_usd is None:
         return

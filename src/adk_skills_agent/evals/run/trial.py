@@ -77,22 +77,11 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
     error = {"kind": went.error[0], "message": went.error[1]} if went.error else None
     given, waited = await _graded(trial, went.trace, error, settings)
     usage = went.trace.usage or Usage()
-    case = trial.case
     overhead = time.perf_counter() - begun - went.seconds - went.user_seconds - waited
-    row = {
-        "schema": SCHEMA,
-        "case": case.id,
-        "kind": case.kind,
-        "skills": list(case.skills),
-        "arm": trial.arm.name,
-        "run": trial.run,
-        "source": str(case.source),
-        "fingerprint": trial.fingerprint,
+    row = _named(trial) | {
         "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "seconds": round(went.seconds, 6),
         "overhead_seconds": round(max(overhead, 0.0), 6),
-        "expected_trigger": case.should_trigger,
-        "split": case.split or None,
         "skills_available": list(available),
         "skills_loaded": list(went.trace.skills_loaded),
         "error": error,
@@ -112,27 +101,36 @@ def unmeasured_row(trial: Trial, kind: str, why: str) -> dict[str, Any]:
         kind: What could not be used, one of ``NOT_MEASURED``.
         why: A sentence.
     """
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("passed", "outcome_passed", "score", "outcome", "cost_usd", "judge_cost_usd", "simulated_user", "trace")
-    )
+    nothing = ("passed", "outcome_passed", "score", "outcome", "cost_usd", "judge_cost_usd", "simulated_user", "trace")
     usage = Usage().to_json()
-    return nothing | {
-        "schema": SCHEMA,
-        "case": trial.case.id,
-        "kind": trial.case.kind,
-        "skills": list(trial.case.skills),
-        "arm": trial.arm.name,
-        "run": trial.run,
-        "source": str(trial.case.source),
-        "fingerprint": trial.fingerprint,
+    return {**_named(trial), **dict.fromkeys(nothing)} | {
+        "started": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "seconds": 0.0,
         "overhead_seconds": 0.0,
+        "skills_available": [],
         "skills_loaded": [],
         "scores": [],
         "verdicts": [],
         "usage": usage,
         "judge_usage": usage,
         "error": {"kind": kind, "message": why},
+    }
+
+
+def _named(trial: Trial) -> dict[str, Any]:
+    """The part of a row that says which trial it is of."""
+    case = trial.case
+    return {
+        "schema": SCHEMA,
+        "case": case.id,
+        "kind": case.kind,
+        "skills": list(case.skills),
+        "arm": trial.arm.name,
+        "run": trial.run,
+        "source": str(case.source),
+        "fingerprint": trial.fingerprint,
+        "expected_trigger": case.should_trigger,
+        "split": case.split or None,
     }
 
 

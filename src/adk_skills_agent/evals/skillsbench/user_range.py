@@ -30,7 +30,7 @@ if ctypes.CDLL(None, use_errno=True).unshare(0x10000000):
 os.write(1, b"ready\\n")
 while os.read(0, 100): pass
 """
-"""It ends when its standard input does: with the agent, however that ends."""
+"""A program that ends when its standard input does: with the agent, however that ends."""
 
 
 @dataclass(slots=True)

@@ -186,7 +186,7 @@ def connect_now(urls: tuple[str, ...]) -> Engine:
     """The first engine that answers; see :func:`engine_urls`. Blocking.
 
     Raises:
-        EngineUnavailable: There is none, it is not running, or this user may not use it; the sentence says what to do.
+        EngineUnavailable: No engine is installed or running, or this user may not use it; the sentence says what to do.
     """
     docker = _sdk()
     if not urls:

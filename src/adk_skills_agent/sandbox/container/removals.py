@@ -46,12 +46,12 @@ class Removals:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expect(self, creation: object) -> None:
-        """Something is being made that may have to be removed."""
+        """Take note that a container is being made, which may have to be removed."""
         with self._lock:
             self._pending.add(creation)
 
     def settle(self, creation: object) -> None:
-        """It is made, or will not be."""
+        """Take note that a container has been made, or that making it has failed."""
         with self._lock:
             self._pending.discard(creation)
 

@@ -96,7 +96,7 @@ def parse_hosts(patterns: Iterable[str], refused: Iterable[str] = ()) -> Allowed
         refused: What is not although a wider pattern allows it; ``*`` for all that is not spelled out more narrowly.
 
     Raises:
-        ConfigError: A pattern that is none of these; the sentence says what to write instead.
+        ConfigError: A pattern has another form; the sentence says what to write instead.
     """
     entries: dict[str, set[int | None]] = {}
     for pattern in patterns:

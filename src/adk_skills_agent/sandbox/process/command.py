@@ -101,7 +101,7 @@ def check_argv(argv: tuple[str, ...]) -> None:
     """Refuse what no process can be given as its arguments.
 
     Raises:
-        ValueError: There is none, one is no text, or has a NUL byte or a lone surrogate; says which.
+        ValueError: There are no arguments, or one is not text, or has a NUL byte or a lone surrogate; says which.
     """
     if not argv or not all(isinstance(part, str) for part in argv):
         raise ValueError("argv must be at least one string: the command and its arguments.")

@@ -143,7 +143,7 @@ class KernelLink:
         return None
 
     def close(self) -> None:
-        """It has ended."""
+        """Close the socket to the supervisor."""
         self._socket.close()
 
 
@@ -382,7 +382,7 @@ class Kernel:
             trace = trace.tb_next
         own = {method.__code__.co_filename for method in (Kernel._on_signal, Late.write)}
         last = frame = trace
-        while frame is not None:  # the last one that is none of ours ends it: print() and signals lead here
+        while frame is not None:  # ends after the last frame of the code: print() and signals lead here
             if frame.tb_frame.f_code.co_filename not in own:
                 last = frame
             frame = frame.tb_next

@@ -452,7 +452,7 @@ class Running:
         return True
 
     def ended(self, status: int) -> None:
-        """It is a command, and its process has ended; its output may go on for a moment."""
+        """Take the exit status of a command; its output may continue for a moment."""
         self.status = status
         code, number = ending(status)
         self.done.update(exit=code, signal=number)
@@ -518,7 +518,7 @@ class Pipes:
         self._known: dict[int, tuple[int, int]] = {}  # oldest first
 
     def add(self, number: int, stdout: int, stderr: int) -> None:
-        """Those of a new execution."""
+        """Add the streams of a new execution."""
         for stream, descriptor in enumerate((stdout, stderr), 1):
             os.set_blocking(descriptor, False)
             self._known[descriptor] = (stream, number)

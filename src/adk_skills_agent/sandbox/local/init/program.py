@@ -63,7 +63,7 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
         spec: See ``control.init_program``; the zygote adds what it has made already.
     """
     if sys.path[:1] == [""]:
-        del sys.path[0]  # the working directory is none of a script's folders
+        del sys.path[0]  # the working directory is not on a script's path
     step = "prepare"
     try:
         library = spec.get("library") or _Library()

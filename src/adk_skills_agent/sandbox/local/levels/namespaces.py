@@ -299,7 +299,7 @@ class NamespacesRun(LocalRun):
     def _kill_and_wait(self, sandbox: StartedSandbox, report: EndReport) -> None:
         """End what is left, wait until all of it is dead, and take what it used."""
         child = self.child
-        # Our own kill is none by others, and only a forked sandbox shows it in its status.
+        # Our own kill must not count as somebody else's, and only a forked sandbox shows it in its status.
         ours = child.pid == sandbox.first_pid and not is_readable(sandbox.first, 0)
         sandbox.end()
         hung = False
