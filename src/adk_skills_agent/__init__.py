@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ModelErrorsPlugin, ToolCallsPlugin
+    from adk_skills_agent.adk.skills.registry_source import RegistrySource
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
+    from adk_skills_agent.catalog.skill_source import SkillSource
     from adk_skills_agent.errors import (
         ConfigError,
         ErrorCode,
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
         local_sandbox,
     )
     from adk_skills_agent.scripts.grants import Grant
+    from adk_skills_agent.sources import FolderSource, FsspecSource, OriginSource
 
 __version__ = "0.1.0"
 
@@ -122,8 +125,11 @@ _HOME = {
         "SkillEvent",
     ),
     "adk.permissions": ("Permissions",),
+    "adk.skills.registry_source": ("RegistrySource",),
     "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin"),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
+    "catalog.skill_source": ("SkillSource",),
+    "sources": ("FolderSource", "FsspecSource", "OriginSource"),
     "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
     "format": (
         "Diagnostic",
@@ -173,6 +179,8 @@ __all__ = [
     "ExecutionRequest",
     "ExecutionResult",
     "FileReceived",
+    "FolderSource",
+    "FsspecSource",
     "Grant",
     "GuardTripped",
     "HostRefused",
@@ -181,10 +189,12 @@ __all__ = [
     "ModelErrorsPlugin",
     "Needs",
     "Network",
+    "OriginSource",
     "OutputEvent",
     "Permissions",
     "ReadOnlyMount",
     "RegistryConfig",
+    "RegistrySource",
     "ResourceRead",
     "ResourceSample",
     "Sandbox",
@@ -210,6 +220,7 @@ __all__ = [
     "SkillLimits",
     "SkillMetadata",
     "SkillNotFound",
+    "SkillSource",
     "SkillTools",
     "SkillToolset",
     "SkillsError",

@@ -15,6 +15,8 @@
     │   ├── ScriptNotFound       no such script in the skill (``.suggestions``)
     │   └── UnsupportedScriptType  no interpreter for that kind of file
     ├── PackageError             what a skill needs cannot be resolved, fetched or installed (``.__notes__``: why)
+    ├── SourceError              skills of others cannot be fetched, pinned, updated or served
+    │   └── IntegrityError       a pinned skill is not what its lock says (``.changes``)
     ├── ConfigError              a setting of the owner's cannot be used
     │   └── EvalFileError        a file of eval cases cannot be read as one (``.problems``)
     ├── EvaluationError          something could not be measured; never a score
@@ -182,6 +184,20 @@ class PackageError(SkillsError):
     """
 
     code = ErrorCode.PACKAGES_UNAVAILABLE
+
+
+class SourceError(SkillsError):
+    """Skills of others cannot be fetched, pinned, updated or served as asked."""
+
+    code = ErrorCode.SKILL_LOAD_ERROR
+
+
+class IntegrityError(SourceError):
+    """A pinned skill is not what its lock says; ``changes`` names each file."""
+
+    def __init__(self, message: str, changes: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.changes: tuple[str, ...] = tuple(changes)
 
 
 class EvaluationError(SkillsError):

@@ -18,6 +18,7 @@ TITLES = {
     "catalog": "Finding skills",
     "format": "Skill files",
     "packages": "Packages of skills",
+    "sources": "Skills from elsewhere",
     "sandbox": "Running scripts",
     "scripts": "Granting",
     "errors": "Errors",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.packages import Dependencies, SkillEnvironments
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
     from adk_skills_agent.scripts import GrantsByName
+    from adk_skills_agent.sources.integrity import Integrity, IntegrityCheck
 
 
 class SkillLifecycleMode(Enum):
@@ -203,6 +204,19 @@ def limits_of(limits: SkillLimits | None) -> SkillLimits:
     return limits
 
 
+def integrity_of(mode: Integrity | None) -> IntegrityCheck | None:
+    """What an ``integrity=`` argument means; without it nothing about locks is imported.
+
+    Raises:
+        ConfigError: It is neither ``"require"`` nor ``"warn"``.
+    """
+    if mode is None:
+        return None
+    from adk_skills_agent.sources.integrity import IntegrityCheck
+
+    return IntegrityCheck(mode)
+
+
 def check_model_name(name: object, key: str) -> str | None:
     """A model's name as google-adk takes it, checked before the first request fails on it.
 
@@ -251,6 +265,7 @@ class SharedSettings(TypedDict, total=False):
     additional_tools: Sequence[Any] | None
     lifecycle_config: Any
     dependencies: Dependencies | str | None
+    integrity: Integrity | None
 
 
 class SkillToolsSettings(SharedSettings, total=False):

@@ -14,6 +14,7 @@ from adk_skills_agent.adk.guard import RetryGuard
 from adk_skills_agent.adk.options import (
     SkillLimits,
     SkillToolsSettings,
+    integrity_of,
     lifecycle_of,
     limits_of,
     packages_of,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.catalog import CatalogReader
     from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue
+    from adk_skills_agent.sources.integrity import Integrity
 
 NAMES = {"load_skill": "use_skill", "load_skill_resource": "read_reference", "run_skill_script": "run_script"}
 """The names of the tools here."""
@@ -55,6 +57,7 @@ def short_named_runtime(
     prefers_sandbox: bool = False,
     settings: RunSettings | None = None,
     dependencies: Dependencies | str | None = None,
+    integrity: Integrity | None = None,
     env: Mapping[str, EnvValue] | None = None,
     grants: GrantsByName | None = None,
     permissions: Permissions | Mapping[str, object] | str | Path | None = None,
@@ -77,7 +80,13 @@ def short_named_runtime(
     rules = permissions_of(permissions)
     granted = Grants(env, grants, rules.grants)
     events = events_for(on_event, audit_log, granted.forms)
-    source = SkillSource(skills, user_catalog=user_skills, hides=rules.hides, cache_turns=limits.cache_turns)
+    source = SkillSource(
+        skills,
+        user_catalog=user_skills,
+        hides=rules.hides,
+        cache_turns=limits.cache_turns,
+        integrity=integrity_of(integrity),
+    )
     listing = SkillListing(source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}{SEARCH_TOOL}")
     return SkillRuntime(
         source=source,
@@ -114,10 +123,10 @@ class SkillTools(RuntimeToolset):
         prefers_sandbox: Whether it comes before the agent's own executor; a sandbox that is given does.
         tool_filter: As for every google-adk toolset.
         tool_name_prefix: As for every google-adk toolset.
-        more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``env``, ``grants``,
-            ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``, ``shell``,
-            ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and ``model``, as
-            ``SkillToolset`` has them.
+        more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``integrity``, ``env``,
+            ``grants``, ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``,
+            ``shell``, ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and
+            ``model``, as ``SkillToolset`` has them.
     """
 
     def __init__(

@@ -20,6 +20,7 @@ from adk_skills_agent.adk.options import (
     SkillToolsetSettings,
     check_model_name,
     discovery_of,
+    integrity_of,
     lifecycle_of,
     limits_of,
     packages_of,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.catalog.registry import Missing
     from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, SandboxPolicy
+    from adk_skills_agent.sources.integrity import Integrity
 
 
 class SkillToolset(RuntimeToolset):
@@ -107,6 +109,8 @@ class SkillToolset(RuntimeToolset):
             ``adk-skills prepare`` made), ``"ask"`` (the user sees the exact list and is asked once) or ``"install"``;
             or a :class:`Dependencies`, which also names a preset, indexes and locks. None is ``"ask"`` where scripts
             run in our sandbox on this machine.
+        integrity: What happens with a skill whose files are not those of the ``adk-skills.lock`` that names it:
+            ``"require"`` refuses it, ``"warn"`` logs it. None compares nothing.
 
     Raises:
         ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
@@ -147,6 +151,7 @@ class SkillToolset(RuntimeToolset):
         shell: bool | ShellSettings = False,
         trust_allowed_tools: bool = False,
         dependencies: Dependencies | str | None = None,
+        integrity: Integrity | None = None,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         if environment is not None and workspace_of(workspace) != "session":
@@ -165,6 +170,7 @@ class SkillToolset(RuntimeToolset):
             user_catalog=catalog.view(include_disabled=True) if catalog is not None else None,
             hides=rules.hides,
             cache_turns=limits.cache_turns,
+            integrity=integrity_of(integrity),
         )
         prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
         # Our sandbox is the default only where google-adk's own way of giving skills was not used.
@@ -303,6 +309,7 @@ class SkillToolset(RuntimeToolset):
             registry=old.source.registry,
             hides=old.permissions.hides,
             cache_turns=old.limits.cache_turns,
+            integrity=old.source.integrity,
         )
         clone = copy.copy(self)
         clone.runtime = dataclasses.replace(old, source=source, listing=old.listing.for_skills(source), owner=clone)

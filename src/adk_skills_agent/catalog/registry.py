@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.catalog.budget import CatalogText
     from adk_skills_agent.catalog.search import SearchHit, SearchIndex
+    from adk_skills_agent.catalog.skill_source import SkillSource, SourceFeed
 
 
 # What can be asked of a catalog: the same questions to the registry and to a view of it.
@@ -75,6 +76,10 @@ class CatalogReader(ABC):
         """The skill of an entry of the snapshot."""
 
     @abstractmethod
+    def _ensure(self, entry: IndexedSkill) -> None:
+        """Have the files of a skill here; blocks while a source gives them."""
+
+    @abstractmethod
     def _index(self) -> SearchIndex:
         """The search index of at least the skills of the snapshot."""
 
@@ -93,6 +98,19 @@ class CatalogReader(ABC):
         Raises:
             SkillNotFound: There is no such skill.
         """
+
+    async def fetch(self, name: str) -> None:
+        """Have the files of a skill here before it is loaded; only a skill of a source has to be fetched.
+
+        Raises:
+            RegistryError: Its source does not give them.
+        """
+        del name
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether there are skills whose files are not known before they are fetched."""
+        return False
 
     @property
     def version(self) -> int:
@@ -132,13 +150,22 @@ class CatalogReader(ABC):
         """
         return self._require(name).metadata
 
-    def load_skill(self, name: str) -> Skill:
+    def load_skill(self, name: str, *, fetch: bool = True) -> Skill:
         """A skill, lazily: nothing of it is read yet.
+
+        Args:
+            name: As for :meth:`get_metadata`.
+            fetch: Whether a skill of a source is fetched first, which blocks; without it the skill has no files until
+                somebody did (:meth:`fetch`).
 
         Raises:
             SkillNotFound: With the nearest names as ``suggestions``.
+            RegistryError: Its source does not give it.
         """
-        return self._load(self._require(name))
+        entry = self._require(name)
+        if fetch:
+            self._ensure(entry)
+        return self._load(entry)
 
     def search(self, query: str, limit: int = 10) -> list[SearchHit]:
         """The skills that fit a question best, best first; name, description and headings count.
@@ -239,6 +266,7 @@ class SkillsRegistry(CatalogReader):
         self._lock = threading.RLock()
         self._current = CatalogSnapshot()
         self._explicit: dict[ScanRoot, None] = {}
+        self._feeds: dict[str, SourceFeed] = {}
         self._not_paths: list[Diagnostic] = []
         self._cwd: str | None = None
         self._packages: tuple[list[ScanRoot], list[Diagnostic]] | None = None
@@ -337,6 +365,81 @@ class SkillsRegistry(CatalogReader):
             self._look()
             return sum(count for root, count in self._counts.items() if root.scope is not Scope.EXPLICIT)
 
+    def add_source(
+        self,
+        source: SkillSource,
+        *,
+        name: str,
+        priority: int = 0,
+        filter: Callable[[SkillMetadata], bool] | None = None,  # noqa: A002 - the usual word
+        deadline: float = 10.0,
+        interval: float = 60.0,
+    ) -> int:
+        """Show the skills of a source, too. Waits for its first list, up to the deadline; afterwards never.
+
+        Args:
+            source: Where they come from.
+            name: What diagnostics call it.
+            priority: Of two sources with a skill of the same name the higher wins; folders win over every source.
+            filter: Says of a skill that is listed whether it is taken.
+            deadline: Seconds for one question; then the others go on without it, with what it listed last.
+            interval: Seconds between two questions for changes.
+
+        Returns:
+            How many skills of the source are in the catalog.
+
+        Raises:
+            ConfigError: There is a source of that name, or it is no name.
+        """
+        from adk_skills_agent.catalog.skill_source import SourceFeed
+        from adk_skills_agent.errors import ConfigError
+
+        with self._lock:
+            if name in self._feeds:
+                raise ConfigError(f"There is a source {name!r} already. Remove it, or give this one another name.")
+            feed = SourceFeed(source, name, priority=priority, keep=filter, deadline=deadline, interval=interval)
+            self._feeds[name] = feed
+            self._look()
+            return self._counts.get(feed.root, 0)
+
+    def remove_source(self, name: str) -> None:
+        """Let a source go: its skills are no longer in the catalog.
+
+        Raises:
+            ConfigError: There is no such source.
+        """
+        from adk_skills_agent.errors import ConfigError
+
+        with self._lock:
+            feed = self._feeds.pop(name, None)
+            if feed is None:
+                raise ConfigError(f"There is no source {name!r}. There are: {', '.join(self._feeds) or 'none'}.")
+            self._look()
+        feed.close()
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether there are skills whose files are not known before they are fetched."""
+        return bool(self._feeds)
+
+    async def fetch(self, name: str) -> None:
+        """Have the files of a skill here before it is loaded; only a skill of a source has to be fetched.
+
+        Raises:
+            RegistryError: Its source does not give them.
+        """
+        entry = _entry(self._current, name) if self._feeds else None
+        feed = self._feed_of(entry) if entry is not None else None
+        if feed is not None and entry is not None:
+            await feed.fetch(entry.name)
+
+    def _ensure(self, entry: IndexedSkill) -> None:
+        if self._feeds and (feed := self._feed_of(entry)) is not None:
+            feed.ensure(entry.name)
+
+    def _feed_of(self, entry: IndexedSkill) -> SourceFeed | None:
+        return next((feed for feed in self._feeds.values() if feed.has(entry.location)), None)
+
     def scope_of(self, name: str) -> Scope:
         """Who put a skill where it was found.
 
@@ -353,6 +456,8 @@ class SkillsRegistry(CatalogReader):
             Whether a skill was added, removed or edited, or a diagnostic changed.
         """
         with self._lock:
+            for feed in self._feeds.values():
+                feed.look(now=True)
             return self._look()
 
     async def refresh_if_due(self) -> bool:
@@ -418,6 +523,9 @@ class SkillsRegistry(CatalogReader):
     def _look(self) -> bool:
         """Scan every root and replace the snapshot when something differs. The lock is held."""
         problems = list(self._not_paths)
+        for feed in self._feeds.values():
+            feed.look()
+            problems.extend(feed.problems)
         scans: dict[ScanRoot, Scan] = {}
         for root in self._roots(problems):
             scans[root] = self._scan(root)
@@ -450,8 +558,13 @@ class SkillsRegistry(CatalogReader):
 
     def _roots(self, problems: list[Diagnostic]) -> Iterator[ScanRoot]:
         yield from self._explicit
-        if self._cwd is None:
-            return
+        if self._cwd is not None:
+            yield from self._scope_roots(problems)
+        for feed in sorted(self._feeds.values(), key=lambda one: -one.priority):
+            yield feed.root
+
+    def _scope_roots(self, problems: list[Diagnostic]) -> Iterator[ScanRoot]:
+        assert self._cwd is not None  # noqa: S101 - the caller looked
         candidates = [root for root in scope_roots(self._cwd, self.config) if os.path.lexists(root.path)]
         needing_trust = [root for root in candidates if root.scope in {Scope.PROJECT, Scope.ANCESTOR}]
         trusted = not needing_trust or self._is_project_trusted(needing_trust, problems)
@@ -647,6 +760,21 @@ class SkillsView(CatalogReader):
         """Look at the disk when the last look is old enough; return whether anything changed."""
         return await self._source.refresh_if_due()
 
+    @property
+    def has_sources(self) -> bool:
+        """Whether there are skills whose files are not known before they are fetched."""
+        return self._source.has_sources
+
+    async def fetch(self, name: str) -> None:
+        """Have the files of a skill here before it is loaded.
+
+        Raises:
+            RegistryError: Its source does not give them.
+        """
+        entry = _entry(self._snapshot(), name)
+        if entry is not None:
+            await self._source.fetch(entry.name)
+
     def scope_of(self, name: str) -> Scope:
         """Who put a skill that this view shows where it was found.
 
@@ -668,6 +796,9 @@ class SkillsView(CatalogReader):
 
     def _index(self) -> SearchIndex:
         return self._source._index()  # one index for all views; what a view hides is kept out of its answers
+
+    def _ensure(self, entry: IndexedSkill) -> None:
+        self._source._ensure(entry)
 
     def _load(self, entry: IndexedSkill) -> Skill:
         skill = self._source._load(entry)

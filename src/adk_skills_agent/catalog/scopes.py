@@ -1,7 +1,8 @@
 """The places where skills are looked for, in the order of their precedence (C1 to C3, C8, C12).
 
 Explicit folders come first, then the project, its ancestors up to the git root (nearer ones first), the user, the
-administrator of the machine, and installed packages. Here a scope is only named; ``discovery`` reads it.
+administrator of the machine, installed packages, and sources of skills. Here a scope is only named; ``discovery``
+reads it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Scope(StrEnum):
     USER = "user"
     ADMIN = "admin"
     PACKAGE = "package"
+    SOURCE = "source"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,11 @@ def cache_folder(config: RegistryConfig) -> str | None:
     return _xdg(config, "XDG_CACHE_HOME", ".cache")
 
 
+def data_folder(config: RegistryConfig) -> str | None:
+    """The folder of what is kept for the user, such as the store of installed skills; it need not exist."""
+    return _xdg(config, "XDG_DATA_HOME", ".local/share")
+
+
 def _xdg(config: RegistryConfig, variable: str, fallback: str) -> str | None:
     base = os.environ.get(variable, "") if config.home is None else ""
     if not os.path.isabs(base):  # the XDG rules say to ignore a relative one

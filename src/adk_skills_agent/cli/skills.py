@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.catalog import SkillsRegistry
     from adk_skills_agent.format import Diagnostic, ValidationResult
+    from adk_skills_agent.sources import Origin
 
 
 _LIST_EXAMPLES = """\b
@@ -43,6 +44,7 @@ Examples:
   adk-skills list --json
   adk-skills list ./skills --long
   adk-skills list ./skills --diagnostics
+  adk-skills list --installed
 """
 
 
@@ -52,14 +54,26 @@ Examples:
 @click.option("--long", "-l", is_flag=True, help="Also print scope, tokens, scripts and folder, descriptions whole.")
 @click.option("--xml", is_flag=True, help="Print the <available_skills> block a model gets, with locations.")
 @click.option("--diagnostics", is_flag=True, help="Print everything that was repaired or refused.")
+@click.option("--installed", is_flag=True, help="List what adk-skills add installed here and for the user.")
 @trust_option
 def list_command(
-    dirs: tuple[Path, ...], as_json: bool, long: bool, xml: bool, diagnostics: bool, trust_project: bool
+    dirs: tuple[Path, ...],
+    as_json: bool,
+    long: bool,
+    xml: bool,
+    diagnostics: bool,
+    installed: bool,
+    trust_project: bool,
 ) -> None:
     """List the skills of folders or scopes.
 
     Without folders: the project, user, admin and package scopes.
     """
+    if installed:
+        if dirs or xml or diagnostics or long:
+            raise click.UsageError("--installed goes with --json only.")
+        _list_installed(as_json=as_json)
+        return
     registry = open_registry(dirs, trust_project=trust_project)
     skills = registry.list_metadata()
     if as_json:
@@ -105,6 +119,44 @@ def _print_long(registry: SkillsRegistry) -> None:
             rows.append((name, registry.scope_of(name).value, *counts, str(skill.skill_dir)))
             below.append((skill.description,))
     print_table(("NAME", "SCOPE", "TOKENS", "SCRIPTS", "FOLDER"), rows, below)
+
+
+def _origin_by_gh(folder: Path) -> Origin | None:
+    """Where a copy that ``gh skill install`` made came from; None for any other."""
+    from adk_skills_agent.errors import SkillsError
+    from adk_skills_agent.format import parse_file
+    from adk_skills_agent.sources.lock_file import from_gh
+
+    try:
+        return from_gh(parse_file(folder / "SKILL.md").metadata.metadata)
+    except (SkillsError, OSError):
+        return None
+
+
+def _list_installed(*, as_json: bool) -> None:
+    from adk_skills_agent.sources import open_project
+
+    found = []
+    for project in (open_project(Path.cwd()), open_project(Path.cwd(), "user")):
+        for state in project.verify():
+            locked = project.read_lock().skills.get(state.name)
+            origin = locked.origin if locked is not None else _origin_by_gh(state.folder)
+            found.append(
+                {
+                    "name": state.name,
+                    "scope": project.scope,
+                    "folder": str(state.folder),
+                    "source": str(origin) if origin else None,
+                    "commit": locked.commit if locked else None,
+                    "state": "not locked" if state.unlocked else "as locked" if state.is_same else "changed",
+                }
+            )
+    if as_json:
+        print_json({"skills": found})
+        return
+    print_columns((str(one["name"]), f"{one['state']}, {one['scope']}, {one['source'] or 'unknown'}") for one in found)
+    if not found:
+        click.echo("Nothing is installed. Install with: adk-skills add SOURCE", err=True)
 
 
 # ``adk-skills info``: everything known about one skill.

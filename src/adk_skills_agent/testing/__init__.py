@@ -7,6 +7,7 @@ from adk_skills_agent.testing.request import FunctionCall, FunctionResponse, Mod
 from adk_skills_agent.testing.rules import Rule, RuleModel, call, compare_rule, judge_rule, say
 from adk_skills_agent.testing.rules_file import load_rules, parse_rules
 from adk_skills_agent.testing.server import GeminiServer, Refused
+from adk_skills_agent.testing.sources import check_skill_source
 
 __all__ = [
     "Answer",
@@ -26,6 +27,7 @@ __all__ = [
     "Usage",
     "When",
     "call",
+    "check_skill_source",
     "compare_rule",
     "judge_rule",
     "load_conversation",

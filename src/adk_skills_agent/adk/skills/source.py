@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import google.adk.skills
 
     from adk_skills_agent.catalog import CatalogReader, Skill
+    from adk_skills_agent.sources.integrity import IntegrityCheck
 
 _FOUND = 256
 _Way = tuple[tuple[int, int, int], ...]
@@ -38,8 +39,9 @@ _TRUE = frozenset({"true", "yes", "on", "1"})
 class DiskSkill(KnownSkill):
     """Level 1 to 3 of a folder, read when asked for."""
 
-    def __init__(self, skill: Skill, scope: Scope = Scope.EXPLICIT) -> None:
+    def __init__(self, skill: Skill, scope: Scope = Scope.EXPLICIT, integrity: IntegrityCheck | None = None) -> None:
         self._skill = skill
+        self._integrity = integrity
         self._scope = scope
         self._listing = ListingStamp(str(skill.skill_dir))
         self._folder = str(skill.skill_dir)
@@ -105,7 +107,12 @@ class DiskSkill(KnownSkill):
         }
 
     def instructions(self) -> str:
-        """The body; read again when the file changed (C21)."""
+        """The body; read again when the file changed (C21).
+
+        Raises:
+            IntegrityError: It is pinned and not what its lock says, as for every read of its files.
+        """
+        self._check()
         return self._skill.instructions
 
     def version(self) -> str:
@@ -147,6 +154,7 @@ class DiskSkill(KnownSkill):
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Read now."""
+        self._check()
         return self._skill.read_bytes(self._own_name(path), limit)
 
     def size(self, path: str) -> int:
@@ -155,7 +163,12 @@ class DiskSkill(KnownSkill):
 
     def local(self) -> Skill:
         """The folder itself."""
+        self._check()
         return self._skill
+
+    def _check(self) -> None:
+        if self._integrity is not None:
+            self._integrity.check(self.name, self._skill.skill_dir, self._version.now)
 
     def _remember(self, path: str) -> None:
         self._found.pop(path, None)
@@ -320,6 +333,7 @@ class SkillSource:
         registry: google-adk's registry, for skills that are fetched by name.
         hides: Says of a name and its scope whether the model must not know it; hidden skills do not exist here.
         cache_turns: For how many invocations what the registry gave is kept (S2-13).
+        integrity: Compares pinned skills with their locks; None for nobody.
 
     Raises:
         ValueError: Two of the local skills have the same name (S0-18).
@@ -334,7 +348,9 @@ class SkillSource:
         user_catalog: CatalogReader | None = None,
         hides: Callable[[str, Scope], bool] = lambda _name, _scope: False,
         cache_turns: int = 16,
+        integrity: IntegrityCheck | None = None,
     ) -> None:
+        self.integrity = integrity
         self._whole = user_catalog if user_catalog is not None else catalog
         # Views, so that the folder of a hidden skill is not shown as a part of the skill it lies in either.
         self.catalog = catalog.view(predicate=self._shows, include_disabled=True) if catalog is not None else None
@@ -404,7 +420,7 @@ class SkillSource:
         if found is not None or self._whole is None:
             return found
         try:
-            return DiskSkill(self._whole.load_skill(name), self._whole.scope_of(name))
+            return DiskSkill(self._whole.load_skill(name), self._whole.scope_of(name), self.integrity)
         except SkillNotFound:
             return None
 
@@ -420,12 +436,27 @@ class SkillSource:
         """The local skills that are not hidden."""
         return [skill for skill in map(self.local, self.names()) if skill is not None]
 
+    @property
+    def fetches(self) -> bool:
+        """Whether there are skills whose files are not known yet: of a registry, or of a source of the catalog."""
+        return self.registry is not None or (self.catalog is not None and self.catalog.has_sources)
+
+    async def fetch(self, name: str) -> None:
+        """Have the files of a local skill here, where a source of the catalog has to give them.
+
+        Raises:
+            RegistryError: It does not.
+        """
+        if self.catalog is not None and self.catalog.has_sources:
+            await self.catalog.fetch(name)
+
     async def get(self, name: str, invocation_id: str | None = None) -> KnownSkill | None:
         """A skill by name: local, else of the registry, which is asked once for each name and invocation.
 
         Raises:
             Exception: Whatever the registry raises.
         """
+        await self.fetch(name)
         found = self.local(name)
         if found is not None or self.registry is None or self.hides(name):
             return found
@@ -497,10 +528,10 @@ class SkillSource:
         if catalog is None:
             return None
         try:
-            skill = catalog.load_skill(name)
+            skill = catalog.load_skill(name, fetch=False)
             made_from, known = self._disk.pop(skill.name, (None, None))
             if known is None or made_from is not skill:
-                known = DiskSkill(skill, catalog.scope_of(skill.name))
+                known = DiskSkill(skill, catalog.scope_of(skill.name), self.integrity)
         except SkillNotFound:
             return None
         self._disk[skill.name] = (skill, known)  # kept for the digest it remembers

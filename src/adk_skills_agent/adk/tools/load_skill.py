@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.activation.instructions import fenced, put_in_force
@@ -13,6 +14,7 @@ from adk_skills_agent.adk.options import SkillLifecycleMode
 from adk_skills_agent.adk.permissions import may_stay_in_force, permit
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_text, skill_name_schema
 from adk_skills_agent.errors import RegistryError, SkillNotActive, SkillNotFound, SkillsError
+from adk_skills_agent.format import normalise_name
 from adk_skills_agent.scripts.interpreters import is_runnable
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOAD_SKILL = "load_skill"
+_REQUIRED = 20  # of the skills that one says it needs, named in an answer
+_NAME = re.compile(r"[\s]*([^\s@<>=!~;,]+)")
 
 
 class LoadSkillTool(ToolsetTool):
@@ -72,7 +76,7 @@ class LoadSkillTool(ToolsetTool):
         activation = runtime.active.activate(tool_context, skill.name, tokens=text.tokens, digest=text.digest)
         runtime.guard.success(tool_context, "skill")
         tell_of_activation(runtime, tool_context, skill, text, activation, version)
-        said = self._displaced(skill, activation)
+        said = self._displaced(skill, activation) | self._required(skill, tool_context)
         missing = await runtime.missing_tools(skill, tool_context)
         if missing:
             # Else a model asks for the skill and its list again and again, to find the tool (google-adk issue 6280).
@@ -100,6 +104,28 @@ class LoadSkillTool(ToolsetTool):
                 answer["more_files"] = text.more_files
         return answer
 
+    def _required(self, skill: KnownSkill, tool_context: ToolContext) -> dict[str, object]:
+        """The skills that this one needs and that are not loaded yet: the model loads them when it needs them."""
+        said = skill.metadata.get("requires-skills")
+        texts = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else ()
+        names = list(dict.fromkeys(filter(None, (_required_name(text) for text in texts if isinstance(text, str)))))
+        if not names:
+            return {}
+        active = {one.name for one in self.runtime.active.records(tool_context)}
+        source = self.runtime.source
+        there = [name for name in names[:_REQUIRED] if name not in active and source.local(name) is not None]
+        missing = [name for name in names[:_REQUIRED] if name not in active and source.local(name) is None]
+        answer: dict[str, object] = {}
+        if there:
+            answer["required_skills"] = there
+            answer["required_skills_note"] = "This skill needs these skills. Load each one before you use it."
+        if missing:
+            answer["missing_skills"] = missing
+            answer["missing_skills_note"] = (
+                "This skill needs these skills, and they do not exist here. Do without them."
+            )
+        return answer
+
     def _displaced(self, skill: KnownSkill, activation: Activation) -> dict[str, object]:
         said: dict[str, object] = {}
         if activation.released:
@@ -113,6 +139,12 @@ class LoadSkillTool(ToolsetTool):
                 "in a later turn, load it again."
             )
         return said
+
+
+def _required_name(text: str) -> str:
+    """The name in an entry of ``requires-skills``: ``pdf`` in ``pdf>=1.2 @ owner/repo``."""
+    found = _NAME.match(text)
+    return normalise_name(found[1]) if found else ""
 
 
 def _already(skill: KnownSkill) -> dict[str, object]:

@@ -29,6 +29,7 @@ from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, s
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
 from adk_skills_agent.errors import (
     ErrorCode,
+    IntegrityError,
     PackageError,
     RegistryError,
     ResourceNotFound,
@@ -126,7 +127,7 @@ class RunSkillScriptTool(ToolsetTool):
         can_run = runtime.code_executor is not None or runtime.environment is not None or runtime.sandbox is not None
         if not can_run and agent_executor(tool_context) is None:
             return False
-        return runtime.source.registry is not None or self._any_script()
+        return runtime.source.fetches or self._any_script()
 
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """The outcome of the script, or why it was not run."""
@@ -171,6 +172,7 @@ class RunSkillScriptTool(ToolsetTool):
         check_types(arguments)  # before the skill is looked for, as google-adk does; values where they are used
         if runtime.google_arguments:
             arguments = google_arguments(arguments)
+        await runtime.source.fetch(name)
         skill = runtime.source.local(name)
         if skill is None:
             refused = runtime.guard.refused_name(tool_context)
@@ -401,7 +403,10 @@ def _listed(scripts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _has_scripts_folder(skill: KnownSkill) -> bool:
-    return not skill.in_memory and skill.local().has_scripts
+    try:
+        return not skill.in_memory and skill.local().has_scripts
+    except IntegrityError:
+        return True  # the tool that says why it does not run
 
 
 # ``run_script``: ``run_skill_script`` under the name and arguments of ``with_skills`` (S4-6).

@@ -1,0 +1,369 @@
+"""Skills from anywhere: a database, an object store, a server. A registry shows them beside those on disk.
+
+What a source lists is put into a folder of this process as level 1 alone; the files of a skill come when it is first
+loaded. Each source has a thread and an event loop of its own: a slow or dead one holds up nobody, and what it listed
+last stays until it answers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+from typing import Any, TypeVar
+
+from adk_skills_agent.catalog.files import MAX_FILES, clean_path
+from adk_skills_agent.catalog.scopes import ScanRoot, Scope
+from adk_skills_agent.catalog.untrusted_files import real_path
+from adk_skills_agent.errors import ConfigError, RegistryError, SkillsError
+from adk_skills_agent.format import normalise_name, parse_text
+from adk_skills_agent.format.models import Diagnostic, ParsedSkill, Severity, SkillMetadata
+
+DEADLINE_SECONDS = 10.0
+"""How long a source may take to list its skills, or to give one, before the others go on without it."""
+REFRESH_SECONDS = 60.0
+"""Between two questions to a source."""
+MAX_SKILLS = 20_000
+MAX_BYTES = 64 << 20
+"""Of one skill."""
+_T = TypeVar("_T")
+
+
+class SkillSource(ABC):
+    """A place that has skills. Two methods are needed; the others have defaults.
+
+    The methods are coroutines and run on an event loop of the registry's for this source, one call after the other or
+    several at once. What they raise becomes a diagnostic of the registry, or the answer to the model that asked.
+    """
+
+    @abstractmethod
+    async def list_metadata(self) -> Sequence[SkillMetadata]:
+        """Level 1 of every skill: at least name and description. ``file`` does not count."""
+
+    @abstractmethod
+    async def read_file(self, name: str, path: str) -> bytes:
+        """A file of a skill.
+
+        Args:
+            name: As :meth:`list_metadata` has it.
+            path: ``SKILL.md``, or one of :meth:`list_files`.
+
+        Raises:
+            SkillNotFound: There is no such skill.
+            ResourceNotFound: It has no such file.
+        """
+
+    async def load_skill(self, name: str) -> ParsedSkill:
+        """Level 1 and 2 of a skill: its SKILL.md, read."""
+        data = await self.read_file(name, "SKILL.md")
+        return parse_text(data.decode("utf-8", "replace"), folder_name=name)
+
+    async def list_files(self, name: str) -> Sequence[str]:
+        """The paths of all files of a skill, relative, with ``/``; with or without the SKILL.md."""
+        del name
+        return ()
+
+    async def refresh(self) -> bool:
+        """Whether anything may have changed since the last call; asked before the skills are listed again."""
+        return True
+
+    async def close(self) -> None:  # noqa: B027 - most sources hold nothing
+        """Let go of connections; the source was removed from its registry."""
+
+
+class _Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"skill-source-{name}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            pending = asyncio.all_tasks(self._loop)
+            for task in pending:
+                task.cancel()
+            if pending:
+                self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def submit(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Start a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def stop(self) -> None:
+        """End the thread; does not wait for a source that blocks it."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(1.0)
+
+
+class SourceFeed:
+    """One source of a registry: what it listed last, and the files of what was loaded. Used by several threads.
+
+    Args:
+        source: The source.
+        name: What diagnostics and prompts call it.
+        priority: Among sources of skills of the same name the higher wins; folders win over all.
+        keep: Says of a listed skill whether it is taken; None takes all.
+        deadline: Seconds for one question.
+        interval: Seconds between two.
+    """
+
+    def __init__(
+        self,
+        source: SkillSource,
+        name: str,
+        *,
+        priority: int = 0,
+        keep: Callable[[SkillMetadata], bool] | None = None,
+        deadline: float = DEADLINE_SECONDS,
+        interval: float = REFRESH_SECONDS,
+    ) -> None:
+        if not name or normalise_name(name) != name:
+            raise ConfigError(f"{name!r} is no name of a source. Use small letters, digits and hyphens.")
+        self.source, self.name, self.priority = source, name, priority
+        self._keep, self._deadline, self._interval = keep, deadline, interval
+        self._folder = Path(tempfile.mkdtemp(prefix=f"adk-skills-source-{name}-"))
+        self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
+        self._loop = _Loop(name)
+        self._lock = threading.Lock()
+        self._listed: dict[str, SkillMetadata] | None = None
+        self._whole: set[str] = set()
+        self._stale: set[str] = set()
+        self._asked: Future[list[SkillMetadata] | None] | None = None
+        self._fetching: dict[str, Future[None]] = {}
+        self._next = 0.0
+        self.problems: tuple[Diagnostic, ...] = ()
+
+    @property
+    def root(self) -> ScanRoot:
+        """Where the registry finds what the source listed."""
+        folder = str(self._folder)
+        return ScanRoot(folder, Scope.SOURCE, max_depth=1, boundary=real_path(folder))
+
+    def has(self, location: str) -> bool:
+        """Whether a SKILL.md is one of this source."""
+        return location.startswith(f"{self._folder}/")
+
+    # Listing
+
+    def look(self, *, now: bool = False) -> None:
+        """Take what the source lists, when it is time. Waits for the first list, up to the deadline, and never again.
+
+        Args:
+            now: Ask although it is not time, and wait.
+        """
+        wait = now or self._listed is None
+        if now and self._asked is not None:  # its answer may be from before
+            self._asked.cancel()
+            self._asked = None
+        if self._asked is None:
+            if not now and time.monotonic() < self._next:
+                return
+            self._asked = self._loop.submit(self._list())
+        try:
+            items = self._asked.result(self._deadline + 1.0 if wait else 0)
+        except FutureTimeout:
+            if wait:
+                self._next = time.monotonic() + self._interval
+                self._say(f"does not answer within {self._deadline:g} seconds")
+            if self._asked.done():  # it was the source's own deadline
+                self._asked = None
+            return
+        except Exception as error:  # noqa: BLE001 - a source is somebody else's code: whatever it raises is told
+            self._asked = None
+            self._next = time.monotonic() + self._interval
+            self._say(f"cannot be read: {type(error).__name__}: {error}")
+            return
+        self._asked = None
+        self._next = time.monotonic() + self._interval
+        self.problems = ()
+        if items is not None:
+            self._take(items)
+
+    async def _list(self) -> list[SkillMetadata] | None:
+        async with asyncio.timeout(self._deadline):
+            if not await self.source.refresh() and self._listed is not None:
+                return None
+            return list(await self.source.list_metadata())
+
+    def _take(self, items: Sequence[SkillMetadata]) -> None:
+        problems: list[Diagnostic] = []
+        listed: dict[str, SkillMetadata] = {}
+        for item in items[:MAX_SKILLS]:
+            name = normalise_name(item.name) if isinstance(item, SkillMetadata) else ""
+            if not name or not item.description.strip():
+                problems.append(self._problem("source-entry", f"lists {str(item)[:80]!r}, which has no usable name"))
+            elif name in listed:
+                problems.append(self._problem("shadowed-skill", f"lists {name!r} twice; the first one counts"))
+            elif self._keep is None or self._keep(item):
+                listed[name] = item
+        if len(items) > MAX_SKILLS:
+            problems.append(
+                self._problem("source-entry", f"lists more than {MAX_SKILLS:,} skills; the rest is left out")
+            )
+        with self._lock:
+            before = self._listed or {}
+            for name in set(before) - set(listed):
+                shutil.rmtree(self._folder / name, ignore_errors=True)
+                self._whole.discard(name)
+            for name, item in listed.items():
+                if name not in self._whole and (name not in before or _told(before[name]) != _told(item)):
+                    self._write(name, {"SKILL.md": _level1(name, item)})
+            self._stale = set(self._whole)
+            self._listed = listed
+            self.problems = tuple(problems)
+
+    def _say(self, what: str) -> None:
+        last = "" if self._listed is None else " What it listed last is shown."
+        self.problems = (self._problem("source-unavailable", f"{what[:300]}.{last}"),)
+
+    def _problem(self, code: str, what: str) -> Diagnostic:
+        return Diagnostic(code, Severity.WARNING, f"The source of skills {self.name!r} {what}")
+
+    # Files
+
+    def ensure(self, name: str) -> None:
+        """Have the files of a skill here, waiting up to the deadline; nothing when they are.
+
+        Raises:
+            RegistryError: The source does not give them. The sentence is for the model.
+        """
+        if name in self._whole:
+            return
+        try:
+            self._fetch(name).result(self._deadline + 1.0)
+        except FutureTimeout:
+            raise self._late(name) from None
+
+    async def fetch(self, name: str) -> None:
+        """As :meth:`ensure`, without blocking; files of a list before the last one are fetched again.
+
+        Raises:
+            RegistryError: As :meth:`ensure`; what is here already is used where the source is gone.
+        """
+        if name in self._whole and name not in self._stale:
+            return
+        try:
+            async with asyncio.timeout(self._deadline + 1.0):
+                await asyncio.shield(asyncio.wrap_future(self._fetch(name)))
+        except TimeoutError:
+            if name not in self._whole:
+                raise self._late(name) from None
+        except RegistryError:
+            if name not in self._whole:
+                raise
+
+    def _late(self, name: str) -> RegistryError:
+        return RegistryError(f"Skill '{name}' cannot be loaded: its source does not answer. Try again later, or go on.")
+
+    def _fetch(self, name: str) -> Future[None]:
+        with self._lock:
+            running = self._fetching.get(name)
+            if name in self._whole and name not in self._stale:  # somebody was faster
+                ready: Future[None] = Future()
+                ready.set_result(None)
+                return ready
+            if running is None or running.done():
+                running = self._fetching[name] = self._loop.submit(self._get(name))
+            return running
+
+    async def _get(self, name: str) -> None:
+        listed = (self._listed or {}).get(name)
+        called = listed.name if listed is not None else name
+        try:
+            async with asyncio.timeout(self._deadline):
+                paths = [path for path in await self.source.list_files(called) if path != "SKILL.md"]
+                if len(paths) > MAX_FILES:
+                    raise RegistryError(f"Skill '{name}' has more than {MAX_FILES:,} files, so it is not loaded.")
+                files = {"SKILL.md": await self.source.read_file(called, "SKILL.md")}
+                total = 0
+                for path in paths:
+                    data = await self.source.read_file(called, path)
+                    total += len(data)
+                    if total > MAX_BYTES:
+                        raise RegistryError(f"Skill '{name}' has more than {MAX_BYTES >> 20} MiB, so it is not loaded.")
+                    files[clean_path(path)] = data
+        except TimeoutError as error:
+            raise self._late(name) from error
+        except SkillsError as error:
+            raise RegistryError(f"Skill '{name}' cannot be loaded: {error.message}") from error
+        except Exception as error:
+            failure = RegistryError(f"Skill '{name}' cannot be loaded: its source failed. Tell the user, or go on.")
+            failure.add_note(f"The source {self.name!r} raised {type(error).__name__}: {error}")
+            raise failure from error
+        if (
+            normalise_name(parse_text(files["SKILL.md"].decode("utf-8", "replace"), folder_name=name).metadata.name)
+            != name
+        ):
+            raise RegistryError(f"Skill '{name}' cannot be loaded: its SKILL.md has another name. Tell the user.")
+        with self._lock:
+            self._write(name, files)
+            self._whole.add(name)
+            self._stale.discard(name)
+
+    def _write(self, name: str, files: dict[str, bytes]) -> None:
+        folder = self._folder / name
+        for path, data in files.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_file() and target.read_bytes() == data:
+                continue
+            descriptor, aside = tempfile.mkstemp(prefix=".aside-", dir=self._folder)
+            with open(descriptor, "wb") as stream:
+                stream.write(data)
+            Path(aside).chmod(0o755 if data[:2] == b"#!" else 0o644)
+            Path(aside).replace(target)
+        for there in [one for one in folder.rglob("*") if one.is_file()]:
+            if there.relative_to(folder).as_posix() not in files:
+                there.unlink()
+
+    def close(self) -> None:
+        """Let the source go and remove its files."""
+        try:
+            self._loop.submit(self.source.close()).result(1.0)
+        except Exception:  # noqa: BLE001, S110 - it is leaving, and nobody can act on it
+            pass
+        self._loop.stop()
+        self._finalizer()
+
+
+def _told(item: SkillMetadata) -> tuple[object, ...]:
+    return (
+        item.description,
+        item.license,
+        item.compatibility,
+        item.allowed_tools,
+        dict(item.metadata),
+        dict(item.extra),
+    )
+
+
+def _level1(name: str, item: SkillMetadata) -> bytes:
+    """The head of a SKILL.md from what a source listed."""
+    import yaml
+
+    values = {
+        "name": name,
+        "description": item.description,
+        "license": item.license,
+        "compatibility": item.compatibility,
+        "allowed-tools": item.allowed_tools,
+        "metadata": dict(item.metadata) or None,
+        **item.extra,
+    }
+    told = {key: value for key, value in values.items() if value is not None}
+    return f"---\n{yaml.safe_dump(told, allow_unicode=True, sort_keys=False)}---\n".encode()

@@ -1,0 +1,388 @@
+"""``adk-skills add``, ``remove``, ``sync``, ``verify``, ``why`` and ``pack``: skills of others, pinned."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from adk_skills_agent.cli.output import print_json, printable, safe
+from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sources import ConsentPage, FetchedSkill, Origin, Project
+    from adk_skills_agent.sources.requires import Find, Requirement
+
+scope_option = click.option(
+    "--scope",
+    type=click.Choice(["project", "user"]),
+    default="project",
+    show_default=True,
+    help="Install for this project (.agents/skills) or for the user (~/.agents/skills).",
+)
+private_option = click.option("--allow-private", is_flag=True, help="Follow a web server into a private network, too.")
+yes_option = click.option(
+    "--yes", "-y", is_flag=True, help="Ask nothing; findings that stop still need --accept-findings."
+)
+accept_option = click.option("--accept-findings", is_flag=True, help="Install although the scan found what stops.")
+signature_option = click.option(
+    "--require-signature", is_flag=True, help="Refuse what nobody signed whose key git knows."
+)
+link_option = click.option("--link", is_flag=True, help="Install links to the store instead of copies.")
+
+_ADD_EXAMPLES = """\b
+Examples:
+  adk-skills add anthropics/skills --skill pdf
+  adk-skills add anthropics/skills/skills/pdf@main
+  adk-skills add git@git.example.com:team/skills.git --skill review --ref v1.2
+  adk-skills add ./skills.zip --all --scope user
+  adk-skills add https://example.com --skill pdf
+  adk-skills add pypi:fastapi --all
+
+\b
+SOURCE is owner/repo[/folder][@ref], a git URL, a folder, an archive (.zip, .skill, .tar.gz, also its URL),
+https://host (an index at /.well-known/agent-skills/), pypi:NAME, mcp:URL-or-command, or a marketplace of plugins.
+Before anything is written a page says what is installed; without a terminal that needs --yes.
+"""
+
+
+@click.command("add", epilog=_ADD_EXAMPLES)
+@click.argument("source")
+@click.option("--skill", "-s", "names", multiple=True, metavar="NAME", help="Which skill, or plugin (repeatable).")
+@click.option("--all", "everything", is_flag=True, help="Every skill of the source.")
+@click.option("--ref", help="Branch, tag or commit; a version for pypi:.")
+@scope_option
+@yes_option
+@accept_option
+@signature_option
+@link_option
+@click.option("--force", is_flag=True, help="Replace a folder that is there, and local edits; they are kept aside.")
+@private_option
+@click.option("--dry-run", is_flag=True, help="Show the page and install nothing.")
+@json_option
+def add_command(
+    source: str,
+    names: tuple[str, ...],
+    everything: bool,
+    ref: str | None,
+    scope: Literal["project", "user"],
+    yes: bool,
+    accept_findings: bool,
+    require_signature: bool,
+    link: bool,
+    force: bool,
+    allow_private: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Install skills from elsewhere and pin them.
+
+    Writes them below .agents/skills, and their source and digests into adk-skills.lock. Exit code 1 when they cannot be
+    fetched, are refused, or are not agreed to.
+    """
+    from adk_skills_agent.sources import consent_page, fetch_skills, open_project, read_origin
+    from adk_skills_agent.sources.requires import resolve_requirements
+
+    project = open_project(Path.cwd(), scope)
+    origin = read_origin(source, ref=ref)
+    chosen = fetch_skills(
+        origin, names, everything=everything, allow_private=allow_private, signatures=require_signature
+    )
+    asked = [skill.name for skill in chosen]
+    if any(skill.requires for skill in chosen):
+        chosen = resolve_requirements(chosen, _finder(project, origin, allow_private=allow_private))
+    if require_signature:
+        refuse_unsigned(chosen)
+    pages = [consent_page(skill) for skill in chosen]
+    if as_json and dry_run:
+        print_json({"skills": [page.to_dict() for page in pages], "installed": []})
+        return
+    agree(pages, yes=yes, accept=accept_findings, quiet=as_json, dry_run=dry_run)
+    if dry_run:
+        return
+    project.add(chosen, wanted=asked, link=link, replace_edits=force)
+    if as_json:
+        print_json({"skills": [page.to_dict() for page in pages], "installed": [skill.name for skill in chosen]})
+    else:
+        for skill in chosen:
+            print(f"Installed: {safe(str(project.skills_folder / skill.name))}")
+        print(f"Locked:    {safe(str(project.lock_path))}")
+
+
+def refuse_unsigned(skills: Sequence[FetchedSkill]) -> None:
+    """Refuse skills whose signature git could not verify.
+
+    Raises:
+        SourceError: With the first one.
+    """
+    for skill in skills:
+        if not skill.signer:
+            raise SourceError(
+                f"{skill.name!r} of {skill.origin} is not signed by anybody whose key git knows. "
+                "Leave --require-signature away, or tell git whom you trust (gpg.ssh.allowedSignersFile)."
+            )
+
+
+def agree(
+    pages: Sequence[ConsentPage],
+    *,
+    yes: bool,
+    accept: bool,
+    quiet: bool,
+    dry_run: bool = False,
+    verb: str = "Install",
+) -> None:
+    """Show the page, and go on only with a person's word or a flag that stands for it.
+
+    Raises:
+        SourceError: The scan found what stops, and that was not accepted.
+        ConfigError: Nobody can be asked.
+    """
+    if not quiet:
+        for page in pages:
+            for line in page.lines():
+                print(printable(line))
+    grave = [page for page in pages if page.stops]
+    if grave and not accept and not dry_run:
+        said = [
+            f"{page.skill.name}: {finding}" for page in grave for finding in page.findings if finding.weight == "stop"
+        ]
+        raise SourceError(
+            f"The scan found what stops: {safe('; '.join(said[:5]))}. "
+            "Read the files, then install them with --accept-findings."
+        )
+    if yes or dry_run:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("Nobody can be asked here. Look at the page with --dry-run, then install with --yes.")
+    click.confirm(f"{verb} {len(pages)} skill{'s' if len(pages) != 1 else ''}?", abort=True)
+
+
+def _finder(project: Project, origin: Origin, *, allow_private: bool) -> Find:
+    """Where needed skills are looked for: their own source, the source of who needs them, then what is locked."""
+    from adk_skills_agent.sources import fetch_skills
+    from adk_skills_agent.sources.fetch import whole_source
+
+    lock = project.read_lock()
+
+    def find(requirement: Requirement) -> list[FetchedSkill]:
+        places = [requirement.source] if requirement.source is not None else [whole_source(origin)]
+        locked = lock.skills.get(requirement.name)
+        if requirement.source is None and locked is not None:
+            places.append(project.origin_of(locked))
+        for place in places:
+            single = bool(place.subpath) or requirement.source is not None
+            try:
+                return fetch_skills(place, () if place.subpath else (requirement.name,), allow_private=allow_private)
+            except SourceError:
+                if single and requirement.source is not None:
+                    raise
+        return []
+
+    return find
+
+
+_REMOVE_EXAMPLES = """\b
+Examples:
+  adk-skills remove pdf
+  adk-skills remove pdf review --scope user
+"""
+
+
+@click.command("remove", epilog=_REMOVE_EXAMPLES)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@scope_option
+@click.option("--force", is_flag=True, help="Also with local edits, and when another skill needs it.")
+@json_option
+def remove_command(names: tuple[str, ...], scope: Literal["project", "user"], force: bool, as_json: bool) -> None:
+    """Uninstall skills and take them out of the lock."""
+    from adk_skills_agent.sources import open_project
+
+    removed = open_project(Path.cwd(), scope).remove(names, force=force)
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        print(f"Removed: {safe(', '.join(removed))}")
+
+
+_SYNC_EXAMPLES = """\b
+Examples:
+  adk-skills sync
+  adk-skills sync --frozen
+  adk-skills sync --skills-lock
+"""
+
+
+@click.command("sync", epilog=_SYNC_EXAMPLES)
+@click.option("--frozen", is_flag=True, help="For CI: change neither lock nor manifest, and fail on any difference.")
+@scope_option
+@link_option
+@click.option("--force", is_flag=True, help="Replace skills with local edits; they are kept aside.")
+@click.option("--skills-lock", is_flag=True, help="Also write skills-lock.json, for people who use npx skills.")
+@private_option
+@json_option
+def sync_command(
+    frozen: bool,
+    scope: Literal["project", "user"],
+    link: bool,
+    force: bool,
+    skills_lock: bool,
+    allow_private: bool,
+    as_json: bool,
+) -> None:
+    """Install just what adk-skills.lock says.
+
+    From the store where it has the bytes, else from the sources. Bytes that differ from the lock are refused. Skills
+    with local edits stay as they are. Exit code 1 when something differs.
+    """
+    from adk_skills_agent.sources import open_project
+
+    if frozen and (force or skills_lock):
+        raise ConfigError("--frozen writes nothing but skills that are missing. Leave the other option away.")
+    project = open_project(Path.cwd(), scope)
+    result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private)
+    if skills_lock:
+        from adk_skills_agent.sources.lock_file import OTHER_LOCK, other_lock_text
+        from adk_skills_agent.sources.store import write_aside
+
+        write_aside(project.root / OTHER_LOCK, other_lock_text(project.read_lock()).encode())
+    if as_json:
+        print_json(
+            {
+                "installed": list(result.installed),
+                "same": list(result.same),
+                "edited": [state.name for state in result.kept],
+                "unlocked": list(result.unlocked),
+            }
+        )
+    else:
+        print(f"{len(result.installed)} installed, {len(result.same)} were there.")
+        for state in result.kept:
+            print(f"Kept: {safe(state.name)} has local edits. Merge them: adk-skills update {safe(state.name)}")
+        for sentence in result.unlocked:
+            print(f"Not locked: {safe(sentence)}. Install it: adk-skills add")
+    if result.kept or result.unlocked:
+        raise click.exceptions.Exit(1)
+
+
+_VERIFY_EXAMPLES = """\b
+Examples:
+  adk-skills verify
+  adk-skills verify --json
+"""
+
+
+@click.command("verify", epilog=_VERIFY_EXAMPLES)
+@scope_option
+@json_option
+def verify_command(scope: Literal["project", "user"], as_json: bool) -> None:
+    """Compare every installed skill with adk-skills.lock, byte by byte.
+
+    Names each changed, added and missing file. Exit code 1 when there is one. Skills that no lock knows are told on
+    stderr.
+    """
+    from adk_skills_agent.sources import open_project
+
+    states = open_project(Path.cwd(), scope).verify()
+    locked = [state for state in states if not state.unlocked]
+    different = [state for state in locked if not state.is_same]
+    unlocked = [state.name for state in states if state.unlocked]
+    if as_json:
+        print_json(
+            {
+                "skills": [
+                    {
+                        "name": state.name,
+                        "same": state.is_same,
+                        "changed": list(state.changed),
+                        "added": list(state.added),
+                        "missing": list(state.missing),
+                        "problem": state.problem,
+                    }
+                    for state in locked
+                ],
+                "unlocked": unlocked,
+            }
+        )
+    else:
+        for state in different:
+            for sentence in state.sentences():
+                print(safe(sentence))
+        print(f"{len(locked) - len(different)} of {len(locked)} skills are as locked.")
+        if unlocked:
+            click.echo(f"Not in the lock: {safe(', '.join(unlocked))}", err=True)
+    if different:
+        raise click.exceptions.Exit(1)
+
+
+_WHY_EXAMPLES = """\b
+Examples:
+  adk-skills why pdf
+"""
+
+
+@click.command("why", epilog=_WHY_EXAMPLES)
+@click.argument("name")
+@scope_option
+@json_option
+def why_command(name: str, scope: Literal["project", "user"], as_json: bool) -> None:
+    """Say why a skill is installed: who wants it, which skills need it, where it came from."""
+    from adk_skills_agent.sources import open_project
+    from adk_skills_agent.sources.requires import required_name
+
+    project = open_project(Path.cwd(), scope)
+    lock = project.read_lock()
+    locked = lock.skills.get(name)
+    if locked is None:
+        raise ConfigError(f"{name!r} is not installed here. See: adk-skills list --installed.")
+    wanted = name in project.wanted()
+    needed_by = [one.name for one in lock.skills.values() if name in map(required_name, one.requires)]
+    if as_json:
+        print_json({**locked.to_table(), "wanted": wanted, "needed_by": needed_by})
+        return
+    print(f"{name}: from {safe(str(locked.origin))}")
+    print(f"  at       {safe(locked.commit or 'no version')}, locked {locked.time}")
+    print(f"  tree     {locked.tree}{' (with local edits)' if locked.base else ''}")
+    print(f"  wanted   {'in ' + safe(str(project.manifest)) if wanted else 'no'}")
+    print(f"  needed   {'by ' + safe(', '.join(needed_by)) if needed_by else 'by no other skill'}")
+    if locked.requires:
+        print(f"  needs    {safe(', '.join(locked.requires))}")
+
+
+_PACK_EXAMPLES = """\b
+Examples:
+  adk-skills pack ./skills/pdf
+  adk-skills pack ./skills/pdf --output pdf.tar.gz
+"""
+
+
+@click.command("pack", epilog=_PACK_EXAMPLES)
+@click.argument("folder", type=a_path)
+@click.option("--output", "-o", type=a_path, help="The archive; without it NAME.skill here. .zip, .skill or .tar.gz.")
+@json_option
+def pack_command(folder: Path, output: Path | None, as_json: bool) -> None:
+    """Pack a skill's folder into an archive.
+
+    The same bytes for the same skill, whoever packs it and when: SKILL.md at the root, no times, no owners.
+    """
+    from adk_skills_agent.sources import read_tree
+    from adk_skills_agent.sources.archives import pack_tar, pack_zip
+    from adk_skills_agent.sources.store import write_aside
+
+    if not folder.is_dir():
+        raise ConfigError(f"There is no folder {safe(str(folder))}. Give the folder of a skill.")
+    tree = read_tree(folder, f"The skill in {folder}")
+    name = tree.parsed(folder.resolve().name).metadata.name or "skill"
+    target = output or Path(f"{name}.skill")
+    packed = pack_tar(tree) if target.name.endswith((".tar.gz", ".tgz")) else pack_zip(tree)
+    if not target.name.endswith((".zip", ".skill", ".tar.gz", ".tgz")):
+        raise ConfigError(f"{safe(target.name)} is no name of an archive. End it with .skill, .zip or .tar.gz.")
+    write_aside(target, packed)
+    if as_json:
+        print_json({"name": name, "archive": str(target), "bytes": len(packed), "tree": tree.digest})
+    else:
+        print(f"Packed: {safe(str(target))}  {len(packed):,} bytes  {tree.digest}")

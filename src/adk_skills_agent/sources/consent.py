@@ -1,0 +1,130 @@
+"""The page that a person sees before a skill of others is installed: who, where, what it brings, what it asks for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adk_skills_agent.sources.fetch import FetchedSkill
+from adk_skills_agent.sources.scan import Finding, Weight, scan_tree
+from adk_skills_agent.sources.store import write_tree
+
+if TYPE_CHECKING:
+    from adk_skills_agent.packages import Needs
+
+_PROGRAM_SUFFIXES = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".ps1", ".lua", ".php", ".r")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentPage:
+    """What is known of a skill before it is installed.
+
+    Attributes:
+        skill: As it was fetched.
+        scripts: Its files that are programs.
+        needs: What it needs to run; None when that cannot be read.
+        findings: What the scan found, the gravest first.
+    """
+
+    skill: FetchedSkill
+    scripts: tuple[str, ...]
+    needs: Needs | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def stops(self) -> bool:
+        """Whether a finding is one that a person has to accept by itself."""
+        return any(finding.weight is Weight.STOP for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        skill = self.skill
+        return {
+            "name": skill.name,
+            "description": skill.description,
+            "source": str(skill.origin),
+            "kind": skill.origin.kind.value,
+            "commit": skill.commit,
+            "signer": skill.signer,
+            "tree": skill.tree.digest,
+            "license": skill.license,
+            "files": len(skill.tree.files),
+            "bytes": skill.tree.size,
+            "scripts": list(self.scripts),
+            "requires": list(skill.requires),
+            "needs": [need.to_dict() for need in self.needs.needs] if self.needs else None,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+    def lines(self) -> list[str]:
+        """For a person, a line each."""
+        skill = self.skill
+        lines = [
+            f"{skill.name}",
+            f"  {skill.description[:300]}",
+            f"  from      {skill.origin}",
+            f"  at        {skill.commit or 'no version'}",
+            f"  signed    {skill.signer or 'no'}",
+            f"  licence   {skill.license or 'not said'}",
+            f"  size      {len(skill.tree.files)} files, {skill.tree.size:,} bytes",
+        ]
+        for title, names in (("scripts", self.scripts), ("needs skills", skill.requires), *self._needed()):
+            if names:
+                more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+                lines.append(f"  {title:<9} {', '.join(names[:12])}{more}")
+        lines += [f"  {finding}" for finding in self.findings]
+        return [_one_line(line) for line in lines]
+
+    def _needed(self) -> list[tuple[str, list[str]]]:
+        if self.needs is None:
+            return []
+        titles = {
+            "packages": ("python-package", "node-package", "python-module"),
+            "programs": ("interpreter", "program"),
+            "hosts": ("host",),
+            "keys": ("environment-key",),
+        }
+        return [
+            (title, [f"{need.name}{need.spec}" for need in self.needs.needs if need.kind in kinds])
+            for title, kinds in titles.items()
+        ]
+
+
+def _one_line(text: str) -> str:
+    """A stranger's text cannot begin a line of its own, nor command a terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def consent_page(skill: FetchedSkill) -> ConsentPage:
+    """Look at a fetched skill: its needs and what the scan finds. Nothing of it is run."""
+    scripts = tuple(
+        path
+        for path, file in skill.tree.files.items()
+        if file.executable or path.lower().endswith(_PROGRAM_SUFFIXES) or file.data[:2] == b"#!"
+    )
+    return ConsentPage(skill, scripts, _needs(skill), tuple(scan_tree(skill.tree)))
+
+
+def _needs(skill: FetchedSkill) -> Needs | None:
+    from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
+    from adk_skills_agent.errors import SkillsError
+    from adk_skills_agent.packages import read_needs
+
+    with tempfile.TemporaryDirectory(prefix="adk-skills-look-") as place:
+        folder = Path(place) / skill.name
+        folder.mkdir()
+        write_tree(folder, skill.tree)
+        registry = SkillsRegistry(RegistryConfig(cache=False))
+        registry.discover([folder])
+        try:
+            return read_needs(registry.load_skill(next(iter(registry)))) if len(registry) else None
+        except SkillsError:
+            return None
+
+
+def grave(pages: Sequence[ConsentPage]) -> list[ConsentPage]:
+    """The pages with a finding that stops."""
+    return [page for page in pages if page.stops]

@@ -1,0 +1,424 @@
+"""Skills of a source, in memory: the ones that are wanted, with their bytes, what they were fetched at, and by whom."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from adk_skills_agent.errors import ParseError, SourceError, nearest
+from adk_skills_agent.format import normalise_name, parse_text
+from adk_skills_agent.sources.archives import MAX_PACKED_BYTES, read_archive, read_archive_file, skills_of
+from adk_skills_agent.sources.git import GitCheckout, checkout
+from adk_skills_agent.sources.origin import Origin, OriginKind
+from adk_skills_agent.sources.plugins import Marketplace, read_marketplace
+from adk_skills_agent.sources.tree import SKIPPED, SkillTree, read_regular, read_tree, skill_folders
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sources.http import WebClient
+    from adk_skills_agent.sources.well_known import PublishedSkill
+
+MAX_CANDIDATES = 10_000
+_SHOWN = 12  # names in a sentence
+
+
+@dataclass(frozen=True)
+class FetchedSkill:
+    """A skill as its source has it.
+
+    Attributes:
+        name: The name it is installed under.
+        description: What it is for.
+        tree: Its files.
+        origin: Where it is; with the folder in the source.
+        commit: What it was fetched at: a commit, the digest of an archive, or a version; empty for a folder.
+        license: What it says of its licence; empty for nothing.
+        requires: The skills it says it needs (``metadata.requires-skills``).
+        signer: Who signed it, as far as that was verified.
+    """
+
+    name: str
+    description: str
+    tree: SkillTree
+    origin: Origin
+    commit: str = ""
+    license: str = ""
+    requires: tuple[str, ...] = ()
+    signer: str = ""
+
+
+class SkillFolders(Protocol):
+    """What was fetched of a source: folders with skills, whose files may come later."""
+
+    def folders(self) -> list[str]:
+        """Where there are skills; ``""`` for the root."""
+
+    def skill_files(self, folders: Sequence[str]) -> Mapping[str, bytes]:
+        """The SKILL.md of some folders."""
+
+    def trees(self, folders: Sequence[str]) -> Mapping[str, SkillTree]:
+        """All files of some folders."""
+
+    def other_file(self, path: str) -> bytes | None:
+        """A file of the source that belongs to no skill; None when there is none."""
+
+
+class _InMemory:
+    """The files of an archive, a package or a folder."""
+
+    def __init__(self, trees: Mapping[str, SkillTree], others: Mapping[str, bytes]) -> None:
+        self._trees = trees
+        self._others = others
+
+    def folders(self) -> list[str]:
+        return list(self._trees)
+
+    def skill_files(self, folders: Sequence[str]) -> Mapping[str, bytes]:
+        return {folder: tree.files[tree.skill_file].data for folder, tree in self.trees(folders).items()}
+
+    def trees(self, folders: Sequence[str]) -> Mapping[str, SkillTree]:
+        return {folder: self._trees[folder] for folder in folders}
+
+    def other_file(self, path: str) -> bytes | None:
+        return self._others.get(path)
+
+
+class _OnDisk:
+    """The skills below a folder of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folders = skill_folders(_skill_paths(root))
+
+    def folders(self) -> list[str]:
+        return self._folders
+
+    def skill_files(self, folders: Sequence[str]) -> Mapping[str, bytes]:
+        return {folder: tree.files[tree.skill_file].data for folder, tree in self.trees(folders).items()}
+
+    def trees(self, folders: Sequence[str]) -> Mapping[str, SkillTree]:
+        return {folder: read_tree(self._root / folder, f"The skill in {self._root / folder}") for folder in folders}
+
+    def other_file(self, path: str) -> bytes | None:
+        try:
+            return read_regular(self._root / path)
+        except OSError:
+            return None
+
+
+def _skill_paths(root: Path) -> Iterator[str]:
+    count = 0
+    for folder, below, files in os.walk(root):
+        below[:] = sorted(name for name in below if name not in SKIPPED and name != ".venv")
+        for name in files:
+            if name in {"SKILL.md", "skill.md"}:
+                count += 1
+                if count > MAX_CANDIDATES:
+                    raise SourceError(f"{root} has more than {MAX_CANDIDATES:,} skills. Name a folder in it.")
+                yield str((Path(folder) / name).relative_to(root))
+
+
+class _InGit:
+    def __init__(self, git: GitCheckout, subpath: str) -> None:
+        self.git = git
+        self._subpath = subpath
+
+    def folders(self) -> list[str]:
+        return self.git.skill_folders(self._subpath)
+
+    def skill_files(self, folders: Sequence[str]) -> Mapping[str, bytes]:
+        paths = {}
+        for folder in folders:
+            base = f"{folder}/" if folder else ""
+            paths[folder] = next(base + name for name in ("SKILL.md", "skill.md") if base + name in self.git.files)
+        read = self.git.read(paths.values())
+        return {folder: read[path] for folder, path in paths.items()}
+
+    def trees(self, folders: Sequence[str]) -> Mapping[str, SkillTree]:
+        return self.git.trees(folders)
+
+    def other_file(self, path: str) -> bytes | None:
+        full = f"{self._subpath}/{path}" if self._subpath else path
+        return self.git.read([full])[full] if full in self.git.files else None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A source that was opened.
+
+    Attributes:
+        skills: What it has.
+        commit: What it is at.
+        signer: Who signed that.
+    """
+
+    skills: SkillFolders
+    commit: str = ""
+    signer: str = ""
+
+
+@contextmanager
+def opened(origin: Origin, *, allow_private: bool = False, signatures: bool = False) -> Iterator[Opened]:
+    """Open a source; its files are fetched as they are asked for.
+
+    Args:
+        origin: The source.
+        allow_private: Whether a web server may send us to private addresses.
+        signatures: Whether git is asked who signed.
+
+    Raises:
+        SourceError: It cannot be fetched.
+    """
+    match origin.kind:
+        case OriginKind.GIT:
+            with checkout(origin.location, origin.ref) as git:
+                signer = git.signature(origin.ref) if signatures else ""
+                yield Opened(_InGit(git, origin.subpath), git.commit, signer)
+        case OriginKind.FOLDER:
+            root = Path(origin.location)
+            if not root.is_dir():
+                raise SourceError(f"The folder {root} does not exist any more. Put it back, or remove the skill.")
+            yield Opened(_OnDisk(root / origin.subpath if origin.subpath else root))
+        case OriginKind.ARCHIVE:
+            what = f"The archive {origin.location.rpartition('/')[2]}"
+            data = _archive_bytes(origin, what, allow_private)
+            files = read_archive(data, what)
+            digest = "sha256:" + hashlib.sha256(data).hexdigest()
+            others = {path: file.data for path, file in files.items() if path.endswith(".json")}
+            yield Opened(_InMemory(skills_of(files, what), others), digest)
+        case OriginKind.WELL_KNOWN:
+            from adk_skills_agent.sources.http import WebClient
+            from adk_skills_agent.sources.well_known import read_index
+
+            with WebClient(origin.location, allow_private=allow_private) as client:
+                yield Opened(_OnWeb(client, {entry.name: entry for entry in read_index(client, origin.location)}))
+        case OriginKind.PACKAGE:
+            yield _package(origin)
+        case OriginKind.MCP:
+            from adk_skills_agent.sources.mcp_client import McpSkills
+
+            yield Opened(McpSkills(origin.location))
+
+
+class _OnWeb:
+    def __init__(self, client: WebClient, entries: Mapping[str, PublishedSkill]) -> None:
+        self._client = client
+        self._entries = entries
+        self._fetched: dict[str, SkillTree] = {}
+
+    def folders(self) -> list[str]:
+        return list(self._entries)
+
+    def skill_files(self, folders: Sequence[str]) -> Mapping[str, bytes]:
+        return {folder: tree.files[tree.skill_file].data for folder, tree in self.trees(folders).items()}
+
+    def trees(self, folders: Sequence[str]) -> Mapping[str, SkillTree]:
+        from adk_skills_agent.sources.well_known import fetch_published
+
+        for folder in folders:
+            if folder not in self._fetched:
+                self._fetched[folder] = fetch_published(self._client, self._entries[folder])
+        return {folder: self._fetched[folder] for folder in folders}
+
+    def other_file(self, path: str) -> bytes | None:
+        del path
+        return None
+
+
+def _archive_bytes(origin: Origin, what: str, allow_private: bool) -> bytes:
+    if "://" not in origin.location:
+        return read_archive_file(Path(origin.location), what)
+    from adk_skills_agent.sources.http import WebClient
+
+    with WebClient(origin.location, allow_private=allow_private) as client:
+        return client.get(origin.location, MAX_PACKED_BYTES)
+
+
+def _package(origin: Origin) -> Opened:
+    """The skills in a wheel, in ``<package>/.agents/skills``; uv finds, checks and unpacks it, and nothing runs."""
+    from adk_skills_agent.catalog.settings import RegistryConfig, cache_folder
+    from adk_skills_agent.packages import Index
+    from adk_skills_agent.packages.uv import run_uv
+
+    what = f"the package {origin.location!r}"
+    wanted = f"{origin.location}=={origin.ref}" if origin.ref else origin.location
+    cache = cache_folder(RegistryConfig())
+    with tempfile.TemporaryDirectory(prefix="adk-skills-wheel-") as folder:
+        place = Path(folder, "site")
+        arguments = ["pip", "install", "--no-config", "--no-deps", "--only-binary=:all:", f"--target={place}"]
+        run_uv(
+            [*arguments, *Index().options(), wanted],
+            cache=Path(cache or folder) / "uv",
+            seconds=120,
+            what=what,
+        )
+        names = [path.name for path in place.glob("*.dist-info")]
+        version = names[0].removesuffix(".dist-info").rpartition("-")[2] if names else ""
+        disk = _OnDisk(place)
+        inside = [one for one in disk.folders() if "/.agents/skills/" in f"/{one}"]
+        if not inside:
+            raise SourceError(f"The package {wanted} has no skills (no folder .agents/skills in it).")
+        return Opened(_InMemory(disk.trees(inside), {}), version)
+
+
+# Which of them.
+
+
+def fetch_skills(
+    origin: Origin,
+    names: Sequence[str] = (),
+    *,
+    everything: bool = False,
+    folders: Sequence[str] | None = None,
+    allow_private: bool = False,
+    signatures: bool = False,
+) -> list[FetchedSkill]:
+    """The skills of a source that are wanted.
+
+    Args:
+        origin: The source.
+        names: Names of skills, or of plugins of a marketplace, all of whose skills are meant then.
+        everything: All of them.
+        folders: Just these folders in the source; a folder that is not there gives no skill.
+        allow_private: As :func:`opened`.
+        signatures: As :func:`opened`.
+
+    Raises:
+        SourceError: It cannot be fetched, has no such skill, or has several and none was named.
+    """
+    with opened(origin, allow_private=allow_private, signatures=signatures) as source:
+        if folders is not None:
+            known = set(source.skills.folders())
+            return _take(origin, source, [folder for folder in folders if folder in known])
+        chosen, external = _chosen(origin, source, names, everything)
+        found = _take(origin, source, chosen)
+    for other in external:
+        found += fetch_skills(other, everything=True, allow_private=allow_private, signatures=signatures)
+    by_name: dict[str, FetchedSkill] = {}
+    for skill in found:
+        if by_name.setdefault(skill.name, skill) is not skill:
+            first = by_name[skill.name]
+            raise SourceError(
+                f"{origin} has two skills {skill.name!r}, in {first.origin.subpath or '.'} and "
+                f"{skill.origin.subpath or '.'}. Name the folder that you mean."
+            )
+    return found
+
+
+def _chosen(origin: Origin, source: Opened, names: Sequence[str], everything: bool) -> tuple[list[str], list[Origin]]:
+    every = source.skills.folders()
+    market = read_marketplace(source.skills.other_file)
+    if everything:
+        return every, []
+    if names:
+        return _named(origin, source, every, names, market)
+    if len(every) == 1:
+        return every, []
+    if not every and not market.plugins:
+        raise SourceError(f"{origin} has no SKILL.md, so there is no skill in it.")
+    listed = sorted(folder.rpartition("/")[2] or "." for folder in every)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    raise SourceError(
+        f"{origin} has {len(every)} skills. Name those you want with --skill, or take all with --all: "
+        f"{', '.join(listed[:_SHOWN])}{more}."
+    )
+
+
+def _named(
+    origin: Origin, source: Opened, every: Sequence[str], names: Sequence[str], market: Marketplace
+) -> tuple[list[str], list[Origin]]:
+    wanted = {normalise_name(name): name for name in names}
+    likely = [folder for folder in every if normalise_name(folder.rpartition("/")[2]) in wanted]
+    called = _names_of(source.skills.skill_files(likely))
+    found = {folder: name for folder, name in called.items() if name in wanted}
+    missing = set(wanted) - set(found.values())
+    external: list[Origin] = []
+    for name in sorted(missing):
+        plugin = market.plugins.get(wanted[name]) or market.plugins.get(name)
+        if plugin is None:
+            continue
+        missing.discard(name)
+        if plugin.external is not None:
+            external.append(plugin.external)
+        else:
+            base = origin.subpath if origin.kind is OriginKind.GIT else ""
+            inside = [one for one in every if _is_below(one, "/".join(filter(None, (base, plugin.folder))))]
+            found |= _names_of(source.skills.skill_files(inside))
+    if missing:
+        rest = [folder for folder in every if folder not in called]
+        others = _names_of(source.skills.skill_files(rest))
+        found |= {folder: name for folder, name in others.items() if name in missing}
+        missing -= set(found.values())
+        if missing:
+            first = wanted[min(missing)]
+            near = nearest(first, [*called.values(), *others.values(), *market.plugins])
+            hint = f" Did you mean {', '.join(near)}?" if near else ""
+            raise SourceError(f"{origin} has no skill {first!r}.{hint}")
+    return sorted(found), external
+
+
+def _is_below(folder: str, above: str) -> bool:
+    return not above or folder == above or folder.startswith(above + "/")
+
+
+def _names_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    found = {}
+    for folder, data in files.items():
+        try:
+            parsed = parse_text(data.decode("utf-8", "replace"), folder_name=folder.rpartition("/")[2] or "skill")
+        except ParseError:
+            continue
+        found[folder] = parsed.metadata.name
+    return found
+
+
+def _take(origin: Origin, source: Opened, folders: Sequence[str]) -> list[FetchedSkill]:
+    found = []
+    for folder, tree in source.skills.trees(folders).items():
+        last = (folder or origin.subpath or origin.location.rstrip("/")).rpartition("/")[2]
+        last = last.removesuffix(".git").removesuffix(".skill").removesuffix(".zip") or "skill"
+        try:
+            metadata = tree.parsed(last).metadata
+        except ParseError as error:
+            raise SourceError(f"The skill in {folder or '.'} of {origin}: {error.message}") from error
+        if not metadata.name:
+            raise SourceError(f"The skill in {folder or '.'} of {origin} has no usable name.")
+        found.append(
+            FetchedSkill(
+                metadata.name,
+                metadata.description,
+                tree,
+                Origin(origin.kind, origin.location, origin.ref, _full_path(origin, folder)),
+                source.commit,
+                tree.license(last),
+                required_skills(metadata.metadata.get("requires-skills")),
+                source.signer,
+            )
+        )
+    return sorted(found, key=lambda skill: skill.name)
+
+
+def _full_path(origin: Origin, folder: str) -> str:
+    """The folder in the whole source; git's folders are of the repository already."""
+    if origin.kind is OriginKind.GIT or not origin.subpath:
+        return folder
+    return f"{origin.subpath}/{folder}".rstrip("/")
+
+
+def required_skills(value: object) -> tuple[str, ...]:
+    """What ``metadata.requires-skills`` says: a list, or one line with commas; see :mod:`.requires`."""
+    if isinstance(value, str):
+        return tuple(filter(None, (part.strip() for part in value.replace("\n", ",").split(","))))
+    if isinstance(value, list):
+        return tuple(str(part).strip() for part in value if isinstance(part, str) and part.strip())
+    return ()
+
+
+def whole_source(origin: Origin) -> Origin:
+    """The source of a skill, without the folder in it."""
+    return Origin(origin.kind, origin.location, origin.ref)

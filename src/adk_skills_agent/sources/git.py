@@ -1,0 +1,405 @@
+"""Skills in git repositories, by the git program itself: the newest commit without its files, then the files wanted.
+
+Blobs are read from git's object store, never checked out: no filter, hook, attribute or link of a stranger's has a say,
+and only what is asked for travels. Tokens, keys and certificates are git's own matter: its credential helpers, ssh and
+``http.sslCAInfo``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from adk_skills_agent.errors import SourceError
+from adk_skills_agent.packages.uv import without_credentials
+from adk_skills_agent.sources.tree import (
+    MAX_FILE_BYTES,
+    MAX_TREE_BYTES,
+    SkillTree,
+    TreeFile,
+    check_paths,
+    files_below,
+    skill_folders,
+    tree_of,
+)
+
+GIT_SECONDS = 300.0
+"""Wall time of one git command."""
+MAX_LISTED = 1_000_000
+"""Files of one commit that are looked at; a repository of 2,400 skills has 16,000."""
+_SERVER_OPTIONS = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=true upload-pack"
+"""For a repository on this machine, whose own settings rarely allow what GitHub and GitLab do."""
+_FOREIGN = (
+    "GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR "
+    "GIT_NAMESPACE GIT_PREFIX GIT_CEILING_DIRECTORIES GIT_EXTERNAL_DIFF GIT_TRACE GIT_TRACE_CURL GIT_CURL_VERBOSE"
+)
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_LFS = b"version https://git-lfs.github.com/spec/"
+_ENTRY = re.compile(rb"(\d{6}) (\w+) ([0-9a-f]+)\t(.+)", re.DOTALL)
+_FILE_MODES = {b"100644": False, b"100664": False, b"100755": True}
+
+
+def is_commit(ref: str) -> bool:
+    """Whether a ref is the whole name of a commit."""
+    return _COMMIT.fullmatch(ref) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class GitFile:
+    """A file of a commit: the name of its blob, whether it may be executed, whether it is a link."""
+
+    blob: str
+    executable: bool = False
+    link: bool = False
+
+
+class GitCheckout:
+    """One commit of a repository: its files are listed at once and read when they are asked for.
+
+    Made by :func:`checkout`.
+
+    Attributes:
+        url: Where it came from.
+        commit: The full name of the commit.
+        files: Path to file; nothing in sub-modules.
+    """
+
+    def __init__(self, folder: Path, url: str, commit: str) -> None:
+        self._folder = folder
+        self.url = url
+        self.commit = commit
+        self.files: Mapping[str, GitFile] = dict(self._listed())
+        self._blobs: dict[str, bytes] = {}
+
+    def skill_folders(self, subpath: str = "") -> list[str]:
+        """The folders with a SKILL.md at or below a path."""
+        below = [path for path in self.files if not subpath or path.startswith(subpath + "/")]
+        return skill_folders(below)
+
+    def read(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of some files, fetched in one request where they are not here yet.
+
+        Raises:
+            SourceError: The server does not send one, or one is larger than a file of a skill may be.
+        """
+        wanted = {path: self.files[path].blob for path in paths}
+        missing = sorted(set(wanted.values()) - set(self._blobs))
+        if missing:
+            self._prefetch(missing)
+            self._blobs.update(self._batch(missing))
+        return {path: self._blobs[blob] for path, blob in wanted.items()}
+
+    def trees(self, folders: Sequence[str]) -> dict[str, SkillTree]:
+        """The skills of some folders.
+
+        Raises:
+            SourceError: As :func:`~.tree.tree_of`, and for links that leave a skill and files that git LFS keeps.
+        """
+        every = self.skill_folders()
+        inside = {folder: files_below(self.files, folder, every) for folder in folders}
+        for folder, paths in inside.items():
+            check_paths((path[len(folder) + 1 :] if folder else path for path in paths), self._what(folder))
+        self.read(path for paths in inside.values() for path in paths)
+        return {folder: self._tree(folder, paths) for folder, paths in inside.items()}
+
+    def _what(self, folder: str) -> str:
+        return f"{without_credentials(self.url)}, folder {folder or '.'!r},"
+
+    def _tree(self, folder: str, paths: Sequence[str]) -> SkillTree:
+        what = self._what(folder)
+        skip = len(folder) + 1 if folder else 0
+        files: dict[str, TreeFile] = {}
+        total = 0
+        for path in paths:
+            data = self._blobs[self.files[path].blob]
+            file = self.files[path]
+            if file.link:
+                data, file = self._linked(path, data, folder, what)
+            if data.startswith(_LFS):
+                raise SourceError(
+                    f"{what} keeps {path[skip:]!r} in git LFS, which is not fetched. Ask its author to commit it."
+                )
+            total += len(data)
+            if total > MAX_TREE_BYTES:
+                raise SourceError(
+                    f"{what} has more than {MAX_TREE_BYTES >> 20} MiB. Ask its author to make it smaller."
+                )
+            files[path[skip:]] = TreeFile(data, file.executable)
+        return tree_of(files, what)
+
+    def _linked(self, path: str, target: bytes, folder: str, what: str) -> tuple[bytes, GitFile]:
+        here = path.rpartition("/")[0]
+        aim = os.path.normpath(
+            f"{here}/{target.decode('utf-8', 'replace')}" if here else target.decode("utf-8", "replace")
+        )
+        found = self.files.get(aim)
+        if found is None or found.link or (folder and not aim.startswith(folder + "/")):
+            raise SourceError(
+                f"{what} has a link {path!r} that leads out of the skill or to no file, so nothing of it is taken. "
+                "Ask its author to put a copy in its place."
+            )
+        return self.read([aim])[aim], found
+
+    def _listed(self) -> Iterator[tuple[str, GitFile]]:
+        listed = _git(self._folder, "ls-tree", "-r", "-z", "--full-tree", self.commit).split(b"\0")
+        if len(listed) > MAX_LISTED:
+            raise SourceError(f"{without_credentials(self.url)} has more than {MAX_LISTED:,} files.")
+        for entry in filter(None, listed):
+            match = _ENTRY.fullmatch(entry)
+            if match is None or match[2] != b"blob":
+                continue  # a sub-module: a repository of its own
+            path = match[4].decode("utf-8", "surrogateescape")
+            yield path, GitFile(match[3].decode(), _FILE_MODES.get(match[1], False), match[1] == b"120000")
+
+    def _prefetch(self, blobs: Sequence[str]) -> None:
+        """Ask for all blobs at once; a server that cannot is asked for each by git itself when it is read."""
+        _git(
+            self._folder,
+            "-c",
+            "fetch.negotiationAlgorithm=noop",
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--recurse-submodules=no",
+            "--filter=blob:none",
+            *_server(self.url),
+            "--stdin",
+            "origin",
+            feed="".join(f"{blob}\n" for blob in blobs).encode(),
+            may_fail=True,
+        )
+
+    def _batch(self, blobs: Sequence[str]) -> dict[str, bytes]:
+        sizes = _git(
+            self._folder, "cat-file", "--batch-check", feed="".join(f"{blob}\n" for blob in blobs).encode()
+        ).decode()
+        total = 0
+        for line in sizes.splitlines():
+            name, kind, *size = line.split()
+            if kind != "blob":
+                raise SourceError(f"{without_credentials(self.url)} does not send the file {name}. Try again later.")
+            total += int(size[0])
+            if int(size[0]) > MAX_FILE_BYTES:
+                raise SourceError(
+                    f"A file of a skill in {without_credentials(self.url)} has more than {MAX_FILE_BYTES >> 20} MiB. "
+                    "Ask its author to make it smaller."
+                )
+        if total > 16 * MAX_TREE_BYTES:
+            raise SourceError(f"The skills of {without_credentials(self.url)} are too large together. Name fewer.")
+        content = _git(self._folder, "cat-file", "--batch", feed="".join(f"{blob}\n" for blob in blobs).encode())
+        found: dict[str, bytes] = {}
+        at = 0
+        for _ in blobs:
+            end = content.index(b"\n", at)
+            blob, _kind, length = content[at:end].split()
+            found[blob.decode()] = content[end + 1 : end + 1 + int(length)]
+            at = end + 2 + int(length)
+        return found
+
+    def signature(self, ref: str) -> str:
+        """Who signed the tag ``ref``, else the commit, as git verifies it with the user's own keys; empty for nobody.
+
+        git needs ``gpg.ssh.allowedSignersFile``, or a keyring, to know anybody.
+        """
+        if ref and not is_commit(ref):
+            name = f"refs/tags/{ref}"
+            fetched = _git(
+                self._folder,
+                *("fetch", "--quiet", "--depth=1", "--filter=blob:none", *_server(self.url), "origin"),
+                f"+{name}:{name}",
+                may_fail=True,
+            )
+            if fetched is not None:
+                said = _git(self._folder, "verify-tag", "--raw", name, may_fail=True, with_errors=True)
+                same = _git(self._folder, "rev-parse", f"{name}^{{commit}}", may_fail=True)
+                if said and same and same.decode().strip() == self.commit:
+                    return _signer(said)
+        said = _git(self._folder, "verify-commit", "--raw", self.commit, may_fail=True, with_errors=True)
+        return _signer(said) if said else ""
+
+
+def _signer(said: bytes) -> str:
+    text = said.decode("utf-8", "replace")
+    if found := re.search(r'Good "git" signature for (.+?) with', text):
+        return found[1]
+    if found := re.search(r"\[GNUPG:\] GOODSIG \S+ (.+)", text):
+        return found[1]
+    return ""
+
+
+@contextmanager
+def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
+    """Fetch one commit of a repository without its files.
+
+    Args:
+        url: As git takes it.
+        ref: Branch, tag or whole name of a commit; the default branch when empty.
+
+    Raises:
+        SourceError: There is no git, no such repository or ref, or the server refuses.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="adk-skills-git-"))
+    try:
+        _git(folder, "init", "--quiet", "--bare", "--template=", ".")
+        for key, value in (
+            ("core.repositoryFormatVersion", "1"),
+            ("extensions.partialClone", "origin"),
+            ("remote.origin.url", url),
+            ("remote.origin.promisor", "true"),
+            ("remote.origin.partialCloneFilter", "blob:none"),
+            ("core.hooksPath", "/dev/null"),
+            ("gc.auto", "0"),
+            ("maintenance.auto", "false"),
+            *((("remote.origin.uploadpack", _SERVER_OPTIONS),) if _server(url) else ()),
+        ):
+            with (folder / "config").open("a", encoding="utf-8") as settings:
+                section, _, name = key.rpartition(".")
+                head = '[remote "origin"]' if section == "remote.origin" else f"[{section}]"
+                settings.write(f"{head}\n\t{name} = {_quoted(value)}\n")
+        yield GitCheckout(folder, url, _fetched(folder, url, ref))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _server(url: str) -> tuple[str, ...]:
+    return ("--upload-pack", _SERVER_OPTIONS) if url.startswith("file://") else ()
+
+
+def _fetched(folder: Path, url: str, ref: str) -> str:
+    wanted = ref or "HEAD"
+    base = ("fetch", "--quiet", "--no-tags", "--filter=blob:none", *_server(url))
+    try:
+        _git(folder, *base, "--depth=1", "origin", wanted)
+    except SourceError:
+        if not is_commit(wanted):
+            raise
+        # Some servers send no commit by its name alone: all branches and tags, still without files.
+        _git(folder, *base, "origin", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+        return _git(folder, "rev-parse", "--verify", "--end-of-options", f"{wanted}^{{commit}}").decode().strip()
+    return _git(folder, "rev-parse", "--verify", "FETCH_HEAD^{commit}").decode().strip()
+
+
+def newest_commit(url: str, ref: str = "") -> str:
+    """The commit that a ref of a repository names now; asks the server for names alone.
+
+    Raises:
+        SourceError: There is no such ref, or as :func:`checkout`.
+    """
+    if is_commit(ref):
+        return ref
+    with tempfile.TemporaryDirectory(prefix="adk-skills-git-") as folder:
+        names = ["HEAD"] if not ref else [f"refs/heads/{ref}", f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", ref]
+        said = _git(Path(folder), "ls-remote", "--quiet", "--", url, *names).decode("utf-8", "replace")
+    found = {name: commit for commit, _, name in (line.partition("\t") for line in said.splitlines())}
+    for name in (f"refs/heads/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", ref, "HEAD" if not ref else ""):
+        if name in found:
+            return found[name]
+    raise SourceError(f"{without_credentials(url)} has no branch or tag {ref!r}. Check its name.")
+
+
+# The program.
+
+
+def _git(
+    folder: Path, *arguments: str, feed: bytes | None = None, may_fail: bool = False, with_errors: bool = False
+) -> bytes:
+    """Run git; with ``may_fail`` a failure gives nothing."""
+    environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN.split()}
+    environment |= {
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ALLOW_PROTOCOL": "https:http:ssh:file:git",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "SSH_ASKPASS_REQUIRE": "never",
+        "LC_ALL": "C",
+    }
+    try:
+        process = subprocess.Popen(
+            ["git", *arguments],  # noqa: S607 - the user's own git, by PATH
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE if feed is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # no terminal: neither git nor ssh can ask there
+        )
+    except FileNotFoundError:
+        raise SourceError("There is no git program. Install git (apt install git, or from git-scm.com).") from None
+    except OSError as error:
+        raise SourceError(f"git cannot be started: {error.strerror}.") from error
+    try:
+        output, said = process.communicate(feed, timeout=GIT_SECONDS)
+    except BaseException as error:
+        _end(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise SourceError(
+                f"git did not end within {GIT_SECONDS:g} seconds. Check the network and the server."
+            ) from None
+        raise
+    if process.returncode != 0:
+        if may_fail:
+            return b""
+        raise _explained(arguments, said.decode("utf-8", "replace"))
+    return output + said if with_errors else output
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    import contextlib
+    import signal
+
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+_CAUSES = (
+    (
+        re.compile(
+            r"could not read Username|Authentication failed|HTTP Basic: Access denied|\b40[13]\b", re.IGNORECASE
+        ),
+        "the server asks for a login. Give git a credential helper with a token that may read it",
+    ),
+    (
+        re.compile(r"Permission denied \(|Host key verification failed|no mutual signature", re.IGNORECASE),
+        "ssh was refused. Try: ssh -T with the same host, and add your key or its host key",
+    ),
+    (
+        re.compile(r"certificate|self.signed|local issuer", re.IGNORECASE),
+        "its certificate is not trusted. For a company's own authority: git config --global http.sslCAInfo FILE",
+    ),
+    (
+        re.compile(r"couldn't find remote ref|not our ref|unknown revision|Needed a single revision|bad object"),
+        "it has no such branch, tag or commit. Check the ref; a commit needs its whole name",
+    ),
+    (
+        re.compile(r"not found|does not exist|does not appear to be a git repository|No such file", re.IGNORECASE),
+        "there is no such repository, or you may not see it. Check its name and your login",
+    ),
+    (
+        re.compile(
+            r"Could not resolve host|Connection (?:refused|timed out|reset)|unable to access|Network is unreach"
+        ),
+        "the server cannot be reached. Check the network and the name",
+    ),
+)
+
+
+def _explained(arguments: Sequence[str], said: str) -> SourceError:
+    tail = " ".join(without_credentials(said).split())[-400:]
+    verb = next((one for one in arguments if not one.startswith("-") and "=" not in one), "")
+    for pattern, cause in _CAUSES:
+        if pattern.search(said):
+            return SourceError(f"git {verb} failed: {cause}. git says: {tail}")
+    return SourceError(f"git {verb} failed: {tail or 'it says nothing'}")

@@ -1,0 +1,153 @@
+"""Bytes from web servers of strangers: bounded while they stream, no redirect into a private network unasked."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+from adk_skills_agent.errors import SourceError
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_REDIRECTS = 5
+SECONDS = 60.0
+"""Between two bytes; the whole answer may take ten times that."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class WebClient:
+    """Gets what a user named, and what that refers to.
+
+    Certificates are checked against the system's authorities, or those of ``SSL_CERT_FILE``; proxies are taken from
+    the environment. A host the user named may be private; one that a server names may not.
+
+    Args:
+        named: The URL the user wrote.
+        allow_private: Whether a server may send us to private addresses.
+    """
+
+    def __init__(self, named: str, *, allow_private: bool = False) -> None:
+        import httpx
+
+        self._named = _authority(named)
+        self._allow_private = allow_private
+        self._client = httpx.Client(
+            verify=ssl.create_default_context(), timeout=SECONDS, follow_redirects=False, trust_env=True
+        )
+
+    def __enter__(self) -> WebClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def get(self, url: str, most: int, *, headers: Mapping[str, str] | None = None) -> bytes:
+        """The body of a URL.
+
+        Args:
+            url: What to get, over https or http.
+            most: Bytes at most.
+            headers: Further headers.
+
+        Raises:
+            SourceError: The answer is no 200, is larger, leads into a private network, or does not come.
+        """
+        import time
+
+        import httpx
+
+        deadline = time.monotonic() + 10 * SECONDS
+        try:
+            with self._answer(url, headers or {}) as answer:
+                if answer.status_code != 200:
+                    raise MissingPage(
+                        f"{_plain(url)} answers {answer.status_code}. Check the address.", answer.status_code
+                    )
+                parts: list[bytes] = []
+                total = 0
+                for part in answer.iter_bytes(1 << 16):
+                    total += len(part)
+                    if total > most:
+                        raise SourceError(f"{_plain(url)} sends more than {most:,} bytes, so it is not taken.")
+                    if time.monotonic() > deadline:
+                        raise SourceError(f"{_plain(url)} takes too long to send its answer.")
+                    parts.append(part)
+                return b"".join(parts)
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as error:
+            hint = ""
+            if "CERTIFICATE" in str(error):
+                hint = " For a company's own authority set SSL_CERT_FILE."
+            raise SourceError(f"{_plain(url)} cannot be fetched: {error}.{hint}") from error
+
+    @contextmanager
+    def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        for _ in range(MAX_REDIRECTS + 1):
+            private_is_fine = self._allow_private or _authority(url) == self._named
+            if urlsplit(url).scheme not in {"https", "http"}:
+                raise SourceError(f"{_plain(url)} is no web address, so it is not followed.")
+            if not private_is_fine:
+                _refuse_private(url)
+            with self._client.stream("GET", url, headers=dict(headers)) as answer:
+                if not private_is_fine:
+                    _refuse_peer(answer, url)
+                if answer.status_code not in _REDIRECTS:
+                    yield answer
+                    return
+                target = urljoin(url, answer.headers.get("location", ""))
+            if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
+                raise SourceError(f"{_plain(url)} leads from https to {_plain(target)}, which is not followed.")
+            url = target
+        raise SourceError(f"{_plain(url)} redirects more than {MAX_REDIRECTS} times.")
+
+
+class MissingPage(SourceError):
+    """A server answered, but not with the page; ``status`` is its code."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def _authority(url: str) -> tuple[str, int | None]:
+    parts = urlsplit(url)
+    return (parts.hostname or "", parts.port)
+
+
+def _plain(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:300]
+
+
+def _refuse_private(url: str) -> None:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        found = socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise SourceError(f"The host {host!r} cannot be found: {error}.") from error
+    for *_, address in found:
+        _refuse_address(str(address[0]), url)
+
+
+def _refuse_peer(answer: Any, url: str) -> None:
+    """The address that did answer: a name may have changed its address since it was looked up."""
+    stream = answer.extensions.get("network_stream")
+    peer = stream.get_extra_info("server_addr") if stream is not None else None
+    if peer:
+        _refuse_address(str(peer[0]), url)
+
+
+def _refuse_address(text: str, url: str) -> None:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    if not (mapped or address).is_global:
+        raise SourceError(
+            f"{_plain(url)} is at a private address, and a server led there, so it is not fetched. "
+            "Allow it with --allow-private if that is meant."
+        )

@@ -1,0 +1,89 @@
+"""At load time: whether a pinned skill still has the bytes of its lock."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from adk_skills_agent.errors import ConfigError, IntegrityError
+from adk_skills_agent.sources.project import compare, locked_skill_at
+
+logger = logging.getLogger(__name__)
+
+Integrity: TypeAlias = Literal["require", "warn"]
+"""What happens with a pinned skill whose bytes differ: it is refused, or the owner's log says so."""
+_KEPT = 1_024
+
+
+class IntegrityCheck:
+    """Compares installed skills with the lock that names them. A skill that no lock names is nobody's business here.
+
+    May be used by several threads.
+
+    Args:
+        mode: ``require`` or ``warn``.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+
+    def __init__(self, mode: Integrity) -> None:
+        if mode not in get_args(Integrity):
+            raise ConfigError(f"integrity must be 'require', 'warn' or None, not {mode!r}.")
+        self.mode = mode
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def check(self, name: str, folder: Path, version: Callable[[], str]) -> None:
+        """Look at one skill. Blocks; reads its files only when one may have changed.
+
+        Args:
+            name: The skill.
+            folder: Where it is.
+            version: Gives a digest of its folder, cheaply where nothing changed.
+
+        Raises:
+            IntegrityError: It differs and ``require`` was asked for. The sentence is for the model, the notes for the
+                owner.
+        """
+        try:
+            found = locked_skill_at(folder)
+        except ConfigError as error:
+            self._say(name, folder, (error.message,))
+            return
+        if found is None:
+            return
+        locked, lock = found
+        stamp = f"{version()} {locked.tree}"
+        with self._lock:
+            known = self._seen.get(str(folder))
+        if known is None or known[0] != stamp:
+            state = compare(locked, folder)
+            known = (stamp, () if state.is_same else (*state.sentences(), f"see {lock}"))
+            with self._lock:
+                if len(self._seen) >= _KEPT:
+                    self._seen.clear()
+                self._seen[str(folder)] = known
+            fresh = True
+        else:
+            fresh = False
+        if known[1]:
+            self._say(name, folder, known[1], fresh=fresh)
+
+    def _say(self, name: str, folder: Path, changes: tuple[str, ...], *, fresh: bool = True) -> None:
+        place = os.fspath(folder)
+        if self.mode == "warn":
+            if fresh:
+                logger.warning("The skill %s in %s is not what its lock says: %s", name, place, "; ".join(changes))
+            return
+        error = IntegrityError(
+            f"Skill '{name}' is not what its lock says, so it is not used. Do it without it, or tell the user.", changes
+        )
+        error.add_note(
+            f"{place}: {'; '.join(changes)}. See adk-skills verify; restore it with adk-skills sync --force."
+        )
+        raise error

@@ -1,0 +1,340 @@
+"""``adk-skills.lock``: where each installed skill came from, and the digest of each of its files; and what is wanted.
+
+The lock is TOML in a stable order, for machines; ``[tool.adk-skills.skills]`` of ``pyproject.toml`` (or of
+``adk-skills.toml``) says what is wanted, for people, and keeps their comments.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.format import normalise_name
+from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
+from adk_skills_agent.sources.store import write_aside
+from adk_skills_agent.sources.tree import tree_digest
+
+LOCK_FILE = "adk-skills.lock"
+VERSION = 1
+_MAX_BYTES = 64 << 20
+_HEAD = "# Made by adk-skills; commit it. Change it with: adk-skills add, update, remove.\n"
+_TEXTS = ("ref", "subpath", "commit", "base", "license", "signer", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class LockedSkill:
+    """One installed skill, exactly.
+
+    Attributes:
+        name: What it is called.
+        path: Where it is installed, relative to the lock, with ``/``.
+        origin: Where it came from. A path in the project is relative to the lock.
+        commit: What it was fetched at.
+        tree: The digest of all its files as they are installed.
+        files: Path to digest.
+        executables: The files that may be executed.
+        base: The digest of the tree the source had, where local edits were merged into it; else empty.
+        license: What it says of its licence.
+        signer: Who had signed it.
+        time: When it was locked, in UTC.
+        requires: The skills it needs.
+    """
+
+    name: str
+    path: str
+    origin: Origin
+    tree: str
+    files: Mapping[str, str]
+    executables: frozenset[str] = frozenset()
+    commit: str = ""
+    base: str = ""
+    license: str = ""
+    signer: str = ""
+    time: str = ""
+    requires: tuple[str, ...] = ()
+
+    @property
+    def source_tree(self) -> str:
+        """The digest of the tree the source had."""
+        return self.base or self.tree
+
+    def to_table(self) -> dict[str, Any]:
+        """As the lock has it."""
+        table: dict[str, Any] = {
+            "name": self.name,
+            "path": self.path,
+            "kind": self.origin.kind.value,
+            "source": self.origin.location,
+        }
+        values = {
+            "ref": self.origin.ref,
+            "subpath": self.origin.subpath,
+            "commit": self.commit,
+            "tree": self.tree,
+            "base": self.base,
+            "license": self.license,
+            "signer": self.signer,
+            "time": self.time,
+        }
+        table |= {key: value for key, value in values.items() if value}
+        if self.requires:
+            table["requires"] = list(self.requires)
+        if self.executables:
+            table["executables"] = sorted(self.executables)
+        table["files"] = dict(sorted(self.files.items()))
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class SkillLock:
+    """What a lock holds: skills by name, sorted."""
+
+    skills: Mapping[str, LockedSkill] = field(default_factory=dict)
+
+    def having(self, added: Iterable[LockedSkill], without: Iterable[str] = ()) -> SkillLock:
+        """The same with some skills added or replaced, and others left out."""
+        gone = set(without)
+        skills = {name: skill for name, skill in self.skills.items() if name not in gone}
+        skills |= {skill.name: skill for skill in added}
+        return SkillLock(dict(sorted(skills.items())))
+
+    def text(self) -> str:
+        """The content of the file; the same for the same skills."""
+        import tomli_w
+
+        table = {"version": VERSION, "skill": [skill.to_table() for skill in self.skills.values()]}
+        return _HEAD + tomli_w.dumps(table if self.skills else {"version": VERSION})
+
+
+def read_skill_lock(path: Path) -> SkillLock:
+    """The lock in a file; an empty one when there is no such file.
+
+    Raises:
+        ConfigError: It cannot be read, or is no lock of skills.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return SkillLock()
+    except OSError as error:
+        raise ConfigError(f"The lock {path} cannot be read: {error.strerror}.") from error
+    if data.lstrip()[:1] == b"{":
+        raise ConfigError(f"{path} is a lock of packages (adk-skills prepare), not of skills. Move one of them.")
+    try:
+        table = tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"The lock {path} is no TOML: {error}. Restore it from version control.") from error
+    if table.get("version") != VERSION:
+        raise ConfigError(
+            f"The lock {path} has the version {table.get('version')!r}, not {VERSION}. Update adk-skills."
+        )
+    listed = table.get("skill", [])
+    skills: dict[str, LockedSkill] = {}
+    for number, one in enumerate(listed if isinstance(listed, list) else [None]):
+        try:
+            skill = _locked(one)
+        except (TypeError, ValueError, KeyError, AttributeError, ConfigError) as error:
+            raise ConfigError(
+                f"The lock {path}: entry {number + 1} cannot be used: {error}. Restore it from version control."
+            ) from error
+        if skill.name in skills:
+            raise ConfigError(f"The lock {path} has {skill.name!r} twice. Merge it again, then: adk-skills sync.")
+        skills[skill.name] = skill
+    return SkillLock(dict(sorted(skills.items())))
+
+
+def _locked(one: Mapping[str, Any]) -> LockedSkill:
+    name, path, files = one["name"], one["path"], one["files"]
+    if not isinstance(name, str) or normalise_name(name) != name or not name:
+        raise ValueError(f"{name!r} is no name of a skill")
+    parts = PurePosixPath(path).parts
+    if not parts or ".." in parts or path.startswith("/") or parts[-1] != name:
+        raise ValueError(f"the path {path!r} is no place for it")
+    texts = {key: one.get(key, "") for key in _TEXTS}
+    if not all(isinstance(value, str) for value in (*texts.values(), *files.keys(), *files.values(), one["source"])):
+        raise TypeError("a value is no text")
+    executables = frozenset(one.get("executables", ()))
+    if tree_digest(files, executables) != one["tree"]:
+        raise ValueError(f"the digests of the files of {name!r} are not those of its tree")
+    origin = Origin(OriginKind(one["kind"]), one["source"], texts["ref"], texts["subpath"])
+    return LockedSkill(
+        name,
+        path,
+        origin,
+        one["tree"],
+        dict(files),
+        executables,
+        texts["commit"],
+        texts["base"],
+        texts["license"],
+        texts["signer"],
+        texts["time"],
+        tuple(one.get("requires", ())),
+    )
+
+
+def write_skill_lock(path: Path, lock: SkillLock) -> None:
+    """Write a lock, when it says something else than the one that is there.
+
+    Raises:
+        OSError: The disk does not take it.
+    """
+    data = lock.text().encode()
+    try:
+        if path.read_bytes() == data:
+            return
+    except OSError:
+        pass
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_aside(path, data)
+
+
+# What is wanted, for people.
+
+_TABLE = ("tool", "adk-skills", "skills")
+
+
+def manifest_path(root: Path) -> Path:
+    """The file that says what is wanted: ``pyproject.toml`` where there is one, else ``adk-skills.toml``."""
+    project = root / "pyproject.toml"
+    return project if project.is_file() else root / "adk-skills.toml"
+
+
+def read_wanted(path: Path) -> dict[str, Origin]:
+    """The skills that a manifest asks for, by name; none when there is no such file.
+
+    Raises:
+        ConfigError: It cannot be read, or an entry is no source.
+    """
+    from adk_skills_agent.settings import read_toml
+
+    if not path.is_file():
+        return {}
+    table: Any = read_toml(path, "project file")
+    for key in _TABLE:
+        table = table.get(key) if isinstance(table, Mapping) else None
+    if table is None:
+        return {}
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{path}: [{'.'.join(_TABLE)}] must be a table of names and sources.")
+    wanted = {}
+    for name, value in table.items():
+        source = value.get("source") if isinstance(value, Mapping) else value
+        if not isinstance(source, str):
+            raise ConfigError(f"{path}: the skill {name!r} has no source. Write {name} = 'owner/repo'.")
+        ref = value.get("ref") if isinstance(value, Mapping) else None
+        folder = value.get("path") if isinstance(value, Mapping) else None
+        try:
+            origin = read_origin(source, ref=ref, base=path.parent, missing_ok=True)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: the skill {name!r}: {error.message}") from error
+        wanted[name] = origin if folder is None else Origin(origin.kind, origin.location, origin.ref, str(folder))
+    return wanted
+
+
+def write_wanted(path: Path, changes: Mapping[str, LockedSkill | None]) -> None:
+    """Add, replace or (None) remove skills of a manifest; comments and order of the rest stay.
+
+    Raises:
+        ConfigError: The file is no TOML.
+        OSError: The disk does not take it.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    if not path.is_file() and not any(changes.values()):
+        return
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    try:
+        document = tomlkit.parse(text)
+        table: Any = document
+        for number, key in enumerate(_TABLE):
+            if key not in table:
+                table[key] = tomlkit.table(is_super_table=number < len(_TABLE) - 1)
+            table = table[key]
+        for name, skill in changes.items():
+            if skill is None:
+                table.pop(name, None)
+                continue
+            entry = tomlkit.inline_table()
+            entry["source"] = _source_text(skill.origin)
+            if skill.origin.ref:
+                entry["ref"] = skill.origin.ref
+            if skill.origin.subpath:
+                entry["path"] = skill.origin.subpath
+            table[name] = entry
+        made = tomlkit.dumps(document)
+    except (TOMLKitError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} cannot be changed: {error}. Repair it.") from error
+    if made != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_aside(path, made.encode())
+
+
+def _source_text(origin: Origin) -> str:
+    is_local = origin.kind in {OriginKind.FOLDER, OriginKind.ARCHIVE} and "://" not in origin.location
+    if is_local and not Path(origin.location).is_absolute():
+        return f"./{origin.location}"
+    return str(Origin(origin.kind, origin.location))
+
+
+# The lock of ``npx skills``, read and written for people who share a project with it.
+
+OTHER_LOCK = "skills-lock.json"
+
+
+def read_other_lock(path: Path) -> dict[str, Origin]:
+    """The sources in a ``skills-lock.json`` (version 1). It has no commit, so nothing of it is pinned.
+
+    Raises:
+        ConfigError: It cannot be read, or is no such lock.
+    """
+    try:
+        table = json.loads(path.read_bytes())
+        listed = table["skills"].items()
+        if table.get("version") != 1:
+            raise ConfigError(f"{path} has the version {table.get('version')!r}; only 1 is known.")
+        found = {}
+        for name, one in listed:
+            place = one.get("sourceUrl") or one["source"]
+            folder = one.get("skillPath", "").rpartition("/")[0]
+            origin = read_origin(place, ref=one.get("ref") or None, base=path.parent)
+            found[normalise_name(name)] = Origin(origin.kind, origin.location, origin.ref, folder or origin.subpath)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{path} is no skills-lock.json of version 1: {error}.") from error
+    return found
+
+
+def other_lock_text(lock: SkillLock) -> str:
+    """The same skills as a ``skills-lock.json``; without a hash, which that tool computes in a way of its own."""
+    skills = {}
+    for skill in lock.skills.values():
+        place = skill.origin.location
+        short = place.removeprefix("https://github.com/")
+        is_github = short != place
+        skills[skill.name] = {
+            "source": short if is_github else place,
+            "sourceType": "github" if is_github else "git" if skill.origin.kind is OriginKind.GIT else "local",
+            "skillPath": f"{skill.origin.subpath}/SKILL.md" if skill.origin.subpath else "SKILL.md",
+            **({"ref": skill.origin.ref} if skill.origin.ref else {}),
+        }
+    return json.dumps({"version": 1, "skills": skills}, indent=2) + "\n"
+
+
+def from_gh(metadata: Mapping[str, object]) -> Origin | None:
+    """Where a copy that ``gh skill install`` made came from, by the keys it writes into the frontmatter's metadata."""
+    repository, path = metadata.get("github-repo"), metadata.get("github-path")
+    ref = metadata.get("github-pinned") or metadata.get("github-ref")
+    if not isinstance(repository, str) or not repository:
+        return None
+    place = repository if "://" in repository else f"https://github.com/{repository}"
+    folder = path.removesuffix("/SKILL.md").removesuffix("SKILL.md") if isinstance(path, str) else ""
+    return Origin(OriginKind.GIT, place, str(ref) if isinstance(ref, str) and ref != "true" else "", folder.strip("/"))

@@ -1,0 +1,223 @@
+"""Skills of an MCP server with the skills extension: listed, then fetched lazily; every digest is checked."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from adk_skills_agent.errors import ConfigError, ParseError, SourceError
+from adk_skills_agent.installation import install_hint
+from adk_skills_agent.sources.tree import MAX_FILE_BYTES, SkillTree, TreeFile, check_paths, tree_of
+
+EXTENSION = "io.modelcontextprotocol/skills"
+MAX_FILES = 512
+MAX_BYTES = 16 << 20
+MAX_SKILLS = 5_000
+SECONDS = 60.0
+"""For one request."""
+TOKEN_VARIABLE = "ADK_SKILLS_MCP_TOKEN"  # noqa: S105 - the name of a variable
+"""A bearer token for a server over HTTP; it is sent to the host that was named, and never kept."""
+
+
+class McpSkills:
+    """The skills of one server.
+
+    Args:
+        location: The URL of a server over streamable HTTP, or the command of one over stdio.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._entries: dict[str, Mapping[str, Any]] | None = None
+        self._trees: dict[str, SkillTree] = {}
+
+    def folders(self) -> list[str]:
+        """Where the server has skills, as its URIs say: ``a/b`` for ``skill://a/b/SKILL.md``."""
+        if self._entries is None:
+            self._entries = _run(self._list())
+        return list(self._entries)
+
+    def skill_files(self, folders: Sequence[str]) -> Mapping[str, bytes]:
+        """The SKILL.md of some skills."""
+        return {folder: tree.files[tree.skill_file].data for folder, tree in self.trees(folders).items()}
+
+    def trees(self, folders: Sequence[str]) -> Mapping[str, SkillTree]:
+        """All files of some skills, checked against the digests of the server's list.
+
+        Raises:
+            SourceError: A file is not what the list says, the frontmatter differs, or the files are not listed.
+        """
+        self.folders()
+        missing = [folder for folder in folders if folder not in self._trees]
+        if missing:
+            self._trees |= _run(self._read(missing))
+        return {folder: self._trees[folder] for folder in folders}
+
+    def other_file(self, path: str) -> bytes | None:
+        """None: a server offers skills alone."""
+        del path
+        return None
+
+    def what(self) -> str:
+        """The server, for sentences, without arguments that may hold a secret."""
+        if "://" in self._location:
+            return f"The MCP server {urlsplit(self._location)._replace(query='', fragment='').geturl()}"
+        return f"The MCP server {shlex.split(self._location)[0]}"
+
+    async def _list(self) -> dict[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        async with self._connected() as ask:
+            cursor: str | None = None
+            while True:
+                answer = await ask("skills/list", {"cursor": cursor} if cursor else {})
+                for entry in answer.get("skills") or ():
+                    found[self._folder(entry)] = entry
+                    if len(found) > MAX_SKILLS:
+                        raise SourceError(f"{self.what()} lists more than {MAX_SKILLS:,} skills.")
+                following = answer.get("nextCursor")
+                if not following or following == cursor:
+                    return found
+                cursor = str(following)
+
+    def _folder(self, entry: object) -> str:
+        uri = entry.get("uri") if isinstance(entry, Mapping) else None
+        if not isinstance(uri, str) or not uri.startswith("skill://"):
+            raise SourceError(f"{self.what()} lists a skill without a skill:// URI.")
+        folder, _, name = unquote(uri.removeprefix("skill://")).rpartition("/")
+        if name.lower() != "skill.md" or not folder:
+            raise SourceError(f"{self.what()} lists {uri[:120]!r}, which is no SKILL.md.")
+        check_paths([f"{folder}/{name}"], self.what())
+        return folder
+
+    async def _read(self, folders: Sequence[str]) -> dict[str, SkillTree]:
+        async with self._connected() as ask:
+            return {folder: await self._tree(ask, folder) for folder in folders}
+
+    async def _tree(self, ask: Any, folder: str) -> SkillTree:
+        entries = self._entries or {}
+        entry = entries[folder]
+        what = f"{self.what()}, skill {folder!r},"
+        listed = entry.get("resources")
+        if not isinstance(listed, list):
+            raise SourceError(f"{what} does not list its files, so they cannot be pinned.")
+        paths = self._paths(listed, folder, what)
+        files: dict[str, TreeFile] = {}
+        for path, (uri, digest, size) in paths.items():
+            data = _content(await ask("resources/read", {"uri": uri}), what)
+            file = TreeFile(data, executable=data[:2] == b"#!")
+            if len(data) != size or file.digest != digest:
+                raise SourceError(f"{what} sends other bytes for {path!r} than its list says. Tell its operator.")
+            files[path] = file
+        tree = tree_of(files, what)
+        self._check_frontmatter(entry, tree, folder, what)
+        return tree
+
+    def _paths(self, listed: Sequence[Any], folder: str, what: str) -> dict[str, tuple[str, str, int]]:
+        paths: dict[str, tuple[str, str, int]] = {}
+        total = 0
+        for one in listed:
+            uri, digest, size = (
+                (one.get(key) for key in ("uri", "digest", "size")) if isinstance(one, Mapping) else ("",) * 3
+            )
+            plain = unquote(str(uri)).removeprefix("skill://")
+            if not plain.startswith(f"{folder}/") or not isinstance(digest, str) or not isinstance(size, int):
+                raise SourceError(f"{what} lists a file without a digest and a size, or outside the skill.")
+            total += size
+            if len(listed) > MAX_FILES or total > MAX_BYTES or size > MAX_FILE_BYTES:
+                raise SourceError(f"{what} has more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB.")
+            paths[plain[len(folder) + 1 :]] = (str(uri), digest, size)
+        check_paths(paths, what)
+        return paths
+
+    def _check_frontmatter(self, entry: Mapping[str, Any], tree: SkillTree, folder: str, what: str) -> None:
+        told = entry.get("frontmatter")
+        try:
+            metadata = tree.parsed(folder.rpartition("/")[2]).metadata
+        except ParseError as error:
+            raise SourceError(f"{what} {error.message}") from error
+        for key, value in (("name", metadata.original_name or metadata.name), ("description", metadata.description)):
+            said = told.get(key) if isinstance(told, Mapping) else None
+            if said is not None and " ".join(str(said).split()) not in {" ".join(value.split()), metadata.name}:
+                raise SourceError(f"{what} has another {key} in its list than in its SKILL.md. Tell its operator.")
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        """A function that sends one request and gives the result as a mapping."""
+        try:
+            import mcp_types
+            from mcp import Client, MCPError, StdioServerParameters
+            from mcp.client.streamable_http import streamable_http_client
+            from mcp.shared._httpx_utils import create_mcp_http_client  # the public one takes no headers
+            from pydantic import TypeAdapter
+        except ImportError as error:
+            raise ConfigError(
+                f"Skills over MCP need the MCP SDK, version 2. Install it: {install_hint('mcp')}."
+            ) from error
+        answers: Any = TypeAdapter(dict[str, Any])
+        try:
+            async with AsyncExitStack() as stack:
+                server: Any
+                if "://" in self._location:
+                    token = os.environ.get(TOKEN_VARIABLE)
+                    headers = {"Authorization": f"Bearer {token}"} if token else None
+                    http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+                    server = streamable_http_client(self._location, http_client=http)
+                else:
+                    command, *arguments = shlex.split(self._location)
+                    server = StdioServerParameters(command=command, args=arguments)
+                client = await stack.enter_async_context(Client(server, read_timeout_seconds=SECONDS, cache=None))
+                declared = client.server_capabilities.extensions or {}
+                if EXTENSION not in declared:
+                    raise SourceError(f"{self.what()} has no skills: it does not declare the extension {EXTENSION}.")
+
+                async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
+                    request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
+                    answer: dict[str, Any] = await client.session.send_request(request, answers)
+                    return answer
+
+                yield ask
+        except (MCPError, OSError, TimeoutError) as error:
+            raise SourceError(f"{self.what()} cannot be asked: {error}.") from error
+        except BaseExceptionGroup as group:
+            raise self._plain(group) from group
+
+    def _plain(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
+        """The one error in the groups that task groups make of it."""
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and error.exceptions:
+            error = error.exceptions[0]
+        if isinstance(error, SourceError | ConfigError) or not isinstance(error, Exception):
+            return error
+        return SourceError(f"{self.what()} cannot be asked: {error or type(error).__name__}.")
+
+
+def _content(answer: Mapping[str, Any], what: str) -> bytes:
+    contents = answer.get("contents")
+    if not isinstance(contents, list) or len(contents) != 1 or not isinstance(contents[0], Mapping):
+        raise SourceError(f"{what} sends no single content for a file.")
+    one = contents[0]
+    if isinstance(one.get("text"), str):
+        return str(one["text"]).encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(str(one.get("blob", "")), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SourceError(f"{what} sends a file that is no base64.") from error
+
+
+def _run(work: Any) -> Any:
+    """Run a coroutine to its end; from a thread of its own where a loop runs in this one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

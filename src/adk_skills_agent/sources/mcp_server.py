@@ -1,0 +1,257 @@
+"""A catalogue as an MCP server with the skills extension (SEP-2640), over stdio or streamable HTTP."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.installation import install_hint
+from adk_skills_agent.sources.tree import SkillTree, read_tree
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+    from adk_skills_agent.catalog import CatalogReader
+
+EXTENSION = "io.modelcontextprotocol/skills"
+MAX_FILES = 512
+MAX_BYTES = 16 << 20
+"""Of one skill, as the extension has it; larger ones are not offered."""
+PAGE = 50
+TTL_MS = 60_000
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+def skill_uri(name: str, path: str = "SKILL.md") -> str:
+    """The URI of a file of a skill."""
+    return f"skill://{quote(name)}/{quote(path)}"
+
+
+@dataclass(frozen=True)
+class ServedSkill:
+    """A skill as a server offers it.
+
+    Attributes:
+        name: What the catalogue calls it.
+        frontmatter: Level 1.
+        tree: Its files.
+    """
+
+    name: str
+    frontmatter: Mapping[str, Any]
+    tree: SkillTree
+
+    def entry(self) -> dict[str, Any]:
+        """As ``skills/list`` has it."""
+        return {
+            "uri": skill_uri(self.name, self.tree.skill_file),
+            "frontmatter": dict(self.frontmatter),
+            "resources": [
+                {"uri": skill_uri(self.name, path), "digest": file.digest, "size": len(file.data)}
+                for path, file in self.tree.files.items()
+            ],
+        }
+
+
+class ServedCatalog:
+    """The skills of a catalogue that may be served, read when they are asked for.
+
+    Args:
+        catalog: Which skills; a view shows a client only a part.
+    """
+
+    def __init__(self, catalog: CatalogReader) -> None:
+        self._catalog = catalog
+
+    async def names(self) -> list[str]:
+        """Of all skills, as of the last look at the disk."""
+        await self._catalog.refresh_if_due()
+        return [item.name for item in self._catalog.list_metadata()]
+
+    async def skill(self, name: str) -> ServedSkill | None:
+        """One skill; None when there is none, it cannot be read, or is larger than the extension allows."""
+        import asyncio
+
+        return await asyncio.to_thread(self._read, name)
+
+    def _read(self, name: str) -> ServedSkill | None:
+        try:
+            skill = self._catalog.load_skill(name)
+            tree = read_tree(skill.skill_dir, f"The skill {name!r}")
+        except SkillsError:
+            return None
+        if len(tree.files) > MAX_FILES or tree.size > MAX_BYTES:
+            return None
+        level1 = skill.metadata
+        told = {
+            "name": level1.name,
+            "description": level1.description,
+            "license": level1.license,
+            "compatibility": level1.compatibility,
+            "allowed-tools": level1.allowed_tools,
+            "metadata": dict(level1.metadata) or None,
+            **level1.extra,
+        }
+        return ServedSkill(name, {key: value for key, value in told.items() if value is not None}, tree)
+
+
+def skills_server(catalog: CatalogReader, version: str = "") -> Server[Any]:
+    """An MCP server that offers the skills of a catalogue.
+
+    Args:
+        catalog: Which skills.
+        version: Of the server, for its clients.
+
+    Raises:
+        ConfigError: The extra ``mcp`` is not installed.
+    """
+    types, server_class, error_class = _mcp()
+    served = ServedCatalog(catalog)
+
+    class UriParams(types.RequestParams):  # type: ignore[name-defined, misc]  # imported only here
+        uri: str
+
+    def wrong(message: str) -> Exception:
+        made: Exception = error_class(code=-32602, message=message)
+        return made
+
+    async def listed(_context: Any, params: Any) -> dict[str, Any]:
+        names = await served.names()
+        try:
+            start = int(params.cursor or 0)
+        except ValueError:
+            raise wrong("That is no cursor of this server. List from the beginning.") from None
+        found = [await served.skill(name) for name in names[start : start + PAGE]]
+        answer: dict[str, Any] = {"skills": [skill.entry() for skill in found if skill is not None]}
+        if start + PAGE < len(names):
+            answer["nextCursor"] = str(start + PAGE)
+        return answer | _cacheable()
+
+    async def got(_context: Any, params: Any) -> dict[str, Any]:
+        skill, _ = await _find(params.uri)
+        return {"skill": skill.entry()} | _cacheable()
+
+    async def _find(uri: str) -> tuple[ServedSkill, str]:
+        name, _, path = unquote(uri.removeprefix("skill://")).partition("/")
+        skill = await served.skill(name) if uri.startswith("skill://") and name in await served.names() else None
+        if skill is None or path not in skill.tree.files:
+            raise wrong(f"There is no {uri[:200]}. Ask for skills/list.")
+        return skill, path
+
+    async def resources(_context: Any, params: Any) -> Any:
+        del params
+        items = [
+            types.Resource(uri=skill_uri(name), name=name, mime_type="text/markdown") for name in await served.names()
+        ]
+        return types.ListResourcesResult(resources=items, ttl_ms=TTL_MS)
+
+    async def read(_context: Any, params: Any) -> Any:
+        skill, path = await _find(str(params.uri))
+        data = skill.tree.files[path].data
+        try:
+            content = types.TextResourceContents(uri=str(params.uri), text=data.decode("utf-8"))
+        except UnicodeDecodeError:
+            content = types.BlobResourceContents(uri=str(params.uri), blob=base64.b64encode(data).decode())
+        return types.ReadResourceResult(contents=[content])
+
+    server: Server[Any] = server_class(
+        "adk-skills", version=version, on_list_resources=resources, on_read_resource=read
+    )
+    server.extensions[EXTENSION] = {"directoryRead": False}
+    server.add_request_handler("skills/list", types.PaginatedRequestParams, listed)
+    server.add_request_handler("skills/get", UriParams, got)
+    return server
+
+
+def _cacheable() -> dict[str, Any]:
+    return {"ttlMs": TTL_MS, "cacheScope": "private", "resultType": "complete"}
+
+
+def _mcp() -> tuple[Any, Any, Any]:
+    try:
+        import mcp_types
+        from mcp import MCPError
+        from mcp.server.lowlevel import Server
+    except ImportError as error:
+        raise ConfigError(f"Skills over MCP need the MCP SDK, version 2. Install it: {install_hint('mcp')}.") from error
+    return mcp_types, Server, MCPError
+
+
+async def serve_stdio(catalog: CatalogReader, version: str = "") -> None:
+    """Serve one client over this process's standard input and output, until it hangs up.
+
+    Raises:
+        ConfigError: The extra ``mcp`` is not installed.
+    """
+    server = skills_server(catalog, version)
+    from mcp.server.stdio import stdio_server
+
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+class TokenGate:
+    """An ASGI application that gives each client, by its bearer token, a server of its own.
+
+    Args:
+        catalogs: Token to what its client may see.
+        version: Of the server.
+        path: Where the server is.
+
+    Raises:
+        ConfigError: There is no token, or the extra ``mcp`` is not installed.
+    """
+
+    def __init__(self, catalogs: Mapping[str, CatalogReader], version: str = "", path: str = "/mcp") -> None:
+        if not catalogs or not all(len(token) >= 16 for token in catalogs):
+            raise ConfigError("Serving over HTTP needs a token of at least 16 characters for each client.")
+        self._apps = [
+            # The gate itself checks who comes: with a token, a foreign page in a browser gets nowhere.
+            (token.encode(), skills_server(catalog, version).streamable_http_app(streamable_http_path=path, host=""))
+            for token, catalog in catalogs.items()
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        app = self._app_for(scope.get("headers") or ())
+        if scope["type"] != "http" or app is None:
+            await _refuse(send)
+            return
+        await app(scope, receive, send)
+
+    def _app_for(self, headers: Iterable[tuple[bytes, bytes]]) -> Any:
+        given = next((value for name, value in headers if name.lower() == b"authorization"), b"")
+        kind, _, token = given.partition(b" ")
+        found = None
+        for known, app in self._apps:  # all are compared, so that the time says nothing
+            if hmac.compare_digest(known, token.strip()) and kind.lower() == b"bearer":
+                found = app
+        return found
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with AsyncExitStack() as stack:
+            for _, app in self._apps:
+                await stack.enter_async_context(app.router.lifespan_context(app))
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _refuse(send: Send) -> None:
+    body = b'{"error": "A bearer token is needed. Ask the operator of this server."}'
+    headers = [(b"content-type", b"application/json"), (b"www-authenticate", b'Bearer realm="skills"')]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,186 @@
+"""Where skills can be got: what a user may write for a source, and the one form of it that a lock keeps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from adk_skills_agent.errors import ConfigError
+
+ARCHIVE_SUFFIXES = (".zip", ".skill", ".tar.gz", ".tgz", ".tar")
+_SHORT = re.compile(
+    r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<path>[^@]+))?(?:@(?P<ref>.+))?"
+)
+_SCP = re.compile(r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?")
+_PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?")
+_TREE = re.compile(r"/(?P<repo>.+?)(?:/-)?/tree/(?P<ref>[^/]+)(?:/(?P<path>.+))?")
+_REF = re.compile(r"(?!-)[A-Za-z0-9][A-Za-z0-9._/+-]{0,250}")
+
+
+class OriginKind(StrEnum):
+    """How skills are fetched from a place."""
+
+    GIT = "git"
+    FOLDER = "folder"
+    ARCHIVE = "archive"
+    WELL_KNOWN = "well-known"
+    PACKAGE = "pypi"
+    MCP = "mcp"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A place that has skills.
+
+    Attributes:
+        kind: How it is fetched from.
+        location: A URL, an absolute path, a distribution's name, or the command of an MCP server.
+        ref: Branch, tag or commit of a repository, or version of a package; empty for the newest.
+        subpath: The folder in it that is meant, with ``/``; empty for all of it.
+    """
+
+    kind: OriginKind
+    location: str
+    ref: str = ""
+    subpath: str = ""
+
+    def __str__(self) -> str:
+        ref = f"@{self.ref}" if self.ref else ""
+        path = f"#{self.subpath}" if self.subpath else ""
+        match self.kind:
+            case OriginKind.GIT:
+                return f"git+{self.location}{ref}{path}"
+            case OriginKind.PACKAGE:
+                return f"pypi:{self.location}" + (f"=={self.ref}" if self.ref else "")
+            case OriginKind.MCP:
+                return f"mcp:{self.location}"
+            case _:
+                return self.location
+
+    def at(self, ref: str) -> Origin:
+        """The same place at another ref."""
+        return replace(self, ref=ref)
+
+
+def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, missing_ok: bool = False) -> Origin:
+    """What a user means by a source.
+
+    Args:
+        text: ``owner/repo``, ``owner/repo/path@ref``, a git URL, a folder, an archive, ``https://host``,
+            ``pypi:name``, ``mcp:URL-or-command``.
+        ref: Branch, tag or commit; wins over one in the text.
+        base: The folder that relative paths start from; the working directory when None.
+        missing_ok: Whether a path may lead nowhere: what is in the store needs no source.
+
+    Raises:
+        ConfigError: It is none of these, or carries a password.
+    """
+    given = text.strip()
+    if not given or any(ord(char) < 32 or ord(char) == 127 for char in given):
+        raise ConfigError(f"{text!r} is no source. Write owner/repo, a git URL, a folder, an archive or https://host.")
+    origin = _read(given, base or Path.cwd(), missing_ok=missing_ok)
+    if ref is not None:
+        if origin.kind not in {OriginKind.GIT, OriginKind.PACKAGE}:
+            raise ConfigError(f"--ref {ref!r}: {given!r} has no versions. Leave --ref away.")
+        origin = origin.at(ref)
+    if origin.ref and not _REF.fullmatch(origin.ref):
+        raise ConfigError(f"{origin.ref!r} is no branch, tag, commit or version. Write one, such as main or v1.2.")
+    if origin.subpath:
+        parts = [part for part in origin.subpath.split("/") if part not in {"", "."}]
+        if ".." in parts:
+            raise ConfigError(f"The path {origin.subpath!r} leaves the source. Write a folder inside it.")
+        origin = replace(origin, subpath="/".join(parts))
+    return origin
+
+
+def _read(text: str, base: Path, *, missing_ok: bool) -> Origin:
+    if text.startswith("pypi:"):
+        if found := _PACKAGE.fullmatch(text[5:].strip()):
+            return Origin(OriginKind.PACKAGE, found["name"].lower(), found["version"] or "")
+        raise ConfigError(f"{text!r} names no package. Write pypi:name or pypi:name==1.2.")
+    if text.startswith("mcp:"):
+        if text[4:].strip():
+            return Origin(OriginKind.MCP, text[4:].strip())
+        raise ConfigError("mcp: names no server. Write mcp:https://host/mcp or mcp:'command arguments'.")
+    if text.startswith("git+"):
+        return _git_url(text[4:])
+    if "://" in text:
+        return _url(text)
+    if text.startswith(("/", "./", "../", "~")) or text in {".", ".."}:
+        return _local(text, base, missing_ok=missing_ok)
+    if (base / text).exists():
+        return _local(text, base, missing_ok=missing_ok)
+    if found := _SCP.fullmatch(text):
+        return Origin(OriginKind.GIT, f"{found['user']}@{found['host']}:{found['path']}", found["ref"] or "")
+    if found := _SHORT.fullmatch(text):
+        return Origin(
+            OriginKind.GIT, f"https://github.com/{found['repo']}", found["ref"] or "", (found["path"] or "").strip("/")
+        )
+    raise ConfigError(
+        f"{text!r} is no source: there is no such folder, and it is no owner/repo and no URL. "
+        "Write owner/repo, a git URL, a folder, an archive, https://host, pypi:name or mcp:URL."
+    )
+
+
+def _local(text: str, base: Path, *, missing_ok: bool) -> Origin:
+    path = Path(text).expanduser()
+    path = Path(*(base / path).parts) if not path.is_absolute() else path
+    path = path.resolve()
+    if path.is_dir():
+        if (path / "HEAD").is_file() and (path / "objects").is_dir():
+            return Origin(OriginKind.GIT, path.as_uri())
+        return Origin(OriginKind.FOLDER, str(path))
+    if path.is_file() and path.name.lower().endswith(ARCHIVE_SUFFIXES):
+        return Origin(OriginKind.ARCHIVE, str(path))
+    if path.name.lower() == "skill.md" and path.is_file():
+        return Origin(OriginKind.FOLDER, str(path.parent))
+    if missing_ok and not path.exists():
+        is_archive = path.name.lower().endswith(ARCHIVE_SUFFIXES)
+        return Origin(OriginKind.ARCHIVE if is_archive else OriginKind.FOLDER, str(path))
+    what = "is neither a folder nor an archive" if path.exists() else "does not exist"
+    raise ConfigError(f"{text} {what}. Give a folder, or a file that ends with {', '.join(ARCHIVE_SUFFIXES)}.")
+
+
+def _url(text: str) -> Origin:
+    parts = urlsplit(text)
+    if parts.scheme in {"ssh", "git", "file"}:
+        return _git_url(text)
+    if parts.scheme not in {"https", "http"} or not parts.hostname:
+        raise ConfigError(f"{text!r} is no URL that skills can be got from. Use https, ssh or file.")
+    if parts.path.lower().endswith(ARCHIVE_SUFFIXES):
+        return Origin(OriginKind.ARCHIVE, _without_secret(text))
+    path = parts.path.rstrip("/")
+    if not path or "/.well-known/" in parts.path:
+        return Origin(OriginKind.WELL_KNOWN, _without_secret(urlunsplit((parts.scheme, parts.netloc, path, "", ""))))
+    if found := _TREE.fullmatch(path):
+        place = urlunsplit((parts.scheme, parts.netloc, f"/{found['repo']}", "", ""))
+        return Origin(OriginKind.GIT, _without_secret(place), found["ref"], found["path"] or "")
+    return _git_url(text)
+
+
+def _git_url(text: str) -> Origin:
+    url, _, subpath = text.partition("#")
+    if "://" not in url:
+        if (found := _SCP.fullmatch(url)) is None:
+            raise ConfigError(f"{text!r} is no URL of a repository. Write git+https://host/path.git@ref#folder.")
+        return Origin(OriginKind.GIT, f"{found['user']}@{found['host']}:{found['path']}", found["ref"] or "", subpath)
+    parts = urlsplit(url)
+    if parts.scheme not in {"https", "http", "ssh", "git", "file"}:
+        raise ConfigError(f"{parts.scheme}:// is not fetched from. Use https, ssh or file.")
+    path, _, ref = parts.path.partition("@")
+    place = urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", ""))
+    return Origin(OriginKind.GIT, _without_secret(place), ref, subpath)
+
+
+def _without_secret(url: str) -> str:
+    """The URL, refused when it has a password: a lock is committed, and must not carry one."""
+    parts = urlsplit(url)
+    if parts.password is not None or (parts.username and parts.scheme in {"https", "http"}):
+        raise ConfigError(
+            f"The URL of {parts.hostname} has a user or a token in it, and it would be written into the lock. "
+            "Leave it out, and give it to git's credential helper."
+        )
+    return url

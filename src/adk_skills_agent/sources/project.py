@@ -1,0 +1,625 @@
+"""The installed skills of a project or a user: add, remove, restore, check. One process at a time changes them.
+
+The order of every change makes a kill harmless: trees go into the store, then the lock is renamed, then
+the folders are. Between the last two the lock names bytes that the store has, and ``sync`` puts them in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from adk_skills_agent.catalog.scopes import project_root
+from adk_skills_agent.catalog.settings import RegistryConfig, data_folder, home_folder, settings_folder
+from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.sources.lock_file import (
+    LOCK_FILE,
+    LockedSkill,
+    SkillLock,
+    manifest_path,
+    read_skill_lock,
+    read_wanted,
+    write_skill_lock,
+    write_wanted,
+)
+from adk_skills_agent.sources.origin import Origin, OriginKind
+from adk_skills_agent.sources.store import (
+    SkillStore,
+    install_copy,
+    install_link,
+    one_at_a_time,
+    remove_tree,
+    take_away,
+)
+from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, digest_folder, read_tree, tree_digest
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sources.fetch import FetchedSkill
+
+SKILLS_FOLDER = ".agents/skills"
+_FLUSHED_SINGLY = 50  # files of one change; more are flushed together
+InstallScope = Literal["project", "user"]
+
+
+@dataclass(frozen=True, slots=True)
+class SkillState:
+    """An installed skill beside its lock.
+
+    Attributes:
+        name: The skill.
+        folder: Where it is installed.
+        changed: Files with other bytes or another mode than the lock says.
+        added: Files the lock does not know.
+        missing: Files that are not there; all of them when the folder is not.
+        problem: Why the folder could not be compared; empty when it could.
+        unlocked: Whether the lock does not know the skill at all.
+    """
+
+    name: str
+    folder: Path
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    problem: str = ""
+    unlocked: bool = False
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it is just what the lock says."""
+        return not (self.changed or self.added or self.missing or self.problem or self.unlocked)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing is installed."""
+        return not os.path.lexists(self.folder)
+
+    def sentences(self) -> list[str]:
+        """One for each difference."""
+        if self.problem:
+            return [f"{self.name}: {self.problem}"]
+        if self.is_gone:
+            return [f"{self.name}: not installed"]
+        return [
+            *(f"{self.name}: changed: {path}" for path in self.changed),
+            *(f"{self.name}: added: {path}" for path in self.added),
+            *(f"{self.name}: missing: {path}" for path in self.missing),
+        ]
+
+
+def compare(skill: LockedSkill, folder: Path) -> SkillState:
+    """An installed skill beside its lock; every byte is read."""
+    if not folder.is_dir():
+        return SkillState(skill.name, folder, missing=tuple(skill.files))
+    try:
+        digests, executables = digest_folder(folder, f"The skill {skill.name!r}")
+    except SourceError as error:
+        return SkillState(skill.name, folder, problem=error.message)
+    changed = [
+        path
+        for path, digest in skill.files.items()
+        if path in digests and (digests[path] != digest or (path in executables) != (path in skill.executables))
+    ]
+    return SkillState(
+        skill.name,
+        folder,
+        tuple(changed),
+        tuple(sorted(set(digests) - set(skill.files))),
+        tuple(sorted(set(skill.files) - set(digests))),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What a restore did.
+
+    Attributes:
+        installed: Skills that were put in place.
+        same: Skills that were there already.
+        kept: Skills with local edits, which stayed.
+        unlocked: Skills that are wanted and not in the lock, or the other way round.
+    """
+
+    installed: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
+    kept: tuple[SkillState, ...] = ()
+    unlocked: tuple[str, ...] = ()
+
+
+class Project:
+    """A folder with ``.agents/skills``, its lock and what it wants.
+
+    Args:
+        root: The folder of the lock; made when something is installed.
+        scope: ``user`` puts the lock beside the user's settings.
+        store: Where trees are kept; the user's store when None.
+    """
+
+    def __init__(self, root: Path, scope: InstallScope = "project", store: SkillStore | None = None) -> None:
+        self.root = root
+        self.scope = scope
+        self.store = store or SkillStore()
+        self._inside: set[str] = set()
+        self.replaced = SkillStore(self.store.folder.parent / "replaced")
+        self.lock_path = root / LOCK_FILE
+        self.manifest = manifest_path(root)
+        self.skills_folder = root / SKILLS_FOLDER
+
+    def read_lock(self) -> SkillLock:
+        """The lock as it is now.
+
+        Raises:
+            ConfigError: It cannot be used.
+        """
+        return read_skill_lock(self.lock_path)
+
+    def wanted(self) -> dict[str, Origin]:
+        """What the manifest asks for.
+
+        Raises:
+            ConfigError: It cannot be used.
+        """
+        return {name: self._relative(origin) for name, origin in read_wanted(self.manifest).items()}
+
+    def folder_of(self, skill: LockedSkill) -> Path:
+        """Where a skill is installed.
+
+        Raises:
+            SourceError: A link on the way leads out of the project.
+        """
+        above = skill.path.rpartition("/")[0]
+        if above not in self._inside:
+            if not (self.root / above).resolve().is_relative_to(self.root.resolve()):
+                raise SourceError(f"{skill.path} is behind a link that leads out of {self.root}. Remove the link.")
+            if (self.root / above).is_dir():
+                self._inside.add(above)
+        return self.root / skill.path
+
+    def origin_of(self, skill: LockedSkill) -> Origin:
+        """Where it came from, with an absolute path."""
+        origin = skill.origin
+        if origin.kind in {OriginKind.FOLDER, OriginKind.ARCHIVE} and "://" not in origin.location:
+            return replace(origin, location=str((self.root / origin.location).resolve()))
+        return origin
+
+    def _relative(self, origin: Origin) -> Origin:
+        if origin.kind in {OriginKind.FOLDER, OriginKind.ARCHIVE} and "://" not in origin.location:
+            place, root = Path(origin.location), self.root.resolve()
+            if place.is_absolute() and place.is_relative_to(root):
+                return replace(origin, location=place.relative_to(root).as_posix())
+        return origin
+
+    # Changes
+
+    def changing(self) -> _Change:
+        """Hold the project while it is changed; other processes wait."""
+        return _Change(self)
+
+    def guard_path(self) -> Path:
+        """The file that is locked while the project is changed; it is not in the project.
+
+        Raises:
+            ConfigError: There is no home folder.
+        """
+        data = data_folder(RegistryConfig())
+        if data is None:
+            raise ConfigError("There is no home folder to keep skills in. Set HOME or XDG_DATA_HOME.")
+        key = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()[:32]
+        return Path(data) / "projects" / f"{key}.guard"
+
+    def lock_entry(self, skill: FetchedSkill, *, tree: SkillTree | None = None) -> LockedSkill:
+        """What the lock says of a fetched skill.
+
+        Args:
+            skill: As the source has it.
+            tree: What is installed, when local edits were merged into it.
+        """
+        installed = tree or skill.tree
+        merged = installed.digest != skill.tree.digest
+        return LockedSkill(
+            skill.name,
+            f"{SKILLS_FOLDER}/{skill.name}",
+            self._relative(skill.origin),
+            installed.digest,
+            dict(installed.digests),
+            installed.executables,
+            skill.commit,
+            skill.tree.digest if merged else "",
+            skill.license,
+            skill.signer,
+            datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            skill.requires,
+        )
+
+    def add(
+        self,
+        skills: Sequence[FetchedSkill],
+        *,
+        wanted: Sequence[str] | None = None,
+        link: bool = False,
+        replace_edits: bool = False,
+    ) -> None:
+        """Install skills and pin them.
+
+        Args:
+            skills: What was fetched.
+            wanted: The names that the manifest asks for; the others came as what these need. None for all.
+            link: Whether a link to the store is installed and no copy.
+            replace_edits: Whether a folder that is there, and is not what the lock says, is replaced.
+
+        Raises:
+            SourceError: Such a folder is there, or the disk does not take it.
+        """
+        with self.changing() as change:
+            lock = change.lock
+            for skill in skills:
+                target = self.skills_folder / skill.name
+                if replace_edits or not os.path.lexists(target):
+                    continue
+                known = lock.skills.get(skill.name)
+                if known is None:
+                    if tree_digest(*digest_folder(target, f"The skill {skill.name!r}")) == skill.tree.digest:
+                        continue
+                    raise SourceError(
+                        f"{target} is there already and was not installed by adk-skills. "
+                        "Move it away, or replace it with --force."
+                    )
+                if not compare(known, target).is_same:
+                    raise SourceError(
+                        f"{target} has local edits (adk-skills verify shows them). Keep them with "
+                        f"adk-skills update {skill.name}, or replace them with --force."
+                    )
+            entries = [self.lock_entry(skill) for skill in skills]
+            entries = [_keep_time(entry, lock.skills.get(entry.name)) for entry in entries]
+            change.apply(
+                [(entry, skill.tree) for entry, skill in zip(entries, skills, strict=True)], wanted=wanted, link=link
+            )
+
+    def remove(self, names: Sequence[str], *, force: bool = False) -> list[str]:
+        """Uninstall skills; return their names.
+
+        Args:
+            names: Of locked skills.
+            force: Whether one with local edits goes, too; its files are kept.
+
+        Raises:
+            SourceError: There is no such skill, another needs it, or it has local edits.
+        """
+        with self.changing() as change:
+            lock = change.lock
+            for name in names:
+                if name not in lock.skills:
+                    raise SourceError(f"{name!r} is not installed here. See: adk-skills list --installed.")
+                state = compare(lock.skills[name], self.folder_of(lock.skills[name]))
+                if not state.is_same and not state.is_gone and not force:
+                    raise SourceError(
+                        f"{name!r} has local edits (adk-skills verify shows them). Remove it with --force."
+                    )
+            if not force:
+                self._refuse_needed(lock, names)
+            asides = []
+            try:
+                for name in names:
+                    folder = self.folder_of(lock.skills[name])
+                    change.backup(folder)
+                    asides.append(take_away(folder))
+                change.write(lock.having((), names), dict.fromkeys(names))
+            finally:
+                for aside in filter(None, asides):
+                    remove_tree(aside)
+        return list(names)
+
+    def _refuse_needed(self, lock: SkillLock, names: Sequence[str]) -> None:
+        from adk_skills_agent.sources.requires import required_name
+
+        for other in lock.skills.values():
+            if other.name in names:
+                continue
+            for requirement in other.requires:
+                if required_name(requirement) in names:
+                    raise SourceError(
+                        f"{required_name(requirement)!r} is needed by {other.name!r}. Remove both, or use --force."
+                    )
+
+    def sync(
+        self, *, frozen: bool = False, link: bool = False, force: bool = False, allow_private: bool = False
+    ) -> SyncResult:
+        """Put in place what the lock says.
+
+        Args:
+            frozen: Nothing but what the lock says; any difference is an error, and lock and manifest stay.
+            link: Install links to the store.
+            force: Replace folders with local edits; their files are kept.
+            allow_private: As :func:`~.fetch.opened`.
+
+        Raises:
+            SourceError: A source does not have the bytes of the lock any more; or, frozen, anything differs.
+        """
+        with self.changing() as change:
+            lock = change.lock
+            unlocked = self._disagreements(lock)
+            if frozen and unlocked:
+                raise SourceError(
+                    f"The lock and {self.manifest.name} differ: {'; '.join(unlocked)}. Run: adk-skills sync."
+                )
+            absent, same, kept = [], [], []
+            for skill in lock.skills.values():
+                state = compare(skill, self.folder_of(skill))
+                if state.is_same:
+                    same.append(skill.name)
+                elif state.is_gone or force or self._is_known(state.folder):
+                    absent.append(skill)
+                else:
+                    kept.append(state)
+            if frozen and kept:
+                said = [sentence for state in kept for sentence in state.sentences()]
+                raise SourceError(f"Installed skills differ from the lock: {'; '.join(said[:20])}.")
+            trees = self._restored(absent, allow_private=allow_private)
+            change.install([(skill, trees[skill.name]) for skill in absent], link=link)
+        return SyncResult(tuple(skill.name for skill in absent), tuple(same), tuple(kept), tuple(unlocked))
+
+    def _is_known(self, folder: Path) -> bool:
+        """Whether a folder has the bytes of a tree in the store: an older version without local edits."""
+        try:
+            digest = tree_digest(*digest_folder(folder, "A skill"))
+        except SourceError:
+            return False
+        return digest in self.store
+
+    def _disagreements(self, lock: SkillLock) -> list[str]:
+        wanted = self.wanted()
+        if not wanted and not self.manifest.is_file():
+            return []
+        said = [f"{name} is wanted and not in the lock" for name in wanted if name not in lock.skills]
+        for name, origin in wanted.items():
+            locked = lock.skills.get(name)
+            if locked is not None and (origin.location, origin.ref, origin.kind) != (
+                locked.origin.location,
+                locked.origin.ref,
+                locked.origin.kind,
+            ):
+                said.append(f"{name} is wanted from {origin} and locked from {locked.origin}")
+        return said
+
+    def _restored(self, skills: Sequence[LockedSkill], *, allow_private: bool) -> dict[str, SkillTree]:
+        """The trees of locked skills: from the store, else from their sources, one request for each commit."""
+        trees: dict[str, SkillTree] = {}
+        missing: dict[Origin, list[LockedSkill]] = {}
+        for skill in skills:
+            tree = self.store.get(skill.tree)
+            if tree is not None:
+                trees[skill.name] = tree
+                continue
+            if skill.base:
+                raise SourceError(
+                    f"{skill.name!r} has local edits that are not on this machine. Commit {skill.path} with the lock."
+                )
+            origin = self.origin_of(skill)
+            pinned = origin.at(skill.commit) if origin.kind in {OriginKind.GIT, OriginKind.PACKAGE} else origin
+            missing.setdefault(replace(pinned, subpath=""), []).append(skill)
+        for origin, group in missing.items():
+            trees |= self._refetched(origin, group, allow_private=allow_private)
+        return trees
+
+    def _refetched(self, origin: Origin, skills: Sequence[LockedSkill], *, allow_private: bool) -> dict[str, SkillTree]:
+        from adk_skills_agent.sources.fetch import fetch_skills  # verifying needs none of it
+
+        folders = [skill.origin.subpath for skill in skills]
+        found = {one.origin.subpath: one for one in fetch_skills(origin, folders=folders, allow_private=allow_private)}
+        trees = {}
+        for skill in skills:
+            fetched = found.get(skill.origin.subpath)
+            if fetched is None:
+                raise SourceError(
+                    f"{origin} has no folder {skill.origin.subpath or '.'!r} for {skill.name!r} any more."
+                )
+            if fetched.tree.digest != skill.tree:
+                different = sorted(
+                    path
+                    for path in {*fetched.tree.digests, *skill.files}
+                    if fetched.tree.digests.get(path) != skill.files.get(path)
+                )
+                raise SourceError(
+                    f"{origin} has other bytes for {skill.name!r} than the lock says "
+                    f"({', '.join(different[:5]) or 'a mode'}). Find out why before you lock it again."
+                )
+            trees[skill.name] = fetched.tree
+        return trees
+
+    # Questions
+
+    def verify(self) -> list[SkillState]:
+        """Every locked skill beside its bytes, and every installed one that no lock knows; sorted by name.
+
+        Raises:
+            ConfigError: The lock cannot be used.
+        """
+        lock = self.read_lock()
+        states = [compare(skill, self.folder_of(skill)) for skill in lock.skills.values()]
+        if self.skills_folder.is_dir():
+            folders = sorted(self.skills_folder.iterdir())
+            unlocked = [one for one in folders if one.name not in lock.skills and not one.name.startswith(".")]
+            states += [SkillState(one.name, one, unlocked=True) for one in unlocked if (one / "SKILL.md").is_file()]
+        return states
+
+
+class _Change:
+    """A project held for a change. Its methods keep the order: store, lock, folders."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._held = one_at_a_time(project.guard_path())
+        self.lock = SkillLock()
+
+    def __enter__(self) -> _Change:
+        self._held.__enter__()
+        try:
+            self._recover()
+            self.lock = self._project.read_lock()
+        except BaseException as error:
+            self._held.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self._held.__exit__(None, None, None)
+
+    def _recover(self) -> None:
+        """Put away what a killed process left: nobody else is at work here now."""
+        folder = self._project.skills_folder
+        if not folder.is_dir():
+            return
+        for aside in folder.glob(".aside-*"):
+            if aside.is_dir() and not aside.is_symlink():
+                self.backup(aside / "old")
+                remove_tree(aside)
+            else:
+                aside.unlink(missing_ok=True)
+
+    def backup(self, folder: Path) -> None:
+        """Keep the bytes of an installed folder, beside the store, before it goes; nothing when it is no skill."""
+        if not folder.is_dir() or folder.is_symlink():
+            return
+        try:
+            self._project.replaced.put(read_tree(folder, "The installed skill", skipped=NOT_COMPARED))
+        except SourceError:
+            if (folder / "SKILL.md").is_file():
+                raise
+
+    def write(self, lock: SkillLock, wanted: Mapping[str, LockedSkill | None]) -> None:
+        """Write the lock, then what is wanted.
+
+        Raises:
+            SourceError: The disk does not take it.
+        """
+        try:
+            write_skill_lock(self._project.lock_path, lock)
+            write_wanted(self._project.manifest, wanted)
+        except OSError as error:
+            raise SourceError(f"{self._project.lock_path} cannot be written: {error.strerror}.") from error
+        self.lock = lock
+
+    def apply(
+        self,
+        entries: Sequence[tuple[LockedSkill, SkillTree]],
+        *,
+        wanted: Sequence[str] | None = None,
+        link: bool = False,
+    ) -> None:
+        """Store, lock and install skills.
+
+        Raises:
+            SourceError: The disk does not take it.
+        """
+        self._keep([tree for _, tree in entries])
+        asked = {entry.name: entry for entry, _ in entries if wanted is None or entry.name in wanted}
+        self.write(self.lock.having(entry for entry, _ in entries), asked)
+        self.install(entries, link=link)
+
+    def _keep(self, trees: Sequence[SkillTree]) -> None:
+        """Put trees into the store. Many files are flushed at once: a thousand flushes take minutes."""
+        new = [tree for tree in trees if tree.digest not in self._project.store]
+        at_once = sum(len(tree.files) for tree in new) > _FLUSHED_SINGLY
+        for tree in new:
+            self._project.store.put(tree, flush=not at_once)
+        if at_once:
+            os.sync()
+
+    def install(self, entries: Iterable[tuple[LockedSkill, SkillTree]], *, link: bool) -> None:
+        """Put trees in place; the bytes of a folder that goes are kept.
+
+        Raises:
+            SourceError: The disk does not take it.
+        """
+        chosen = list(entries)
+        self._keep([tree for _, tree in chosen])
+        for entry, tree in chosen:
+            target = self._project.folder_of(entry)
+            stored = self._project.store.path(tree.digest)
+            try:
+                if compare(entry, target).is_same and (not link or target.is_symlink()):
+                    continue
+                self.backup(target)
+                if link:
+                    if not self._project.store.is_whole(tree.digest):
+                        self._project.store.put(tree)
+                    install_link(target, stored)
+                else:
+                    install_copy(target, tree)
+            except OSError as error:
+                raise SourceError(f"{target} cannot be written: {error.strerror}.") from error
+
+
+def _keep_time(entry: LockedSkill, known: LockedSkill | None) -> LockedSkill:
+    """Locking the same thing again changes nothing."""
+    return known if known is not None and replace(entry, time=known.time) == known else entry
+
+
+def open_project(folder: Path, scope: InstallScope = "project", store: SkillStore | None = None) -> Project:
+    """The project that a folder belongs to, or the user's own skills.
+
+    Args:
+        folder: Where somebody stands; the nearest folder upwards with a lock, a manifest or a ``.git`` is the project.
+        scope: ``user`` for the skills in the home.
+        store: As for :class:`Project`.
+
+    Raises:
+        ConfigError: There is no home folder.
+    """
+    if scope == "user":
+        return UserSkills(store)
+    real = folder.resolve()
+    top = Path(project_root(str(real)))
+    here = real
+    while True:
+        if (here / LOCK_FILE).is_file() or (here / "adk-skills.toml").is_file():
+            return Project(here, store=store)
+        if here in {top, here.parent}:
+            return Project(top, store=store)
+        here = here.parent
+
+
+class UserSkills(Project):
+    """The skills of the user: installed in ``~/.agents/skills``, locked beside the settings.
+
+    Raises:
+        ConfigError: There is no home folder.
+    """
+
+    def __init__(self, store: SkillStore | None = None) -> None:
+        home, settings = home_folder(RegistryConfig()), settings_folder(RegistryConfig())
+        if home is None or settings is None:
+            raise ConfigError("There is no home folder to install skills in. Set HOME.")
+        super().__init__(Path(home), "user", store)
+        self.lock_path = Path(settings) / LOCK_FILE
+        self.manifest = Path(settings) / "adk-skills.toml"
+
+
+def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path] | None:
+    """The lock's entry for an installed skill, and the lock; None when no lock names that folder.
+
+    Args:
+        folder: Of the skill, as the catalog found it.
+
+    Raises:
+        ConfigError: The lock cannot be used.
+    """
+    place = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay: the lock names the place, not what it leads to
+    if place.parent.parts[-2:] != tuple(SKILLS_FOLDER.split("/")):
+        return None
+    root = place.parent.parent.parent
+    locks = [root / LOCK_FILE]
+    settings = settings_folder(RegistryConfig())
+    home = home_folder(RegistryConfig())
+    if settings is not None and home is not None and root == Path(home):
+        locks.append(Path(settings) / LOCK_FILE)
+    for lock in locks:
+        if lock.is_file():
+            found = read_skill_lock(lock).skills.get(place.name)
+            if found is not None and root / found.path == place:
+                return found, lock
+    return None

@@ -1,0 +1,181 @@
+"""Skills that need other skills: ``metadata.requires-skills``, resolved before anything is installed.
+
+A requirement is a name, with a range of versions and a source where the author knows them: ``pdf``, ``pdf>=1.2``,
+``pdf>=1.2 @ owner/repo/skills/pdf@main``. A version is the ``metadata.version`` of the skill.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.format import normalise_name
+from adk_skills_agent.sources.fetch import FetchedSkill
+from adk_skills_agent.sources.origin import Origin, read_origin
+
+MAX_SKILLS = 200
+"""That one ``add`` may pull in; more is a mistake, or meant to fill a disk."""
+_REQUIREMENT = re.compile(r"(?P<name>[^\s@<>=!~;,]+)\s*(?P<range>[<>=!~][^@]*?)?\s*(?:@\s*(?P<source>\S.*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one skill asks of another.
+
+    Attributes:
+        name: Its name.
+        range: The versions that will do.
+        source: Where to get it; None for wherever it is known from.
+        by: The skill that asks; empty for the user.
+    """
+
+    name: str
+    range: SpecifierSet
+    source: Origin | None = None
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.range}" + (f" @ {self.source}" if self.source else "")
+
+
+def read_requirement(text: str, by: str = "") -> Requirement:
+    """A requirement as an author writes it.
+
+    Raises:
+        SourceError: It is none.
+    """
+    found = _REQUIREMENT.fullmatch(text.strip())
+    name = normalise_name(found["name"]) if found else ""
+    if found is None or not name:
+        raise SourceError(f"{by or 'A skill'} needs {text[:100]!r}, which is no requirement. It should be: name>=1.2.")
+    try:
+        ranges = SpecifierSet((found["range"] or "").strip())
+        source = read_origin(found["source"]) if found["source"] else None
+    except (InvalidSpecifier, ConfigError) as error:
+        raise SourceError(f"{by or 'A skill'} needs {text[:100]!r}, which cannot be used: {error}.") from error
+    return Requirement(name, ranges, source, by)
+
+
+def required_name(text: str) -> str:
+    """The name in a requirement; empty when it is none."""
+    found = _REQUIREMENT.fullmatch(text.strip())
+    return normalise_name(found["name"]) if found else ""
+
+
+def version_of(skill: FetchedSkill) -> Version | None:
+    """The ``metadata.version`` of a skill; None when it has none, or one that cannot be compared."""
+    metadata = skill.tree.parsed(skill.name).metadata
+    said = metadata.metadata.get("version") or metadata.extra.get("version")
+    try:
+        return Version(str(said)) if said else None
+    except InvalidVersion:
+        return None
+
+
+Find = Callable[[Requirement], Sequence[FetchedSkill]]
+"""The skills that a requirement may mean, best first; fetches where that is needed."""
+
+
+def resolve_requirements(wanted: Sequence[FetchedSkill], find: Find) -> list[FetchedSkill]:
+    """The skills that are wanted and all they need, in an order in which what is needed comes first.
+
+    Args:
+        wanted: Chosen by the user; they are taken as they are.
+        find: Gives candidates for what is needed.
+
+    Raises:
+        SourceError: Something is not found, versions exclude one another, or skills need each other in a circle.
+    """
+    import resolvelib
+
+    provider = _provider(wanted, find)
+    try:
+        result = resolvelib.Resolver(provider, resolvelib.BaseReporter()).resolve(
+            [Requirement(skill.name, SpecifierSet()) for skill in wanted], max_rounds=10 * MAX_SKILLS
+        )
+    except resolvelib.ResolutionImpossible as error:
+        raise SourceError(_conflict(error.causes)) from error
+    except resolvelib.ResolutionTooDeep as error:
+        raise SourceError("The skills that are needed cannot be resolved: they need too many others.") from error
+    if len(result.mapping) > MAX_SKILLS:
+        raise SourceError(f"That needs {len(result.mapping)} skills, which is more than {MAX_SKILLS}.")
+    return _ordered(result.mapping)
+
+
+def _provider(wanted: Sequence[FetchedSkill], find: Find) -> Any:
+    import resolvelib
+
+    chosen = {skill.name: skill for skill in wanted}
+
+    class Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]  # generic at run time only in new versions
+        def identify(self, requirement_or_candidate: Any) -> str:
+            return str(requirement_or_candidate.name)
+
+        def get_preference(self, identifier: str, *_: Any, **__: Any) -> Any:
+            return (identifier not in chosen, identifier)
+
+        def find_matches(self, identifier: str, requirements: Any, incompatibilities: Any) -> list[FetchedSkill]:
+            asked = list(requirements[identifier])
+            refused = {candidate.tree.digest for candidate in incompatibilities[identifier]}
+            if identifier in chosen:
+                candidates: list[FetchedSkill] = [chosen[identifier]]
+            else:
+                candidates = []
+                for requirement in sorted(asked, key=lambda one: one.source is None):
+                    candidates += find(requirement)
+            unique = {candidate.tree.digest: candidate for candidate in candidates if candidate.name == identifier}
+            return [
+                candidate
+                for digest, candidate in unique.items()
+                if digest not in refused and all(self.is_satisfied_by(one, candidate) for one in asked)
+            ]
+
+        def is_satisfied_by(self, requirement: Any, candidate: Any) -> bool:
+            if not requirement.range:
+                return True
+            version = version_of(candidate)
+            return version is not None and requirement.range.contains(version, prereleases=True)
+
+        def get_dependencies(self, candidate: Any) -> list[Requirement]:
+            return [read_requirement(text, candidate.name) for text in candidate.requires]
+
+    return Provider()
+
+
+def _conflict(causes: Iterable[Any]) -> str:
+    said = []
+    name = ""
+    for cause in causes:
+        name = cause.requirement.name
+        by = cause.parent.name if cause.parent is not None else "you"
+        said.append(f"{by} needs {cause.requirement}" if by != "you" else f"you asked for {name}")
+    if len(said) == 1:
+        return f"{said[0]}, and no such skill was found. Name its source: metadata.requires-skills: 'x @ owner/repo'."
+    return f"No version of {name!r} fits: {', and '.join(said)}. Ask one of the authors for another range."
+
+
+def _ordered(mapping: Mapping[str, FetchedSkill]) -> list[FetchedSkill]:
+    """What is needed first; a circle is an error."""
+    done: dict[str, FetchedSkill] = {}
+    path: list[str] = []
+
+    def visit(name: str) -> Iterator[FetchedSkill]:
+        if name in done:
+            return
+        if name in path:
+            circle = [*path[path.index(name) :], name]
+            raise SourceError(f"These skills need each other in a circle: {' needs '.join(circle)}.")
+        path.append(name)
+        for text in mapping[name].requires:
+            yield from visit(required_name(text))
+        path.pop()
+        done[name] = mapping[name]
+        yield mapping[name]
+
+    return [skill for name in sorted(mapping) for skill in visit(name)]

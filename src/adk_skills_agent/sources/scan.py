@@ -1,0 +1,307 @@
+"""A scan of a skill's bytes for what attacks on agents look like. The rules are data: ``scan_rules.toml``.
+
+A scan finds what is written plainly; it is a help to a person who decides, and no proof of anything. What holds is the
+sandbox.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from adk_skills_agent.sources.tree import SkillTree
+
+MAX_SCANNED_BYTES = 2 << 20
+"""Of one file; what is behind it is said not to have been read."""
+MAX_LINE = 4_000
+MAX_FINDINGS = 50
+_EXCERPT = 100
+
+
+class Weight(StrEnum):
+    """What a finding means for who decides."""
+
+    STOP = "stop"
+    WARN = "warn"
+    NOTE = "note"
+
+
+_ORDER = {Weight.STOP: 0, Weight.WARN: 1, Weight.NOTE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a rule found.
+
+    Attributes:
+        rule: The rule's id.
+        weight: How grave it is.
+        says: What it is, for a person.
+        file: Path in the skill.
+        line: 1-based; 0 for the whole file.
+        excerpt: The text that was found, cut, without control characters.
+    """
+
+    rule: str
+    weight: Weight
+    says: str
+    file: str
+    line: int = 0
+    excerpt: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        text = f": {self.excerpt}" if self.excerpt else ""
+        return f"{self.weight.value.upper():<5} {place}  {self.says} [{self.rule}]{text}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        return {
+            "rule": self.rule,
+            "weight": self.weight.value,
+            "says": self.says,
+            "file": self.file,
+            "line": self.line,
+            "excerpt": self.excerpt,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    id: str
+    weight: Weight
+    place: str
+    says: str
+    pattern: re.Pattern[str]
+    unless: re.Pattern[str] | None
+
+
+@lru_cache(maxsize=1)
+def _rules() -> tuple[_Rule, ...]:
+    text = resources.files("adk_skills_agent.sources").joinpath("scan_rules.toml").read_text("utf-8")
+    return tuple(
+        _Rule(
+            one["id"],
+            Weight(one["weight"]),
+            one["in"],
+            one["says"],
+            re.compile(one["pattern"], re.IGNORECASE | re.MULTILINE),
+            re.compile(one["unless"], re.IGNORECASE) if "unless" in one else None,
+        )
+        for one in tomllib.loads(text)["rule"]
+    )
+
+
+def scan_tree(tree: SkillTree) -> list[Finding]:
+    """What the rules find in a skill, the gravest first; each rule at most five times a file.
+
+    Args:
+        tree: The skill's files.
+    """
+    found: list[Finding] = []
+    for path, file in tree.files.items():
+        found += _scan_file(path, file.data)
+    found.sort(key=lambda one: (_ORDER[one.weight], one.file, one.line))
+    return found[:MAX_FINDINGS]
+
+
+_TEXT_SUFFIXES = (".md", ".mdx", ".txt", ".rst", ".html", ".markdown", ".adoc")
+_CODE_SUFFIXES = tuple(
+    f".{suffix}"
+    for suffix in [
+        "py",
+        "sh",
+        "bash",
+        "zsh",
+        "fish",
+        "js",
+        "mjs",
+        "cjs",
+        "ts",
+        "mts",
+        "tsx",
+        "jsx",
+        "rb",
+        "pl",
+        "ps1",
+        "bat",
+        "cmd",
+        "lua",
+        "php",
+        "r",
+        "go",
+        "rs",
+        "java",
+        "c",
+        "json",
+        "toml",
+        "yaml",
+        "yml",
+        "cfg",
+        "ini",
+        "service",
+        "plist",
+    ]
+)
+_MAGIC = (
+    (b"\x7fELF", "a program for Linux"),
+    (b"MZ", "a program for Windows"),
+    (b"\xcf\xfa\xed\xfe", "a program for macOS"),
+    (b"\xfe\xed\xfa", "a program for macOS"),
+    (b"\xca\xfe\xba\xbe", "a program for macOS or Java"),
+    (b"!<arch>", "a compiled library"),
+)
+_COMPILED = (".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".jar", ".class", ".node", ".wasm", ".pyd", ".o")
+
+
+def _scan_file(path: str, data: bytes) -> list[Finding]:
+    name = path.lower()
+    for magic, what in _MAGIC:
+        if data.startswith(magic) and (magic != b"MZ" or b"PE\0\0" in data[:1024]):
+            return [Finding("binary", Weight.WARN, f"{what}, which nobody can read", path)]
+    if name.endswith(_COMPILED):
+        return [Finding("binary", Weight.WARN, "compiled code, which nobody can read", path)]
+    is_text, is_code = name.endswith(_TEXT_SUFFIXES), name.endswith(_CODE_SUFFIXES) or data[:2] == b"#!"
+    if not is_text and not is_code and b"\0" in data[:8192]:
+        return []
+    text = data[:MAX_SCANNED_BYTES].decode("utf-8", "replace")
+    found = list(_hidden(path, text))
+    if len(data) > MAX_SCANNED_BYTES:
+        says = f"only the first {MAX_SCANNED_BYTES >> 20} MiB were looked at"
+        found.append(Finding("not-read", Weight.WARN, says, path))
+    return found + list(_by_rules(path, text, is_text=is_text or not is_code))
+
+
+# What a person does not see.
+
+_TAGS = re.compile("[\U000e0001-\U000e007f]{2,}")
+_FLAGS = re.compile("\U0001f3f4[\U000e0020-\U000e007f]+")  # the flags of England, Scotland and Wales
+_SELECTORS = re.compile("[\ufe00-\ufe0e\U000e0100-\U000e01ef]{4,}")
+_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_ZERO = re.compile("[\u200b\u2060-\u2064\u180e]{3,}|[\u200b-\u200f\u2060-\u2064\ufeff]{6,}")
+_INSIDE_WORD = re.compile("(?<=[a-zA-Z])[\u200b\u2060\u00ad\u200c\u200d](?=[a-zA-Z])")
+_CYRILLIC = "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0455"  # letters that look like Latin ones
+_LOOKALIKE = re.compile(rf"\b(?=\w*[a-z])(?=\w*[{_CYRILLIC}])[a-z{_CYRILLIC}]{{4,}}\b", re.IGNORECASE)
+_ESCAPES = re.compile("\x1b\\[[0-9;]*[A-Za-z]|\x08{2,}")
+
+
+def _hidden(path: str, text: str) -> Iterator[Finding]:
+    if text.isascii() and "\x1b" not in text and "\x08" not in text:
+        return
+    plain = _FLAGS.sub("", text)
+    for rule, pattern, says, weight in (
+        ("hidden-tags", _TAGS, "text in characters that nobody sees (Unicode tags)", Weight.STOP),
+        ("hidden-selectors", _SELECTORS, "text in characters that nobody sees (variation selectors)", Weight.STOP),
+        ("zero-width", _ZERO, "a run of characters without width", Weight.STOP),
+        ("bidi", _BIDI, "characters that change the order in which text is shown", Weight.STOP),
+        ("split-word", _INSIDE_WORD, "a word with a character without width in it", Weight.WARN),
+        ("lookalike", _LOOKALIKE, "a word of letters from two alphabets", Weight.WARN),
+        ("terminal-escape", _ESCAPES, "characters that command a terminal", Weight.WARN),
+    ):
+        match = pattern.search(plain)
+        if match is not None:
+            yield Finding(rule, weight, says, path, plain.count("\n", 0, match.start()) + 1)
+
+
+# What is written plainly.
+
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad\U000e0000-\U000e007f\ufe00-\ufe0f]")
+_COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
+_JOINED = re.compile(r"\\\n[ \t]*")
+
+
+def _by_rules(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
+    readable = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)) if not text.isascii() else text
+    counts: dict[str, int] = {}
+    for place, pieces in (
+        ("instructions", _paragraphs(readable) if is_text else _strings(readable)),
+        ("code", _code_lines(readable, is_text=is_text)),
+        ("file", ((1, readable),) if not is_text else ()),
+    ):
+        for line, piece in pieces:
+            for rule in _rules():
+                if rule.place != place and not (rule.place == "all" and place in {"code", "instructions"}):
+                    continue
+                if place == "instructions" and rule.place == "all" and not is_text:
+                    continue  # the code lines have it
+                match = rule.pattern.search(piece)
+                if match is None or (rule.unless is not None and _excused(rule.unless, piece, match)):
+                    continue
+                counts[rule.id] = counts.get(rule.id, 0) + 1
+                if counts[rule.id] > 5:
+                    continue
+                at = line + piece.count("\n", 0, match.start())
+                yield Finding(rule.id, rule.weight, rule.says, path, at, _excerpt(match[0]))
+
+
+def _excused(unless: re.Pattern[str], piece: str, match: re.Match[str]) -> bool:
+    """The words that excuse a finding count only near it: an attacker may write them anywhere else."""
+    start, end = max(0, match.start() - 120), match.end() + 120
+    return unless.search(piece, start, end) is not None
+
+
+def _excerpt(text: str) -> str:
+    plain = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return plain if len(plain) <= _EXCERPT else plain[:_EXCERPT] + "..."
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """Runs of lines without a blank one; the lines of a sentence are one text, however it is wrapped."""
+    line = 1
+    for piece in re.split(r"(\n[ \t]*\n)", text):
+        if piece.strip():
+            yield line, piece[: MAX_LINE * 8].replace("\n", " ") if len(piece) < MAX_LINE else piece[: MAX_LINE * 8]
+        line += piece.count("\n")
+
+
+def _strings(text: str) -> Iterator[tuple[int, str]]:
+    """Comments and long texts of a program, where instructions for a model may hide."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > 40 and (" " in line.strip()) and ("#" in line or '"' in line or "'" in line or "//" in line):
+            yield number, line[:MAX_LINE]
+
+
+def _code_lines(text: str, *, is_text: bool) -> Iterator[tuple[int, str]]:
+    if is_text:
+        for block in _FENCE.finditer(text):
+            start = text.count("\n", 0, block.start(2)) + 1
+            yield from _numbered(block[2], start)
+        for comment in _COMMENT.finditer(text):
+            yield from _numbered(comment[1], text.count("\n", 0, comment.start(1)) + 1)
+        for number, line in enumerate(text.split("\n"), 1):
+            for span in re.findall(r"`([^`\n]{8,})`", line):
+                yield number, span[:MAX_LINE]
+    else:
+        yield from _numbered(text, 1)
+
+
+def _numbered(text: str, first: int) -> Iterator[tuple[int, str]]:
+    """Lines, with those that a backslash continues joined to one."""
+    number = first
+    waiting, start = "", first
+    for line in text.split("\n"):
+        if not waiting:
+            start = number
+        number += 1
+        if line.endswith("\\") and len(waiting) < MAX_LINE:
+            waiting += line[:-1] + " "
+            continue
+        whole = (waiting + line)[:MAX_LINE]
+        waiting = ""
+        if whole.strip():
+            yield start, whole
+    if waiting.strip():
+        yield start, waiting[:MAX_LINE]
+
+
+def stopping(findings: Iterable[Finding]) -> Sequence[Finding]:
+    """The findings that a person has to accept by themselves."""
+    return [finding for finding in findings if finding.weight is Weight.STOP]

@@ -1,0 +1,351 @@
+"""Updates: what the source has now, what is installed, and what it was; merged, or stopped where they cannot be.
+
+Local edits are never overwritten: a file that only one side changed is that side's, a text that both changed is merged
+by ``git merge-file``, and what remains is a conflict, which stops the update of that skill before anything is written.
+"""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills, whole_source
+from adk_skills_agent.sources.git import newest_commit
+from adk_skills_agent.sources.lock_file import LockedSkill
+from adk_skills_agent.sources.origin import Origin, OriginKind
+from adk_skills_agent.sources.project import Project, compare
+from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, TreeFile, read_tree, tree_of
+
+Preference = Literal["ours", "theirs"]
+MAX_DIFF_LINES = 400
+"""Of one file; what follows is counted."""
+
+
+class UpdateState(StrEnum):
+    """How an installed skill stands to its source."""
+
+    CURRENT = "current"
+    EDITED = "edited"
+    UPDATE = "update"
+    MERGE = "merge"
+    CONFLICT = "conflict"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class SkillUpdate:
+    """One installed skill, its source now, and what would come of both.
+
+    Attributes:
+        locked: As the lock has it.
+        base: The tree the source had when it was locked.
+        ours: What is installed.
+        theirs: What the source has now; None when it has the skill no more.
+        merged: What would be installed; None where that cannot be said.
+        conflicts: Files that both sides changed, in ways that exclude one another.
+    """
+
+    locked: LockedSkill
+    base: SkillTree
+    ours: SkillTree
+    theirs: FetchedSkill | None
+    merged: SkillTree | None
+    conflicts: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The skill."""
+        return self.locked.name
+
+    @property
+    def edited(self) -> tuple[str, ...]:
+        """The files with local edits."""
+        return changed_files(self.base, self.ours)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The files that the source changed."""
+        return changed_files(self.base, self.theirs.tree) if self.theirs is not None else ()
+
+    @property
+    def state(self) -> UpdateState:
+        """In one word."""
+        if self.theirs is None:
+            return UpdateState.GONE
+        if self.conflicts:
+            return UpdateState.CONFLICT
+        if not self.changed:
+            return UpdateState.CURRENT if self.ours.digest == self.locked.tree else UpdateState.EDITED
+        return UpdateState.MERGE if self.edited else UpdateState.UPDATE
+
+    def diff(self) -> Iterator[str]:
+        """What would change in the installed skill, for people: instructions first, then programs, then the rest."""
+        after = self.merged or (self.theirs.tree if self.theirs is not None else self.ours)
+        paths = changed_files(self.ours, after)
+        for title, wanted in (("Instructions", _is_text), ("Scripts", _is_code), ("Other files", _is_other)):
+            chosen = [path for path in paths if wanted(path)]
+            if chosen:
+                yield f"# {title} of {self.name}"
+            for path in chosen:
+                yield from _file_diff(path, self.ours.files.get(path), after.files.get(path))
+
+
+def changed_files(before: SkillTree, after: SkillTree) -> tuple[str, ...]:
+    """The files that differ in bytes or mode, sorted."""
+    return tuple(
+        path
+        for path in sorted({*before.files, *after.files})
+        if before.digests.get(path) != after.digests.get(path)
+        or (path in before.executables) != (path in after.executables)
+    )
+
+
+def _is_text(path: str) -> bool:
+    return path.lower().endswith((".md", ".txt", ".mdx", ".rst"))
+
+
+def _is_code(path: str) -> bool:
+    return not _is_text(path) and (path.startswith("scripts/") or path.lower().endswith((".py", ".sh", ".js", ".ts")))
+
+
+def _is_other(path: str) -> bool:
+    return not _is_text(path) and not _is_code(path)
+
+
+def _file_diff(path: str, before: TreeFile | None, after: TreeFile | None) -> Iterator[str]:
+    old, new = ((file.data if file is not None else b"") for file in (before, after))
+    if b"\0" in old[:8192] or b"\0" in new[:8192]:
+        yield f"{path}: binary, {f'{len(new):,} bytes' if after is not None else 'removed'}"
+        return
+    if before is not None and after is not None and before.executable != after.executable:
+        yield f"{path}: {'may' if after.executable else 'may not'} be executed now"
+    lines = list(difflib.unified_diff(_lines(old), _lines(new), f"a/{path}", f"b/{path}", lineterm=""))
+    yield from lines[:MAX_DIFF_LINES]
+    if len(lines) > MAX_DIFF_LINES:
+        yield f"... {len(lines) - MAX_DIFF_LINES:,} more lines of {path}"
+
+
+def _lines(data: bytes) -> list[str]:
+    return data.decode("utf-8", "replace").splitlines()
+
+
+# Merging.
+
+
+def merge_trees(
+    base: SkillTree, ours: SkillTree, theirs: SkillTree, prefer: Preference | None = None
+) -> tuple[SkillTree | None, tuple[str, ...]]:
+    """Three trees into one.
+
+    Args:
+        base: What both sides began with.
+        ours: The one with local edits.
+        theirs: The new one of the source.
+        prefer: Whose side wins where they exclude one another; None makes that a conflict.
+
+    Returns:
+        The merged tree and the files in conflict; None for the tree when there are any.
+    """
+    files: dict[str, TreeFile] = {}
+    conflicts: list[str] = []
+    for path in sorted({*base.files, *ours.files, *theirs.files}):
+        old, mine, new = (tree.files.get(path) for tree in (base, ours, theirs))
+        if mine in (old, new):
+            chosen = new
+        elif new == old:
+            chosen = mine
+        else:
+            chosen = _merged_file(old, mine, new, prefer)
+            if chosen is None and not (prefer == "ours" and mine is None) and not (prefer == "theirs" and new is None):
+                conflicts.append(path)
+        if chosen is not None:
+            files[path] = chosen
+    if conflicts:
+        return None, tuple(conflicts)
+    try:
+        return tree_of(files, "The merged skill"), ()
+    except SourceError:
+        return None, tuple(sorted({*changed_files(base, ours), *changed_files(base, theirs)}))
+
+
+def _merged_file(
+    old: TreeFile | None, mine: TreeFile | None, new: TreeFile | None, prefer: Preference | None
+) -> TreeFile | None:
+    side = {"ours": mine, "theirs": new, None: None}[prefer]
+    if mine is None or new is None or any(b"\0" in file.data[:8192] for file in (mine, new)):
+        return side
+    before = old.executable if old is not None else False
+    executable = new.executable if mine.executable == before else mine.executable
+    if mine.data == new.data:
+        return TreeFile(mine.data, executable)
+    data = _merge_text(old.data if old is not None else b"", mine.data, new.data, prefer)
+    return None if data is None else TreeFile(data, executable)
+
+
+def _merge_text(old: bytes, mine: bytes, new: bytes, prefer: Preference | None) -> bytes | None:
+    if mine == old:
+        return new
+    if new == old:
+        return mine
+    with tempfile.TemporaryDirectory(prefix="adk-skills-merge-") as folder:
+        names = []
+        for name, data in (("ours", mine), ("base", old), ("theirs", new)):
+            path = Path(folder, name)
+            path.write_bytes(data)
+            names.append(str(path))
+        options = [f"--{prefer}"] if prefer else []
+        try:
+            done = subprocess.run(
+                ["git", "merge-file", "-p", "-q", *options, *names],  # noqa: S607 - the user's own git, by PATH
+                capture_output=True,
+                timeout=60,
+                check=False,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise SourceError(f"git merge-file cannot be run: {error}. Install git.") from error
+    return done.stdout if done.returncode == 0 else None
+
+
+# Updates of a project.
+
+
+def plan_updates(
+    project: Project,
+    names: Sequence[str] = (),
+    *,
+    prefer: Preference | None = None,
+    allow_private: bool = False,
+    signatures: bool = False,
+) -> list[SkillUpdate]:
+    """What an update would do; nothing is written.
+
+    Args:
+        project: Whose skills.
+        names: Which; empty for all.
+        prefer: As :func:`merge_trees`.
+        allow_private: As :func:`~.fetch.opened`.
+        signatures: As :func:`~.fetch.opened`.
+
+    Raises:
+        SourceError: A source cannot be asked, or there is no such skill.
+    """
+    lock = project.read_lock()
+    for name in names:
+        if name not in lock.skills:
+            raise SourceError(f"{name!r} is not installed here. See: adk-skills list --installed.")
+    chosen = [lock.skills[name] for name in names] if names else list(lock.skills.values())
+    groups: dict[Origin, list[LockedSkill]] = {}
+    for skill in chosen:
+        groups.setdefault(whole_source(project.origin_of(skill)), []).append(skill)
+    updates: list[SkillUpdate] = []
+    for origin, group in groups.items():
+        found = _newest(origin, group, allow_private=allow_private, signatures=signatures)
+        updates += [_planned(project, skill, found.get(skill.origin.subpath), prefer, allow_private) for skill in group]
+    return sorted(updates, key=lambda update: update.name)
+
+
+def _newest(
+    origin: Origin, group: Sequence[LockedSkill], *, allow_private: bool, signatures: bool
+) -> Mapping[str, FetchedSkill | None | Literal["same"]]:
+    if origin.kind is OriginKind.GIT and not signatures:
+        commit = newest_commit(origin.location, origin.ref)
+        if all(skill.commit == commit for skill in group):
+            return {skill.origin.subpath: "same" for skill in group}
+    # A package keeps the version that was asked for, as a repository keeps the branch.
+    found = fetch_skills(
+        origin,
+        folders=[skill.origin.subpath for skill in group],
+        allow_private=allow_private,
+        signatures=signatures,
+    )
+    return {skill.origin.subpath: skill for skill in found}
+
+
+def _planned(
+    project: Project,
+    locked: LockedSkill,
+    found: FetchedSkill | Literal["same"] | None,
+    prefer: Preference | None,
+    allow_private: bool,
+) -> SkillUpdate:
+    folder = project.folder_of(locked)
+    base = _base(project, locked, allow_private=allow_private)
+    if compare(locked, folder).is_gone:
+        ours = project.store.get(locked.tree) or base
+    else:
+        ours = read_tree(folder, f"The installed skill {locked.name!r}", skipped=NOT_COMPARED)
+    if found is None:
+        return SkillUpdate(locked, base, ours, None, None)
+    theirs = _unchanged(project, locked, base) if found == "same" else replace(found, name=locked.name)
+    merged, conflicts = merge_trees(base, ours, theirs.tree, prefer)
+    return SkillUpdate(locked, base, ours, theirs, merged, conflicts)
+
+
+def _unchanged(project: Project, locked: LockedSkill, base: SkillTree) -> FetchedSkill:
+    origin = project.origin_of(locked)
+    return FetchedSkill(locked.name, "", base, origin, locked.commit, locked.license, locked.requires, locked.signer)
+
+
+def _base(project: Project, locked: LockedSkill, *, allow_private: bool) -> SkillTree:
+    """The tree the source had: from the store, from the folder itself, or fetched again."""
+    stored = project.store.get(locked.source_tree)
+    if stored is not None:
+        return stored
+    folder = project.folder_of(locked)
+    if not locked.base and compare(locked, folder).is_same:
+        return read_tree(folder, f"The installed skill {locked.name!r}", skipped=NOT_COMPARED)
+    origin = project.origin_of(locked)
+    pinned = origin.at(locked.commit) if origin.kind in {OriginKind.GIT, OriginKind.PACKAGE} else origin
+    for skill in fetch_skills(whole_source(pinned), folders=[origin.subpath], allow_private=allow_private):
+        if skill.tree.digest == locked.source_tree:
+            return skill.tree
+    raise SourceError(
+        f"What {locked.name!r} was installed from is neither in the store nor at its source, so local edits cannot be "
+        f"told from it. Save your edits, then: adk-skills add {origin} --force"
+    )
+
+
+def apply_updates(project: Project, updates: Sequence[SkillUpdate], *, link: bool = False) -> list[str]:
+    """Install what :func:`plan_updates` found; conflicts and what is gone are left as they are.
+
+    Args:
+        project: Whose skills.
+        updates: As planned; also skills that were only edited, whose edits are pinned then.
+        link: As :meth:`Project.add`.
+
+    Returns:
+        The names that were changed.
+
+    Raises:
+        SourceError: A skill was edited since it was planned, or the disk does not take it.
+    """
+    with project.changing() as change:
+        entries = []
+        for update in updates:
+            if update.merged is None or update.theirs is None:
+                continue
+            entry = project.lock_entry(update.theirs, tree=update.merged)
+            known = change.lock.skills.get(update.name)
+            if known != update.locked:
+                raise SourceError(f"{update.name!r} was changed by somebody else meanwhile. Start again.")
+            if replace(entry, time=known.time) == known and update.ours.digest == known.tree:
+                continue
+            folder = project.folder_of(update.locked)
+            if folder.is_dir():
+                now = read_tree(folder, f"The installed skill {update.name!r}", skipped=NOT_COMPARED)
+                if now.digest != update.ours.digest:
+                    raise SourceError(f"{update.name!r} was edited meanwhile. Start again.")
+                project.store.put(update.ours)  # after a kill its old folder is known, and replaced by the merged one
+            project.store.put(update.theirs.tree)  # the base of the next merge
+            entries.append((entry, update.merged))
+        change.apply(entries, wanted=list(project.wanted()), link=link)
+    return [entry.name for entry, _ in entries]

@@ -1,0 +1,168 @@
+"""Archives of strangers: odd ones are refused as a whole, with a sentence, before anything is written (row 46)."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import struct
+import tarfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+
+import pytest
+from repositories import make_tree, skill_text
+
+from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sources.archives import pack_tar, pack_zip, read_archive, skills_of
+from adk_skills_agent.sources.tree import TreeFile, tree_of
+
+SKILL = skill_text("pdf").encode()
+
+
+def zipped(*members: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("SKILL.md", SKILL)
+        for name, data in members:
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+def tarred(*members: tarfile.TarInfo | tuple[str, bytes], packed: bool = True) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for member in (("SKILL.md", SKILL), *members):
+            if isinstance(member, tarfile.TarInfo):
+                archive.addfile(member)
+                continue
+            info = tarfile.TarInfo(member[0])
+            info.size = len(member[1])
+            archive.addfile(info, io.BytesIO(member[1]))
+    return gzip.compress(stream.getvalue()) if packed else stream.getvalue()
+
+
+def entry(name: str, kind: bytes, link: str = "", mode: int = 0o644) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode = kind, link, mode
+    return info
+
+
+def with_mode(name: str, mode: int) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name)
+    info.external_attr = mode << 16
+    return info
+
+
+def overlapping() -> bytes:
+    """Two entries of the directory that share one member's bytes."""
+    data = bytearray(zipped(("a.txt", b"a" * 1000)))
+    end = data.rindex(b"PK\x05\x06")
+    count, size, start = struct.unpack("<HII", data[end + 10 : end + 20])
+    directory = bytes(data[start : start + size])
+    last = directory[directory.rindex(b"PK\x01\x02") :].replace(b"a.txt", b"b.txt")
+    body = bytes(data[:start]) + directory + last
+    trailer = bytearray(data[end:])
+    trailer[8:20] = struct.pack("<HHII", count + 1, count + 1, size + len(last), start)
+    return body + bytes(trailer)
+
+
+def huge_header() -> bytes:
+    info = tarfile.TarInfo("a.txt")
+    info.pax_headers = {"comment": "x" * (40 << 20)}
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info)
+    return gzip.compress(stream.getvalue(), compresslevel=1)
+
+
+HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "zip ..": (lambda: zipped(("../../.bashrc", b"x")), "leaves the skill"),
+    "zip absolute": (lambda: zipped(("/etc/cron.d/x", b"x")), "absolute"),
+    "zip drive": (lambda: zipped(("C:/x", b"x")), "absolute"),
+    "zip backslash": (lambda: zipped(("a\\..\\b", b"x")), "not plain"),
+    "zip link": (lambda: zipped((with_mode("l", stat.S_IFLNK | 0o777), b"/etc/passwd")), "link or a device"),
+    "zip device": (lambda: zipped((with_mode("d", stat.S_IFCHR | 0o666), b"")), "link or a device"),
+    "zip setuid": (lambda: zipped((with_mode("s", stat.S_IFREG | 0o4755), b"x")), "set-id"),
+    "zip case": (lambda: zipped(("a/Read.md", b"1"), ("a/read.MD", b"2")), "one on some systems"),
+    "zip case of folders": (lambda: zipped(("a/x", b"1"), ("A/y", b"2")), "one on some systems"),
+    "zip unicode": (lambda: zipped(("caf\u00e9.md", b"1"), ("cafe\u0301.md", b"2")), "one on some systems"),
+    "zip git": (lambda: zipped((".Git/hooks/pre-commit", b"x")), "version control"),
+    "zip file and folder": (lambda: zipped(("a", b"1"), ("a/b", b"2")), "as a file and as a folder"),
+    "zip bomb": (lambda: zipped(("zero", bytes(30 << 20))), "far more than it is large"),
+    "zip large": (lambda: zipped(*((f"{n}", bytes(100_000)) for n in range(3000))), "256 MiB|more than"),
+    "zip overlap": (overlapping, "overlap"),
+    "zip members": (lambda: zipped(*((f"{n}.md", b"") for n in range(20_001))), "20,000 members"),
+    "zip control": (lambda: zipped(("a\x1b[2J.md", b"x")), "control characters"),
+    "zip cut": (lambda: zipped(("a", b"x" * 5000))[:-30], "damaged|cannot be read"),
+    "tar ..": (lambda: tarred(("../x", b"x")), "leaves the skill"),
+    "tar absolute": (lambda: tarred(("/etc/x", b"x")), "absolute"),
+    "tar link out": (lambda: tarred(entry("l", tarfile.SYMTYPE, "../../etc")), "link, a device"),
+    "tar link in": (lambda: tarred(entry("l", tarfile.SYMTYPE, "SKILL.md")), "link, a device"),
+    "tar hard link": (lambda: tarred(entry("l", tarfile.LNKTYPE, "/etc/passwd")), "link, a device"),
+    "tar device": (lambda: tarred(entry("d", tarfile.CHRTYPE)), "link, a device"),
+    "tar pipe": (lambda: tarred(entry("p", tarfile.FIFOTYPE)), "link, a device"),
+    "tar setuid": (lambda: tarred(entry("s", tarfile.REGTYPE, mode=0o4755)), "set-id"),
+    "tar twice": (lambda: tarred(("a", b"1"), ("a", b"2")), "one on some systems|twice"),
+    "tar bomb": (lambda: tarred(("zero", bytes(40 << 20))), "far more than it is large"),
+    "tar header": (huge_header, "far more than it is large"),
+    "tar members": (lambda: tarred(*((f"{n}.md", b"") for n in range(20_001))), "20,000 members|far more"),
+    "tar cut": (lambda: tarred(("a", b"x" * 5000))[:-20], "damaged|cannot be read"),
+    "tar xz": (lambda: b"\xfd7zXZ\x00" + bytes(100), "xz or bzip2"),
+    "nothing": (lambda: b"", "empty|no archive|damaged"),
+    "noise": (lambda: bytes(range(256)) * 40, "no archive|damaged"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_archive_is_refused_with_a_sentence(case: str):
+    make, said = HOSTILE[case]
+    data = make()
+    with pytest.raises(SourceError, match=said):
+        skills_of(read_archive(data, "the archive x"), "the archive x")
+
+
+def test_a_bomb_costs_no_more_memory_than_the_bound():
+    data = gzip.compress(bytes(64 << 20), compresslevel=1) * 32
+    tracemalloc.start()
+    with pytest.raises(SourceError, match="far more"):
+        read_archive(data, "the archive x")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 320 << 20
+
+
+def test_an_archive_with_many_skills_is_many_skills():
+    data = zipped(
+        ("skills/a/SKILL.md", skill_text("a").encode()),
+        ("skills/a/assets/template/SKILL.md", SKILL),
+        ("skills/b/SKILL.md", skill_text("b").encode()),
+        ("skills/b/node_modules/x/SKILL.md", SKILL),
+    )
+    found = skills_of(read_archive(data, "x"), "x")
+    assert {folder: sorted(tree.files) for folder, tree in found.items()} == {
+        "": ["SKILL.md"],
+        "skills/a": ["SKILL.md", "assets/template/SKILL.md"],
+        "skills/b": ["SKILL.md"],
+    }
+
+
+def test_without_a_skill_file_there_is_no_skill():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("README.md", "x")
+    with pytest.raises(SourceError, match=r"has no SKILL\.md"):
+        skills_of(read_archive(stream.getvalue(), "the archive x"), "the archive x")
+
+
+@pytest.mark.parametrize("pack", [pack_zip, pack_tar])
+def test_what_is_packed_is_read_again_and_packs_to_the_same_bytes(pack: Callable[..., bytes]):
+    made = make_tree("pdf", scripts__run="print(1)\n", references__guide="Größe\n")
+    files = dict(made.files)
+    files["scripts/run"] = TreeFile(files["scripts/run"].data, executable=True)
+    tree = tree_of(files, "x")
+    again = skills_of(read_archive(pack(tree), "x"), "x")[""]
+    assert again.digest == tree.digest
+    assert again.executables == {"scripts/run"}
+    assert pack(again) == pack(tree)

@@ -1,0 +1,129 @@
+"""Which skills of a source are meant: names, plugins of marketplaces, packages of Python."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from repositories import Repository, Run, skill_text
+
+from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sources.fetch import fetch_skills
+from adk_skills_agent.sources.origin import read_origin
+from adk_skills_agent.sources.plugins import read_marketplace
+from local_index import LocalIndex, serving, wheel
+
+
+@pytest.fixture
+def market(repository: Repository, tmp_path: Path) -> Repository:
+    """A marketplace with a plugin of its own and one that lives in another repository."""
+    other = Repository(tmp_path / "other")
+    other.write({"skills/deploy/SKILL.md": skill_text("deploy"), "plugin.json": '{"name": "ops"}'})
+    plugins = [
+        {"name": "office", "source": "./plugins/office"},
+        {"name": "ops", "source": {"source": "url", "url": other.url, "ref": "main"}},
+        {"name": "npm-one", "source": {"source": "npm", "package": "x"}},
+        {"name": "outside", "source": "../../etc"},
+        {"source": "./nameless"},
+    ]
+    repository.write(
+        {
+            ".claude-plugin/marketplace.json": json.dumps({"name": "m", "owner": {"name": "o"}, "plugins": plugins}),
+            "plugins/office/.claude-plugin/plugin.json": '{"name": "office"}',
+            "plugins/office/skills/word/SKILL.md": skill_text("word"),
+            "plugins/office/skills/excel/SKILL.md": skill_text("excel"),
+        }
+    )
+    return repository
+
+
+def names(source: Repository, *wanted: str) -> list[str]:
+    return [skill.name for skill in fetch_skills(read_origin(source.url), wanted)]
+
+
+@pytest.mark.requirement("S4-30")
+def test_a_plugin_stands_for_its_skills_here_and_elsewhere(market: Repository):
+    assert names(market, "office") == ["excel", "word"]
+    assert names(market, "word") == ["word"]
+    assert names(market, "ops") == ["deploy"]
+    assert names(market, "pdf", "ops") == ["pdf", "deploy"]
+    (deploy,) = fetch_skills(read_origin(market.url), ["ops"])
+    assert deploy.origin.location.endswith("other/bare.git")
+    assert deploy.origin.ref == "main"
+    with pytest.raises(SourceError, match="no skill 'npm-one'"):
+        names(market, "npm-one")
+
+
+def test_what_a_marketplace_cannot_give_is_said():
+    plugins = [{"name": "a", "source": {"source": "npm", "package": "x"}}, {"name": "b", "source": "../x"}, {}, "text"]
+    found = read_marketplace({"marketplace.json": json.dumps({"plugins": plugins}).encode()}.get)
+    assert not found.plugins
+    assert [problem.partition(": ")[2] for problem in found.problems] == [
+        "the plugin 'a' is at 'npm', which skills are not fetched from.",
+        "the plugin 'b' is outside the source.",
+        "an entry has no name.",
+        "an entry has no name.",
+    ]
+    for junk in (b"[]", b"{", b"\xff", b'{"plugins": {"a": 1}}', b'{"plugins": "x"}'):
+        assert not read_marketplace({"marketplace.json": junk}.get).plugins
+
+
+def test_a_gemini_extension_and_an_agent_plugin_are_known_by_their_manifests(repository: Repository):
+    repository.write({"gemini-extension.json": '{"name": "gem", "version": "1"}'})
+    assert names(repository, "gem") == ["csv", "pdf"]
+
+
+def test_a_name_is_the_one_in_the_frontmatter_whatever_the_folder_is_called(repository: Repository):
+    repository.write({"skills/folder-name/SKILL.md": skill_text("real-name")})
+    assert names(repository, "real-name") == ["real-name"]
+    assert names(repository, "Real Name") == ["real-name"]
+    with pytest.raises(SourceError, match="no skill 'folder-name'"):
+        names(repository, "folder-name")
+
+
+def test_two_skills_of_one_name_must_be_told_apart_by_their_folder(repository: Repository):
+    repository.write({"more/pdf/SKILL.md": skill_text("pdf", "Another.\n")})
+    with pytest.raises(SourceError, match="more/pdf"):
+        names(repository, "pdf")
+    (other,) = fetch_skills(read_origin(f"git+{repository.url}#more/pdf"))
+    assert "Another." in other.tree.files["SKILL.md"].data.decode()
+
+
+def test_a_skill_at_the_root_does_not_swallow_the_others(repository: Repository):
+    repository.write({"SKILL.md": skill_text("top"), "notes.md": "x\n"})
+    found = {
+        skill.name: sorted(skill.tree.files) for skill in fetch_skills(read_origin(repository.url), everything=True)
+    }
+    assert found["top"] == ["README.md", "SKILL.md", "notes.md"]
+    assert found["pdf"] == ["SKILL.md", "scripts/count.py"]
+
+
+def test_skills_in_a_package_are_installed_and_nothing_of_it_runs(run: Run, tmp_path: Path):
+    planted = tmp_path / "planted"
+    files = {
+        "tools/__init__.py": f"open({str(planted)!r}, 'w')\n",
+        "tools/.agents/skills/lint/SKILL.md": skill_text("lint"),
+        "tools/.agents/skills/lint/scripts/run.py": "print(1)\n",
+    }
+    with serving(LocalIndex()) as index:
+        index.add("tools", "1.0", files=files)
+        index.add("plain", "1.0")
+        env = {"UV_DEFAULT_INDEX": index.url}
+        done = run("add", "pypi:tools", "--yes", env=env)
+        assert done.returncode == 0, done.stderr
+        lock = (tmp_path / "project/adk-skills.lock").read_text()
+        assert 'kind = "pypi"' in lock
+        assert 'commit = "1.0"' in lock
+        assert (tmp_path / "project/.agents/skills/lint/scripts/run.py").is_file()
+        none = run("add", "pypi:plain", "--yes", env=env)
+        assert none.returncode == 1
+        assert "has no skills" in none.stderr
+    assert not planted.exists()
+
+
+def test_a_wheel_is_an_archive_like_any_other():
+    data = wheel("tools", "1.0", {"tools/.agents/skills/lint/SKILL.md": skill_text("lint")})
+    assert zipfile.is_zipfile(io.BytesIO(data))

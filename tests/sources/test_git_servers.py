@@ -1,0 +1,308 @@
+"""Real git servers on loopback: https with a token and a private authority, ssh; what they refuse is said."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from repositories import Repository, Run, skill_text
+
+from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sources.git import checkout, newest_commit
+
+TOKEN = "glpat-0123456789abcdef"
+BACKEND = Path(subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip())
+
+
+@contextmanager
+def git_over_https(root: Path, certificate: Path | None, token: str = TOKEN) -> Iterator[str]:
+    """git's own http-backend behind a server with TLS that asks for a token."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # with a length each: TLS is not cut off at the end
+
+        def _answer(self) -> None:
+            wanted = "Basic " + base64.b64encode(f"oauth2:{token}".encode()).decode()
+            if token and self.headers.get("Authorization") != wanted:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="git"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            path, _, query = self.path.partition("?")
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            done = subprocess.run(
+                [str(BACKEND / "git-http-backend")],
+                input=body,
+                capture_output=True,
+                check=False,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "GIT_PROJECT_ROOT": str(root),
+                    "GIT_HTTP_EXPORT_ALL": "1",
+                    "PATH_INFO": path,
+                    "QUERY_STRING": query,
+                    "REQUEST_METHOD": self.command,
+                    "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+                    "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+                    "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+                    "REMOTE_USER": "oauth2",
+                    "GIT_CONFIG_COUNT": "1",
+                    "GIT_CONFIG_KEY_0": "safe.directory",
+                    "GIT_CONFIG_VALUE_0": "*",
+                },
+            )
+            head, _, content = done.stdout.partition(b"\r\n\r\n")
+            fields = [line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line]
+            status = next((value for name, value in fields if name == "Status"), "200 OK")
+            self.send_response(int(status.split()[0]))
+            for name, value in fields:
+                if name != "Status":
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_GET(self) -> None:
+            self._answer()
+
+        def do_POST(self) -> None:
+            self._answer()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    about = "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -days 2"
+    key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem"
+    subprocess.run(f"openssl req -x509 {key} {about}".split(), cwd=tmp_path, check=True, capture_output=True)
+    return tmp_path / "cert.pem"
+
+
+def test_a_private_repository_with_a_token_and_a_company_authority(
+    repository: Repository, run: Run, tmp_path: Path, certificate: Path
+):
+    home = tmp_path / "home"
+    subprocess.run(["git", "-C", str(repository.bare), "config", "uploadpack.allowFilter", "true"], check=True)
+    with git_over_https(repository.bare.parent, certificate) as url:
+        source = f"{url}/bare.git"
+        untrusted = run("add", source, "--skill", "pdf", "--yes")
+        assert untrusted.returncode == 1
+        assert "http.sslCAInfo" in untrusted.stderr
+        (home / ".gitconfig").write_text(f"[http]\n\tsslCAInfo = {certificate}\n")
+        anonymous = run("add", source, "--skill", "pdf", "--yes")
+        assert anonymous.returncode == 1
+        assert "credential helper" in anonymous.stderr
+        (home / ".git-credentials").write_text(url.replace("//", f"//oauth2:{TOKEN}@") + "\n")
+        with (home / ".gitconfig").open("a") as settings:
+            settings.write("[credential]\n\thelper = store\n")
+        done = run("add", source, "--skill", "pdf", "--yes")
+        assert done.returncode == 0, done.stderr
+        project = tmp_path / "project"
+        written = "".join(
+            path.read_text() for path in project.rglob("*") if path.is_file() and ".git/" not in str(path)
+        )
+        assert TOKEN not in written + done.stdout + done.stderr
+        shutil.rmtree(project / ".agents")
+        shutil.rmtree(home / ".local")
+        assert run("sync", "--frozen").returncode == 0
+        (home / ".git-credentials").write_text(url.replace("//", "//oauth2:wrong@") + "\n")
+        refused = run("outdated")
+        assert refused.returncode == 1
+        assert "wrong" not in refused.stderr
+
+
+def test_only_the_files_of_the_skill_travel(repository: Repository, tmp_path: Path):
+    large = os.urandom(3 << 20)
+    repository.write({f"skills/other{n}/assets/large.bin": large[n << 20 : (n + 1) << 20] for n in range(3)})
+    for setting in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):
+        subprocess.run(["git", "-C", str(repository.bare), "config", setting, "true"], check=True)
+    with git_over_https(repository.bare.parent, None, token="") as url, checkout(f"{url}/bare.git") as git:
+        assert git.skill_folders() == ["skills/csv", "skills/pdf"]
+        tree = git.trees(["skills/pdf"])["skills/pdf"]
+        assert sorted(tree.files) == ["SKILL.md", "scripts/count.py"]
+        size = sum(path.stat().st_size for path in git._folder.rglob("*") if path.is_file())
+        assert size < 200_000
+
+
+def test_a_short_name_is_github_and_git_may_be_told_where_that_is(repository: Repository, run: Run, tmp_path: Path):
+    (tmp_path / "home/.gitconfig").write_text(
+        f'[url "{repository.url}"]\n\tinsteadOf = https://github.com/acme/skills\n'
+    )
+    done = run("add", "acme/skills/skills/pdf@main", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert 'source = "https://github.com/acme/skills"' in (tmp_path / "project/adk-skills.lock").read_text()
+
+
+def test_a_tag_a_branch_and_a_commit_can_be_asked_for(repository: Repository):
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("tag", "-m", "one", "v1")
+    second = repository.write({"skills/pdf/SKILL.md": skill_text("pdf", "Second.\n")})
+    for ref, commit in (("v1", first), ("main", second), ("", second), (first, first)):
+        with checkout(repository.url, ref) as git:
+            assert git.commit == commit
+        if ref:
+            assert newest_commit(repository.url, ref) == commit
+
+
+@pytest.mark.parametrize(
+    ("url", "ref", "said"),
+    [
+        ("file:///nonexistent/repo.git", "", "no such repository"),
+        ("{url}", "no-such-branch", "no such branch"),
+        ("{url}", "0" * 40, "no such branch|not our ref|failed"),
+        ("https://127.0.0.1:1/x.git", "", "cannot be reached"),
+        ("ext::sh -c 'touch /tmp/planted'", "", "failed"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_a_sentence(repository: Repository, url: str, ref: str, said: str):
+    with pytest.raises(SourceError, match=said), checkout(url.format(url=repository.url), ref):
+        pass
+    assert not Path("/tmp/planted").exists()
+
+
+def test_what_a_repository_says_about_its_files_is_not_obeyed(repository: Repository, tmp_path: Path):
+    repository.write(
+        {
+            ".gitattributes": "* text=auto eol=crlf filter=evil ident\n",
+            "skills/pdf/SKILL.md": skill_text("pdf", "$Id$\n"),
+            "skills/pdf/.gitattributes": "*.py export-ignore\n",
+        }
+    )
+    with checkout(repository.url) as git:
+        tree = git.trees(["skills/pdf"])["skills/pdf"]
+    assert tree.files["SKILL.md"].data == skill_text("pdf", "$Id$\n").encode()
+    assert "scripts/count.py" in tree.files
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("../../README.md", "leads out"),
+        ("/etc/passwd", "leads out"),
+        ("nowhere", "leads out"),
+        ("scripts/count.py", None),
+    ],
+)
+def test_links_of_a_commit_stay_in_the_skill(repository: Repository, target: str, said: str):
+    (repository.work / "skills/pdf/link.py").symlink_to(target)
+    repository.write({})
+    with checkout(repository.url) as git:
+        if not said:
+            assert git.trees(["skills/pdf"])["skills/pdf"].files["link.py"].data == b"print('pages')\n"
+        else:
+            with pytest.raises(SourceError, match=said):
+                git.trees(["skills/pdf"])
+
+
+def test_files_of_git_lfs_are_said_and_not_taken_for_the_real_ones(repository: Repository):
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
+    repository.write({"skills/pdf/model.bin": pointer})
+    with checkout(repository.url) as git, pytest.raises(SourceError, match="git LFS"):
+        git.trees(["skills/pdf"])
+
+
+def test_hostile_names_in_a_commit_are_refused(repository: Repository):
+    blob = repository.git("hash-object", "-w", "skills/pdf/SKILL.md")
+    for first, second in (("A.md", "a.md"), ("caf\u00e9", "cafe\u0301")):
+        tree = subprocess.run(
+            ["git", "mktree"],
+            input="".join(f"100644 blob {blob}\t{name}\n" for name in ("SKILL.md", first, second)),
+            cwd=repository.work,
+            text=True,
+            capture_output=True,
+            check=True,
+        ).stdout.strip()
+        commit = repository.git("commit-tree", "-m", "x", tree)
+        repository.git("push", "--quiet", "--force", "origin", f"{commit}:refs/heads/hostile")
+        with checkout(repository.url, "hostile") as git, pytest.raises(SourceError, match="one on some systems"):
+            git.trees([""])
+
+
+def test_signatures_are_verified_by_git_with_the_keys_of_the_user(repository: Repository, run: Run, tmp_path: Path):
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen (openssh-client) is not installed")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "author", "-f", str(key)], check=True)
+    signed = ("-c", "gpg.format=ssh", "-c", f"user.signingkey={key}")
+    repository.git(*signed, "tag", "-s", "-m", "signed", "v1")
+    repository.git("push", "--quiet", "--tags", "origin")
+    source = (repository.bare, "--skill", "pdf", "--yes", "--require-signature", "--ref")
+    unknown = run("add", *source, "v1")
+    assert unknown.returncode == 1
+    assert "not signed by anybody whose key git knows" in unknown.stderr
+    (tmp_path / "signers").write_text(f"author@example.com {key.with_suffix('.pub').read_text()}")
+    (tmp_path / "home/.gitconfig").write_text(f'[gpg "ssh"]\n\tallowedSignersFile = {tmp_path / "signers"}\n')
+    assert run("add", *source, "main").returncode == 1
+    done = run("add", *source, "v1")
+    assert done.returncode == 0, done.stderr
+    assert "signed    author@example.com" in done.stdout
+    assert 'signer = "author@example.com"' in (tmp_path / "project/adk-skills.lock").read_text()
+
+
+def test_over_ssh_with_a_key(repository: Repository, run: Run, tmp_path: Path):
+    sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+    if sshd is None:
+        pytest.skip("sshd (openssh-server) is not installed")
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = (
+        f"Port {port}",
+        "ListenAddress 127.0.0.1",
+        f"HostKey {tmp_path / 'host'}",
+        f"AuthorizedKeysFile {tmp_path / 'user.pub'}",
+        "PasswordAuthentication no",
+        "StrictModes no",
+        "UsePAM no",
+        "PermitRootLogin yes",
+        "PidFile none",
+        "AcceptEnv GIT_PROTOCOL",
+    )
+    config = tmp_path / "sshd_config"
+    config.write_text("\n".join(settings) + "\n")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    server = subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        while "listening" not in (line := server.stderr.readline()):
+            assert line, "sshd ended"
+        options = f"-i {tmp_path / 'user'} -o UserKnownHostsFile={tmp_path / 'known'} -o IdentitiesOnly=yes"
+        source = f"ssh://{os.environ.get('USER', 'root')}@127.0.0.1:{port}{repository.bare}"
+        strange = run("add", source, "--all", "--yes", env={"GIT_SSH_COMMAND": f"ssh {options}"})
+        assert strange.returncode == 1
+        assert "ssh was refused" in strange.stderr
+        accept = f"ssh {options} -o StrictHostKeyChecking=accept-new"
+        done = run("add", source, "--all", "--yes", env={"GIT_SSH_COMMAND": accept})
+        assert done.returncode == 0, done.stderr
+        assert run("verify").returncode == 0
+    finally:
+        server.terminate()
+        server.wait(20)
+        server.stderr.close()

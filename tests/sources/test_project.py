@@ -1,0 +1,332 @@
+"""Installing, pinning, restoring and comparing; the command line against a real repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+from repositories import Repository, Run, make_tree, skill_text
+
+from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
+from adk_skills_agent.sources.lock_file import read_other_lock, read_skill_lock
+from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
+from adk_skills_agent.sources.project import Project, locked_skill_at
+from adk_skills_agent.sources.tree import SkillTree
+
+
+def fetched(tree: SkillTree, name: str = "pdf", **about: object) -> FetchedSkill:
+    return FetchedSkill(name, "Does it.", tree, Origin(OriginKind.FOLDER, "/src"), **about)  # type: ignore[arg-type]
+
+
+def names_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+# The command line
+
+
+def test_add_installs_pins_and_says_what_it_did(repository: Repository, run: Run, tmp_path: Path):
+    done = run("add", repository.bare, "--skill", "pdf", "--yes")
+    assert done.returncode == 0, done.stderr
+    project = tmp_path / "project"
+    assert names_below(project) == [
+        ".agents/skills/pdf/SKILL.md",
+        ".agents/skills/pdf/scripts/count.py",
+        "adk-skills.lock",
+        "adk-skills.toml",
+    ]
+    assert os.access(project / ".agents/skills/pdf/scripts/count.py", os.X_OK)
+    (entry,) = tomllib.loads((project / "adk-skills.lock").read_text())["skill"]
+    assert entry["commit"] == repository.git("rev-parse", "HEAD")
+    assert entry["source"] == repository.url
+    assert set(entry["files"]) == {"SKILL.md", "scripts/count.py"}
+    assert f"Installed: {project / '.agents/skills/pdf'}" in done.stdout
+    assert "scripts   scripts/count.py" in done.stdout
+    assert run("verify").returncode == 0
+    listed = json.loads(run("list", "--installed", "--json").stdout)["skills"]
+    assert [(one["name"], one["state"], one["scope"]) for one in listed] == [("pdf", "as locked", "project")]
+
+
+def test_nothing_is_written_without_a_yes_where_nobody_can_be_asked(repository: Repository, run: Run, tmp_path: Path):
+    done = run("add", repository.bare, "--skill", "pdf")
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
+    shown = run("add", repository.bare, "--skill", "pdf", "--dry-run", "--json")
+    assert json.loads(shown.stdout)["skills"][0]["commit"] == repository.git("rev-parse", "HEAD")
+    assert names_below(tmp_path / "project") == []
+
+
+def test_one_of_many_must_be_named_and_a_wrong_name_gets_the_nearest(repository: Repository, run: Run):
+    many = run("add", repository.bare, "--yes")
+    assert many.returncode == 1
+    assert "csv, pdf" in many.stderr
+    wrong = run("add", repository.bare, "--skill", "pdff", "--yes")
+    assert "Did you mean pdf" in wrong.stderr
+    everything = run("add", repository.bare, "--all", "--yes", "--json")
+    assert json.loads(everything.stdout)["installed"] == ["csv", "pdf"]
+
+
+def test_verify_names_each_changed_added_and_missing_file(repository: Repository, run: Run, tmp_path: Path):
+    run("add", repository.bare, "--all", "--yes")
+    skills = tmp_path / "project/.agents/skills"
+    with (skills / "pdf/SKILL.md").open("a") as file:
+        file.write("more\n")
+    (skills / "pdf/__pycache__").mkdir()
+    (skills / "pdf/__pycache__/count.cpython-311.pyc").write_bytes(b"planted")
+    (skills / "csv/SKILL.md").unlink()
+    (skills / "own").mkdir()
+    (skills / "own/SKILL.md").write_text(skill_text("own"))
+    done = run("verify")
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "csv: missing: SKILL.md",
+        "pdf: changed: SKILL.md",
+        "pdf: added: __pycache__/count.cpython-311.pyc",
+        "0 of 2 skills are as locked.",
+    ]
+    assert "Not in the lock: own" in done.stderr
+
+
+def test_a_mode_that_changed_is_a_change(repository: Repository, run: Run, tmp_path: Path):
+    run("add", repository.bare, "--skill", "pdf", "--yes")
+    (tmp_path / "project/.agents/skills/pdf/scripts/count.py").chmod(0o644)
+    assert "pdf: changed: scripts/count.py" in run("verify").stdout
+
+
+@pytest.mark.requirement("S4-29")
+def test_sync_restores_from_the_commit_of_the_lock_and_not_from_the_newest(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    run("add", repository.bare, "--skill", "pdf", "--yes", "--ref", "main")
+    lock = (tmp_path / "project/adk-skills.lock").read_bytes()
+    repository.write({"skills/pdf/SKILL.md": skill_text("pdf", "Newer.\n")})
+    shutil.rmtree(tmp_path / "project/.agents")
+    shutil.rmtree(tmp_path / "home")  # another machine: no store
+    (tmp_path / "home").mkdir()
+    done = run("sync", "--frozen")
+    assert done.stdout == "1 installed, 0 were there.\n", done.stderr
+    assert "Newer" not in (tmp_path / "project/.agents/skills/pdf/SKILL.md").read_text()
+    assert (tmp_path / "project/adk-skills.lock").read_bytes() == lock
+    assert run("verify").returncode == 0
+
+
+def test_a_warm_store_needs_no_source(repository: Repository, run: Run, tmp_path: Path):
+    run("add", repository.bare, "--all", "--yes")
+    shutil.rmtree(tmp_path / "project/.agents")
+    shutil.rmtree(repository.bare)
+    assert run("sync", "--frozen").stdout == "2 installed, 0 were there.\n"
+
+
+def test_frozen_fails_on_local_edits_and_on_a_manifest_that_wants_more(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    run("add", repository.bare, "--skill", "pdf", "--yes")
+    manifest = tmp_path / "project/adk-skills.toml"
+    was = manifest.read_text()
+    manifest.write_text(was + 'csv = "a/b"\n')
+    wants_more = run("sync", "--frozen")
+    assert wants_more.returncode == 1
+    assert "csv is wanted and not in the lock" in wants_more.stderr
+    manifest.write_text(was)
+    edited = tmp_path / "project/.agents/skills/pdf/SKILL.md"
+    edited.write_text("mine")
+    done = run("sync", "--frozen")
+    assert done.returncode == 1
+    assert "pdf: changed: SKILL.md" in done.stderr
+    assert edited.read_text() == "mine"
+
+
+def test_sync_keeps_local_edits_and_force_keeps_them_aside(repository: Repository, run: Run, tmp_path: Path):
+    run("add", repository.bare, "--skill", "pdf", "--yes")
+    edited = tmp_path / "project/.agents/skills/pdf/SKILL.md"
+    edited.write_text(skill_text("pdf", "Mine.\n"))
+    kept = run("sync")
+    assert kept.returncode == 1
+    assert "pdf has local edits" in kept.stdout
+    assert "Mine." in edited.read_text()
+    assert run("sync", "--force").returncode == 0
+    assert "Mine." not in edited.read_text()
+    aside = tmp_path / "home/.local/share/adk-skills/replaced"
+    assert any("Mine." in path.read_text() for path in aside.rglob("SKILL.md"))
+
+
+def test_bytes_that_are_not_those_of_the_lock_are_refused(repository: Repository, run: Run, tmp_path: Path):
+    source = tmp_path / "source"
+    shutil.copytree(repository.work / "skills/pdf", source)
+    run("add", source, "--yes")
+    shutil.rmtree(tmp_path / "project/.agents")
+    shutil.rmtree(tmp_path / "home/.local")
+    (source / "scripts/count.py").write_text("import evil\n")
+    done = run("sync")
+    assert done.returncode == 1
+    assert "other bytes for 'pdf' than the lock says (scripts/count.py)" in done.stderr
+    assert not (tmp_path / "project/.agents/skills/pdf").exists()
+
+
+@pytest.mark.requirement("S4-29")
+def test_a_skill_brings_what_it_needs_and_what_is_needed_is_not_removed(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    repository.write({"skills/report/SKILL.md": skill_text("report", requires_skills="pdf>=1.0, csv")})
+    done = run("add", repository.bare, "--skill", "report", "--yes", "--json")
+    assert json.loads(done.stdout)["installed"] == ["csv", "pdf", "report"], done.stderr
+    wanted = tomllib.loads((tmp_path / "project/adk-skills.toml").read_text())["tool"]["adk-skills"]["skills"]
+    assert list(wanted) == ["report"]
+    refused = run("remove", "pdf")
+    assert refused.returncode == 1
+    assert "'pdf' is needed by 'report'" in refused.stderr
+    assert json.loads(run("why", "pdf", "--json").stdout)["needed_by"] == ["report"]
+    assert run("remove", "report").returncode == 0
+    assert run("remove", "pdf", "csv").returncode == 0
+    assert names_below(tmp_path / "project/.agents") == []
+
+
+def test_a_comment_of_the_project_file_stays(repository: Repository, run: Run, tmp_path: Path):
+    project = tmp_path / "project/pyproject.toml"
+    project.write_text("[project]\nname = 'x'  # ours\n\n[tool.ruff]\nline-length = 100  # wide\n")
+    run("add", repository.bare, "--skill", "pdf", "--yes", "--ref", "main")
+    text = project.read_text()
+    assert "name = 'x'  # ours" in text
+    assert "line-length = 100  # wide" in text
+    wanted = tomllib.loads(text)["tool"]["adk-skills"]["skills"]["pdf"]
+    assert wanted == {"source": f"git+{repository.url}", "ref": "main", "path": "skills/pdf"}
+    run("remove", "pdf")
+    assert "pdf" not in project.read_text()
+
+
+def test_skills_of_the_user_are_in_the_home(repository: Repository, run: Run, tmp_path: Path):
+    assert run("add", repository.bare, "--skill", "pdf", "--yes", "--scope", "user").returncode == 0
+    assert (tmp_path / "home/.agents/skills/pdf/SKILL.md").is_file()
+    assert (tmp_path / "home/.config/adk-skills/adk-skills.lock").is_file()
+    assert names_below(tmp_path / "project") == []
+    assert "pdf" in run("list").stdout
+
+
+def test_a_link_shares_one_copy_that_nobody_may_write(repository: Repository, run: Run, tmp_path: Path):
+    other = tmp_path / "other"
+    other.mkdir()
+    for place in (tmp_path / "project", other):
+        assert run("add", repository.bare, "--skill", "pdf", "--yes", "--link", cwd=place).returncode == 0
+        assert run("verify", cwd=place).returncode == 0
+    first, second = ((place / ".agents/skills/pdf").resolve() for place in (tmp_path / "project", other))
+    assert first == second
+    assert not (first / "SKILL.md").stat().st_mode & 0o222
+
+
+# Without the command line
+
+
+def test_a_folder_that_was_there_is_not_overwritten(project: Project):
+    mine = project.skills_folder / "pdf"
+    mine.mkdir(parents=True)
+    (mine / "SKILL.md").write_text("mine")
+    with pytest.raises(SourceError, match="was not installed by adk-skills"):
+        project.add([fetched(make_tree())])
+    assert (mine / "SKILL.md").read_text() == "mine"
+    assert project.read_lock().skills == {}
+
+
+def test_installing_the_same_again_changes_nothing(project: Project):
+    project.add([fetched(make_tree())])
+    before = project.lock_path.read_bytes()
+    stamp = (project.skills_folder / "pdf/SKILL.md").stat().st_mtime_ns
+    project.add([fetched(make_tree())])
+    assert project.lock_path.read_bytes() == before
+    assert (project.skills_folder / "pdf/SKILL.md").stat().st_mtime_ns == stamp
+
+
+def test_a_damaged_tree_of_the_store_is_not_used(project: Project, tmp_path: Path, repository: Repository):
+    project.add(fetch_skills(read_origin(str(repository.bare)), ["pdf"]))
+    (digest,) = project.store.digests()
+    place = project.store.path(digest) / "SKILL.md"
+    place.chmod(0o644)
+    place.write_text("damaged")
+    shutil.rmtree(project.skills_folder)
+    assert project.sync().installed == ("pdf",)
+    assert all(state.is_same for state in project.verify())
+    assert project.store.is_whole(digest)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace("version = 1", "version = 7"), "version"),
+        (lambda text: text.replace('tree = "sha256:', 'tree = "sha256:0'), "digests"),
+        (lambda text: text.replace(".agents/skills/pdf", "../../pdf"), "no place"),
+        (lambda text: text.replace('name = "pdf"', 'name = "../pdf"'), "no name"),
+        (lambda text: text + text[text.index("[[skill]]") :], "twice"),
+        (lambda text: text[:-30], "no TOML|cannot be used"),
+        (lambda text: '{"format": 1}', "lock of packages"),
+        (lambda text: text.replace('kind = "folder"', 'kind = "ftp"'), "cannot be used"),
+    ],
+)
+def test_a_lock_that_was_tampered_with_is_refused(project: Project, change, said: str):
+    project.add([fetched(make_tree())])
+    project.lock_path.write_text(change(project.lock_path.read_text()))
+    with pytest.raises(ConfigError, match=said):
+        project.verify()
+
+
+def test_a_link_in_the_way_does_not_lead_an_installation_out_of_the_project(project: Project, tmp_path: Path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (project.root / ".agents").symlink_to(outside)
+    with pytest.raises(SourceError, match="leads out"):
+        project.add([fetched(make_tree())])
+    assert list(outside.iterdir()) == []
+
+
+def test_the_lock_of_an_installed_skill_is_found_and_no_other(project: Project):
+    project.add([fetched(make_tree())])
+    found = locked_skill_at(project.skills_folder / "pdf")
+    assert found is not None
+    assert found[0].name == "pdf"
+    assert locked_skill_at(project.skills_folder / "other") is None
+    assert locked_skill_at(project.root) is None
+
+
+def test_the_lock_of_npx_skills_is_read(tmp_path: Path):
+    path = tmp_path / "skills-lock.json"
+    entry = {
+        "source": "a/b",
+        "sourceType": "github",
+        "skillPath": "skills/x/SKILL.md",
+        "computedHash": "0",
+        "ref": "v1",
+    }
+    path.write_text(json.dumps({"version": 1, "skills": {"x": entry}}))
+    assert read_other_lock(path) == {"x": Origin(OriginKind.GIT, "https://github.com/a/b", "v1", "skills/x")}
+    path.write_text('{"version": 9, "skills": {}}')
+    with pytest.raises(ConfigError, match="version"):
+        read_other_lock(path)
+
+
+def test_the_lock_of_npx_skills_is_written_on_request_and_read_again(repository: Repository, run: Run, tmp_path: Path):
+    run("add", repository.bare, "--all", "--yes", "--ref", "main")
+    assert not (tmp_path / "project/skills-lock.json").exists()
+    assert run("sync", "--skills-lock").returncode == 0
+    found = read_other_lock(tmp_path / "project/skills-lock.json")
+    assert found["pdf"] == Origin(OriginKind.GIT, repository.url, "main", "skills/pdf")
+    assert sorted(found) == ["csv", "pdf"]
+
+
+def test_a_copy_that_gh_installed_is_known_by_its_metadata(run: Run, tmp_path: Path):
+    folder = tmp_path / "project/.agents/skills/pdf"
+    folder.mkdir(parents=True)
+    about = {"github_repo": "acme/skills", "github_ref": "v1.2", "github_path": "skills/pdf"}
+    (folder / "SKILL.md").write_text(skill_text("pdf", **about))
+    (listed,) = json.loads(run("list", "--installed", "--json").stdout)["skills"]
+    assert listed["source"] == "git+https://github.com/acme/skills@v1.2#skills/pdf"
+    assert listed["state"] == "not locked"
+
+
+def test_a_lock_is_the_same_text_for_the_same_skills(project: Project, tmp_path: Path):
+    project.add([fetched(make_tree("b"), "b"), fetched(make_tree("a"), "a")])
+    again = read_skill_lock(project.lock_path)
+    assert again.text() == project.lock_path.read_text()
+    assert list(again.skills) == ["a", "b"]

@@ -1,0 +1,312 @@
+"""Serving skills to others: MCP over stdio and HTTP with tokens, static sites; our client against our server."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from repositories import Run, skill_text
+
+from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sources.fetch import fetch_skills
+from adk_skills_agent.sources.mcp_client import McpSkills
+from adk_skills_agent.sources.origin import read_origin
+from adk_skills_agent.sources.tree import read_tree
+
+pytest.importorskip("mcp.client.extension", reason="the MCP SDK 2 is not installed")
+COMMAND = [sys.executable, "-m", "adk_skills_agent"]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Path:
+    """A folder with the skills pdf (with binary and text files), csv and secret."""
+    folder = tmp_path / "served"
+    for name in ("pdf", "csv", "secret"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "SKILL.md").write_text(skill_text(name, "Größe.\n"))
+    (folder / "pdf/scripts").mkdir()
+    (folder / "pdf/scripts/count.py").write_text("print('pages')\n")
+    (folder / "pdf/assets").mkdir()
+    (folder / "pdf/assets/a b.bin").write_bytes(bytes(range(256)))
+    return folder
+
+
+@contextmanager
+def serving(*arguments: str | Path, **environment: str) -> Iterator[str]:
+    """A server process over HTTP; gives its URL when it listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [*COMMAND, "serve", *map(str, arguments), "--http", f"127.0.0.1:{port}"],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert "Serving at" in said, said
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stderr.close()
+
+
+def test_our_client_gets_the_same_bytes_from_our_server_over_stdio(served: Path):
+    location = f"{sys.executable} -m adk_skills_agent serve --dir {served} --deny secret"
+    (pdf,) = fetch_skills(read_origin(f"mcp:{location}"), ["pdf"])
+    assert pdf.tree.digests == read_tree(served / "pdf", "x").digests
+    assert McpSkills(location).folders() == ["csv", "pdf"]
+    with pytest.raises(SourceError, match="has no skill 'secret'"):
+        fetch_skills(read_origin(f"mcp:{location}"), ["secret"])
+
+
+def test_over_http_each_token_sees_its_part_and_no_token_nothing(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("# who\nfirst-token-0123456789\nsecond-token-0123456789 csv p*\n")
+    tokens.chmod(0o600)
+    with serving("--dir", served, "--tokens", tokens) as url:
+        monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", "first-token-0123456789")
+        assert McpSkills(url).folders() == ["csv", "pdf", "secret"]
+        monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", "second-token-0123456789")
+        skills = McpSkills(url)
+        assert skills.folders() == ["csv", "pdf"]
+        assert skills.trees(["pdf"])["pdf"].digests == read_tree(served / "pdf", "x").digests
+        for wrong in ("first-token-012345678", ""):
+            monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", wrong)
+            with pytest.raises(SourceError, match="cannot be asked"):
+                McpSkills(url).folders()
+
+
+def test_a_file_of_tokens_that_others_can_read_is_refused(served: Path, tmp_path: Path, run: Run):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("first-token-0123456789\n")
+    tokens.chmod(0o644)
+    done = run("serve", "--dir", served, "--http", "127.0.0.1:1", "--tokens", tokens)
+    assert done.returncode == 2
+    assert "0600" in done.stderr
+    assert "first-token" not in done.stderr
+    assert "needs a token" in run("serve", "--dir", served, "--http", "127.0.0.1:1").stderr
+
+
+@pytest.mark.requirement("S4-30")
+def test_skills_of_a_server_are_installed_pinned_and_restored(served: Path, run: Run, tmp_path: Path):
+    source = f"mcp:{sys.executable} -m adk_skills_agent serve --dir {served}"
+    done = run("add", source, "--skill", "pdf", "--yes")
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(tmp_path / "project/.agents")
+    shutil.rmtree(tmp_path / "home/.local")
+    assert run("sync", "--frozen").returncode == 0
+    (served / "pdf/scripts/count.py").write_text("import evil\n")
+    shutil.rmtree(tmp_path / "project/.agents")
+    shutil.rmtree(tmp_path / "home/.local")
+    changed = run("sync", "--frozen")
+    assert changed.returncode == 1
+    assert "other bytes" in changed.stderr
+
+
+LIAR = """
+import asyncio, base64
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+ENTRY = {entry}
+TEXT = {text!r}
+async def listed(context, params):
+    return {{"skills": [ENTRY], "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}}
+async def read(context, params):
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=str(params.uri), text=TEXT)])
+async def main():
+    server = Server("liar", on_read_resource=read)
+    server.extensions["io.modelcontextprotocol/skills"] = {{}}
+    server.add_request_handler("skills/list", types.PaginatedRequestParams, listed)
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+asyncio.run(main())
+"""
+GOOD = skill_text("pdf")
+
+
+def entry_of(text: str, **change: object) -> dict[str, object]:
+    import hashlib
+
+    digest = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    resource = {"uri": "skill://a/pdf/SKILL.md", "digest": digest, "size": len(text)}
+    made: dict[str, object] = {"uri": "skill://a/pdf/SKILL.md", "frontmatter": {"name": "pdf"}, "resources": [resource]}
+    return made | change
+
+
+@pytest.mark.parametrize(
+    ("entry", "text", "said"),
+    [
+        (entry_of(GOOD), GOOD, None),
+        (entry_of(GOOD), GOOD + "more", "other bytes"),
+        (entry_of(GOOD, frontmatter={"name": "trusted"}), GOOD, "another name"),
+        (entry_of(GOOD, frontmatter={"description": "Harmless."}), GOOD, "another description"),
+        (entry_of(GOOD, resources="dynamic"), GOOD, "cannot be pinned"),
+        (entry_of(GOOD, resources=[{"uri": "skill://a/../x", "digest": "d", "size": 1}]), GOOD, "outside the skill"),
+        (entry_of(GOOD, resources=[{"uri": "skill://a/pdf/../x", "digest": "d", "size": 1}]), GOOD, "leaves the skill"),
+        (entry_of(GOOD, uri="file:///etc/passwd"), GOOD, "without a skill:// URI"),
+        (entry_of(GOOD, uri="skill://../../x/SKILL.md"), GOOD, "leaves the skill"),
+        (
+            entry_of(GOOD, resources=[{"uri": f"skill://a/pdf/{n}", "digest": "d", "size": 1} for n in range(600)]),
+            GOOD,
+            "more than 512 files",
+        ),
+    ],
+)
+def test_a_server_that_lies_is_caught(entry: dict[str, object], text: str, said: str | None, tmp_path: Path):
+    script = tmp_path / "liar.py"
+    script.write_text(LIAR.format(entry=entry, text=text))
+    skills = McpSkills(f"{sys.executable} {script}")
+    if said is None:
+        assert list(skills.trees(["a/pdf"])["a/pdf"].files) == ["SKILL.md"]
+        return
+    with pytest.raises(SourceError, match=said):
+        skills.trees(skills.folders())
+
+
+def test_a_server_without_the_extension_and_none_at_all_are_said(tmp_path: Path):
+    script = tmp_path / "plain.py"
+    script.write_text(LIAR.format(entry={}, text="").replace('server.extensions["io', 'server.extensions["x'))
+    with pytest.raises(SourceError, match="does not declare the extension"):
+        McpSkills(f"{sys.executable} {script}").folders()
+    with pytest.raises(SourceError, match="cannot be asked") as refused:
+        McpSkills("/nonexistent/server --token=geheim").folders()
+    assert "geheim" not in str(refused.value)
+
+
+# Static sites
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """A private authority and a certificate for 127.0.0.1; the folder with ca.pem, cert.pem and key.pem."""
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    about = "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -days 2"
+    key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem"
+    subprocess.run(f"openssl req -x509 {key} {about}".split(), cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@contextmanager
+def site_at(folder: Path, authority: Path | None = None, redirect: str = "") -> Iterator[str]:
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments, directory=str(folder))  # type: ignore[arg-type]
+
+        def do_GET(self) -> None:
+            if redirect:
+                self.send_response(302)
+                self.send_header("Location", redirect + self.path)
+                self.end_headers()
+                return
+            super().do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if authority is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http{'s' if authority else ''}://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_site_is_written_and_installed_from_over_tls(served: Path, tmp_path: Path, run: Run, authority: Path):
+    public = tmp_path / "public"
+    done = run("serve", "--dir", served, "--well-known", public, "--json")
+    assert json.loads(done.stdout)["skills"] == ["csv", "pdf", "secret"]
+    before = sorted((path.name, path.read_bytes()) for path in public.rglob("*") if path.is_file())
+    run("serve", "--dir", served, "--well-known", public)
+    assert sorted((path.name, path.read_bytes()) for path in public.rglob("*") if path.is_file()) == before
+    with site_at(public, authority) as url:
+        stranger = run("add", url, "--skill", "pdf", "--yes")
+        assert stranger.returncode == 1
+        assert "SSL_CERT_FILE" in stranger.stderr
+        known = run("add", url, "--skill", "pdf", "--yes", env={"SSL_CERT_FILE": str(authority / "cert.pem")})
+        assert known.returncode == 0, known.stderr
+    installed = read_tree(tmp_path / "project/.agents/skills/pdf", "x")
+    assert installed.digest == read_tree(served / "pdf", "x").digest
+
+
+def index_of(folder: Path) -> Path:
+    return folder / ".well-known/agent-skills/index.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda index: index["skills"][0].update(digest="sha256:" + "0" * 64), "its index says"),
+        (lambda index: index["skills"][0].update(digest="md5:0"), "no sha256 digest"),
+        (lambda index: index["skills"][0].update(type="script"), "not known here"),
+        (lambda index: index.update({"$schema": "https://schemas.agentskills.io/discovery/9/schema.json"}), "schema"),
+        (lambda index: index["skills"][0].update(name="../x"), "usable name"),
+        (lambda index: index["skills"][0].update(url="file:///etc/passwd"), "no web address"),
+        (lambda index: index.pop("skills"), "no index"),
+    ],
+)
+def test_an_index_that_is_wrong_is_refused(served: Path, tmp_path: Path, run: Run, change, said: str):
+    public = tmp_path / "public"
+    run("serve", "--dir", served, "--allow", "pdf", "--well-known", public)
+    index = json.loads(index_of(public).read_text())
+    change(index)
+    index_of(public).write_text(json.dumps(index))
+    with site_at(public) as url, pytest.raises(SourceError, match=said):
+        fetch_skills(read_origin(url), everything=True)
+
+
+def test_an_index_of_version_one_lists_files(served: Path, tmp_path: Path):
+    public = tmp_path / "public/.well-known/skills"
+    shutil.copytree(served / "pdf", public / "pdf")
+    files = ["SKILL.md", "scripts/count.py", "assets/a b.bin"]
+    (public / "index.json").write_text(json.dumps({"skills": [{"name": "pdf", "description": "x", "files": files}]}))
+    with site_at(tmp_path / "public") as url:
+        (pdf,) = fetch_skills(read_origin(url))
+    assert pdf.tree.digests == read_tree(served / "pdf", "x").digests
+
+
+def test_a_server_does_not_lead_into_a_private_network_unasked(served: Path, tmp_path: Path, run: Run):
+    public = tmp_path / "public"
+    run("serve", "--dir", served, "--allow", "pdf", "--well-known", public)
+    with site_at(public) as inner, site_at(public, redirect=inner) as outer:
+        with pytest.raises(SourceError, match="private address"):
+            fetch_skills(read_origin(outer), everything=True)
+        (pdf,) = fetch_skills(read_origin(outer), everything=True, allow_private=True)
+        assert pdf.name == "pdf"
+
+
+def test_an_answer_without_end_is_cut_off(tmp_path: Path):
+    from adk_skills_agent.sources.http import WebClient
+
+    (tmp_path / "large").write_bytes(bytes(3 << 20))
+    with site_at(tmp_path) as url, WebClient(url) as client, pytest.raises(SourceError, match="more than 1,000"):
+        client.get(f"{url}/large", 1_000)

@@ -1,0 +1,336 @@
+"""Sources of a registry: those that ship pass the suite; slow, dead and lying ones hold up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from repositories import Repository, skill_text
+
+from adk_skills_agent.catalog import RegistryConfig, Scope, SkillsRegistry
+from adk_skills_agent.catalog.skill_source import SkillSource
+from adk_skills_agent.errors import ConfigError, RegistryError, ResourceNotFound, SkillNotFound
+from adk_skills_agent.format.models import SkillMetadata
+from adk_skills_agent.sources.archives import pack_zip
+from adk_skills_agent.sources.skill_sources import FolderSource, FsspecSource, OriginSource, TreeSource
+from adk_skills_agent.sources.tree import SkillTree, TreeFile, tree_of
+from adk_skills_agent.testing import check_skill_source
+
+CONTENTS = {
+    "pdf": {
+        "SKILL.md": skill_text("pdf").encode(),
+        "scripts/count.py": b"print(7)\n",
+        "assets/x.bin": bytes(range(256)),
+    },
+    "csv": {"SKILL.md": skill_text("csv").encode()},
+}
+
+
+def trees() -> dict[str, SkillTree]:
+    return {
+        name: tree_of({path: TreeFile(data) for path, data in files.items()}, "x") for name, files in CONTENTS.items()
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, files in CONTENTS.items():
+        for path, data in files.items():
+            target = tmp_path / "skills" / name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+    return tmp_path / "skills"
+
+
+async def test_folders_conform(folder: Path):
+    await check_skill_source(lambda: FolderSource(folder), CONTENTS)
+
+
+async def test_trees_conform():
+    await check_skill_source(lambda: TreeSource(trees()), CONTENTS)
+
+
+async def test_repositories_conform(tmp_path: Path):
+    repository = Repository(tmp_path / "remote")
+    repository.write(
+        {f"skills/{name}/{path}": data for name, files in CONTENTS.items() for path, data in files.items()}
+    )
+    await check_skill_source(lambda: OriginSource(repository.url), CONTENTS)
+
+
+async def test_archives_conform(tmp_path: Path):
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "skills.zip", "w") as archive:
+        for name, files in CONTENTS.items():
+            for path, data in files.items():
+                archive.writestr(f"{name}/{path}", data)
+    await check_skill_source(lambda: OriginSource(str(tmp_path / "skills.zip")), CONTENTS)
+    single = tmp_path / "pdf.skill"
+    single.write_bytes(pack_zip(trees()["pdf"]))
+    assert [item.name for item in await OriginSource(str(single)).list_metadata()] == ["pdf"]
+
+
+async def test_file_systems_of_fsspec_conform(folder: Path):
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    for name, files in CONTENTS.items():
+        for path, data in files.items():
+            memory.pipe_file(f"/bucket/skills/{name}/{path}", data)
+    await check_skill_source(lambda: FsspecSource("memory://bucket/skills"), CONTENTS)
+    await check_skill_source(lambda: FsspecSource(folder.as_uri()), CONTENTS)
+    source = FsspecSource("memory://bucket/skills")
+    assert await source.refresh()
+    assert not await source.refresh()
+    memory.pipe_file("/bucket/skills/csv/notes.md", b"new")
+    assert await source.refresh()
+
+
+def test_an_unknown_file_system_says_what_is_missing():
+    pytest.importorskip("fsspec")
+    with pytest.raises(ConfigError, match="nosuch://"):
+        FsspecSource("nosuch://x")
+
+
+# The suite finds what is wrong
+
+
+class Wrong(TreeSource):
+    """A source with one fault."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(trees())
+        self.fault = fault
+
+    async def list_metadata(self) -> Sequence[SkillMetadata]:
+        items = list(await super().list_metadata())
+        if self.fault == "twice":
+            return [*items, items[0]]
+        if self.fault == "other description":
+            return [SkillMetadata(item.name, "Another.") for item in items]
+        return items
+
+    async def list_files(self, name: str) -> Sequence[str]:
+        return () if self.fault == "no files" else await super().list_files(name)
+
+    async def read_file(self, name: str, path: str) -> bytes:
+        if self.fault == "escapes" and path.startswith("/"):
+            return Path(path).read_bytes()
+        if self.fault == "key error" and name not in CONTENTS:
+            raise KeyError(name)
+        return await super().read_file(name, path)
+
+    async def refresh(self) -> bool:
+        return None if self.fault == "says nothing" else True  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("twice", "each skill once"),
+        ("other description", "description of"),
+        ("no files", "list_files"),
+        ("escapes", "must raise"),
+        ("key error", "must raise SkillNotFound, not KeyError"),
+        ("says nothing", "refresh"),
+    ],
+)
+async def test_the_suite_finds_a_fault(fault: str, said: str):
+    with pytest.raises(AssertionError, match=said):
+        await check_skill_source(lambda: Wrong(fault), CONTENTS)
+
+
+# In a registry
+
+
+@pytest.fixture
+def registry() -> SkillsRegistry:
+    return SkillsRegistry(RegistryConfig(cache=False, refresh_interval=0))
+
+
+class Steered(TreeSource):
+    """A source whose answers can be held back or made to fail."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: self.trees)
+        self.trees = trees()
+        self.hold: asyncio.Event | None = None
+        self.fails = False
+        self.blocks: threading.Event | None = None
+        self.reads: list[tuple[str, str]] = []
+
+    async def list_metadata(self) -> Sequence[SkillMetadata]:
+        if self.blocks is not None:
+            self.blocks.wait(20)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.fails:
+            raise ConnectionError("the database is away")
+        return await super().list_metadata()
+
+    async def read_file(self, name: str, path: str) -> bytes:
+        if self.fails:
+            raise ConnectionError("the database is away")
+        self.reads.append((name, path))
+        return await super().read_file(name, path)
+
+
+def test_nothing_is_fetched_before_a_skill_is_loaded(registry: SkillsRegistry):
+    source = Steered()
+    assert registry.add_source(source, name="db") == 2
+    assert registry.scope_of("pdf") is Scope.SOURCE
+    assert registry.search("pdf")[0].name == "pdf"
+    assert source.reads == []
+    skill = registry.load_skill("pdf")
+    assert skill.instructions == "Do it."
+    assert skill.read_bytes("assets/x.bin") == bytes(range(256))
+    assert {name for name, _ in source.reads} == {"pdf"}
+    registry.remove_source("db")
+
+
+def test_folders_win_and_both_origins_are_told(registry: SkillsRegistry, folder: Path):
+    registry.discover([folder])
+    registry.add_source(Steered(), name="db")
+    assert registry.scope_of("pdf") is Scope.EXPLICIT
+    (told,) = [one for one in registry.diagnostics if one.code == "shadowed-skill" and "'pdf'" in one.message]
+    assert "source scope" in told.message
+    assert "explicit scope" in told.message
+    registry.remove_source("db")
+
+
+def test_the_higher_priority_wins_and_a_filter_hides(registry: SkillsRegistry):
+    other = Steered()
+    changed = {**CONTENTS["pdf"], "SKILL.md": skill_text("pdf", "The other one.\n").encode()}
+    other.trees = {"pdf": tree_of({path: TreeFile(data) for path, data in changed.items()}, "x")}
+    registry.add_source(Steered(), name="low", filter=lambda item: item.name != "csv")
+    registry.add_source(other, name="high", priority=5)
+    assert list(registry) == ["pdf"]
+    assert registry.load_skill("pdf").instructions == "The other one."
+    registry.remove_source("high")
+    assert registry.load_skill("pdf").instructions == "Do it."
+    registry.remove_source("low")
+
+
+@pytest.mark.parametrize("how", ["hangs", "blocks its thread", "raises"])
+def test_a_dead_source_holds_up_nobody(registry: SkillsRegistry, folder: Path, how: str):
+    dead = Steered()
+    release = threading.Event()
+    dead.hold = asyncio.Event() if how == "hangs" else None
+    dead.blocks = release if how == "blocks its thread" else None
+    dead.fails = how == "raises"
+    registry.add_source(dead, name="dead", deadline=0.1)
+    registry.discover([folder])
+    assert list(registry) == ["csv", "pdf"]
+    (told,) = [one for one in registry.diagnostics if one.code == "source-unavailable"]
+    assert "'dead'" in told.message
+    release.set()
+    registry.remove_source("dead")
+    assert not any(one.code == "source-unavailable" for one in registry.diagnostics)
+
+
+def test_the_last_good_list_stays_while_a_source_is_away(registry: SkillsRegistry):
+    source = Steered()
+    registry.add_source(source, name="db", interval=0, deadline=1)
+    registry.load_skill("pdf")
+    source.fails = True
+    registry.refresh()
+    assert list(registry) == ["csv", "pdf"]
+    assert registry.load_skill("pdf").read_bytes("scripts/count.py") == b"print(7)\n"
+    (told,) = [one for one in registry.diagnostics if one.code == "source-unavailable"]
+    assert "the database is away" in told.message
+    with pytest.raises(RegistryError, match="its source failed") as failed:
+        registry.load_skill("csv")
+    assert "database" not in failed.value.message
+    source.fails = False
+    source.trees = {"pdf": source.trees["pdf"]}
+    registry.refresh()
+    assert list(registry) == ["pdf"]
+    assert not registry.diagnostics
+    registry.remove_source("db")
+
+
+async def test_new_bytes_of_a_source_are_fetched_when_the_skill_is_loaded_again(registry: SkillsRegistry):
+    source = Steered()
+    await asyncio.to_thread(registry.add_source, source, name="db", interval=0)
+    await registry.fetch("pdf")
+    changed = {**CONTENTS["pdf"], "scripts/count.py": b"print(8)\n"}
+    del changed["assets/x.bin"]
+    source.trees = {"pdf": tree_of({path: TreeFile(data) for path, data in changed.items()}, "x")}
+    await asyncio.to_thread(registry.refresh)
+    await registry.fetch("pdf")
+    skill = registry.load_skill("pdf")
+    assert skill.read_bytes("scripts/count.py") == b"print(8)\n"
+    assert [file.path for file in skill.files()] == ["scripts/count.py"]
+    await asyncio.to_thread(registry.remove_source, "db")
+
+
+def test_one_loader_for_many_threads(registry: SkillsRegistry):
+    source = Steered()
+    registry.add_source(source, name="db")
+    threads = [threading.Thread(target=registry.load_skill, args=("pdf",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(source.reads) == len(set(source.reads))
+    registry.remove_source("db")
+
+
+class Odd(SkillSource):
+    """Lists what it must not."""
+
+    async def list_metadata(self) -> Sequence[SkillMetadata]:
+        return [SkillMetadata("ok", "Fine."), SkillMetadata("", "x"), "text", SkillMetadata("Ok", "Again.")]  # type: ignore[list-item]
+
+    async def list_files(self, name: str) -> Sequence[str]:
+        return ["../../outside.txt"]
+
+    async def read_file(self, name: str, path: str) -> bytes:
+        return skill_text("ok").encode() if path == "SKILL.md" else b"planted"
+
+
+def test_odd_entries_are_diagnostics_and_odd_paths_are_refused(registry: SkillsRegistry, tmp_path: Path):
+    registry.add_source(Odd(), name="odd")
+    assert list(registry) == ["ok"]
+    assert [one.code for one in registry.diagnostics] == ["source-entry", "source-entry", "shadowed-skill"]
+    with pytest.raises(RegistryError, match=r"'\.\.'"):
+        registry.load_skill("ok")
+    assert not list(tmp_path.rglob("outside.txt"))
+    registry.remove_source("odd")
+
+
+def test_names_of_sources_are_checked(registry: SkillsRegistry):
+    registry.add_source(Steered(), name="db")
+    with pytest.raises(ConfigError, match="already"):
+        registry.add_source(Steered(), name="db")
+    with pytest.raises(ConfigError, match="no name"):
+        registry.add_source(Steered(), name="My DB")
+    with pytest.raises(ConfigError, match="no source 'x'"):
+        registry.remove_source("x")
+    registry.remove_source("db")
+
+
+async def test_views_show_each_agent_its_part_of_a_source(registry: SkillsRegistry):
+    await asyncio.to_thread(registry.add_source, Steered(), name="db")
+    view = registry.view(allow=["csv"])
+    assert list(view) == ["csv"]
+    await view.fetch("pdf")  # hidden: nothing happens
+    await view.fetch("csv")
+    assert view.load_skill("csv").instructions == "Do it."
+    with pytest.raises(SkillNotFound):
+        view.load_skill("pdf")
+    await asyncio.to_thread(registry.remove_source, "db")
+
+
+async def test_sources_say_what_is_not_there(folder: Path):
+    make: list[Callable[[], SkillSource]] = [lambda: FolderSource(folder), lambda: TreeSource(trees())]
+    for one in make:
+        with pytest.raises(SkillNotFound) as missing:
+            await one().read_file("pdff", "SKILL.md")
+        assert missing.value.suggestions == ("pdf",)
+        with pytest.raises(ResourceNotFound):
+            await one().read_file("pdf", "scripts/cont.py")
