@@ -378,7 +378,7 @@ def test_a_lock_survives_its_file_and_a_broken_one_is_said(index: LocalIndex, ca
         json.dumps(table | {"packages": [{"name": "x", "version": "1", "sha256": []}]}).encode(),
         b"[" * 100_000,
     ):
-        with pytest.raises(ConfigError, match="is no lock"):
+        with pytest.raises(ConfigError, match="is not a lock"):
             parse_lock(broken, "adk-skills.lock")
 
 

@@ -282,14 +282,17 @@ GOOD = {"version": "1.0.0", "integrity": "sha512-" + base64.b64encode(bytes(64))
         ("node_modules/a", {**GOOD, "version": "file:../a"}, "no version"),
         ("node_modules/a", {**GOOD, "resolved": "git+ssh://git@host/a.git#1"}, "elsewhere than a registry"),
         ("node_modules/a", {**GOOD, "resolved": "file:../a.tgz"}, "elsewhere than a registry"),
-        ("node_modules/a", {**GOOD, "resolved": "https://evil.example/a.tgz"}, "not the configured registry"),
+        ("node_modules/a", {**GOOD, "resolved": "https://[bad", "version": ""}, "no version"),
+        ("node_modules/a", {**GOOD, "name": "../b"}, "no proper name"),
+        ("node_modules/a", {"version": "1.0.0", "inBundle": True}, "none brings it"),
+        ("node_modules/a/node_modules/b", {"version": "1.0.0", "inBundle": True}, "none brings it"),
         ("node_modules/a", "text", "not a package of the registry"),
     ],
 )
 def test_a_package_lock_of_a_stranger_names_only_packages_of_the_registry(place: str, entry: object, why: str) -> None:
     table = {"lockfileVersion": 3, "packages": {"": {"dependencies": {"a": "1"}}, place: entry}}
     with pytest.raises(PackageError) as error:
-        checked_lock(table, WHAT, Index(npm_registry="https://npm.example"))
+        checked_lock(table, WHAT)
     assert why in " ".join(error.value.__notes__)
     if "configured" not in why:
         lock = {"format": 1, "python": "3.11", "platform": "", "made": "", "requirements": [], "packages": []}
@@ -309,3 +312,61 @@ def test_requirements_that_name_a_place_of_their_own_are_none() -> None:
     assert node_requirement("a", "*") == "npm:a"
     for name, spec in [("a", "git+https://x"), ("a", "file:../a"), ("a", "npm:b@1"), ("../a", "1"), ("a b", "1")]:
         assert node_requirement(name, spec) is None
+
+
+def test_where_a_lock_says_a_package_was_is_not_asked(registry: LocalRegistry, cache: Path, tmp_path: Path) -> None:
+    """Seen: a stranger's package-lock named another host, or another package's file with its hash."""
+    registry.add("alpha")
+    registry.add("evil")
+    lock = json.loads(locked(registry, cache, "npm:alpha").node)
+    evil = registry.documents["evil"]["versions"]["1.0.0"]["dist"]
+    entry = lock["packages"]["node_modules/alpha"]
+    with serving(LocalRegistry()) as other:
+        entry |= {"resolved": f"{other.url}/files/evil-1.0.0.tgz", "integrity": evil["integrity"]}
+        known = json.dumps(lock).encode()
+        with pytest.raises(PackageError, match="what the registry sent is not what was locked"):
+            prepared(locked(registry, cache, "npm:alpha", node_lock=known), registry, cache)
+        assert other.requests == []
+
+
+def test_the_lock_of_one_skill_is_not_for_another_one(
+    registry: LocalRegistry, cache: Path, make_skill: MakeSkill
+) -> None:
+    """Seen: what one skill's package-lock chose was kept for every skill with the same requirements."""
+    registry.add("alpha", "1.0.0")
+    old = locked(registry, cache, "npm:alpha@^1").node
+    registry.add("alpha", "1.1.0")
+    manifest = json.dumps({"dependencies": {"alpha": "^1"}})
+    first = opened(make_skill("first", files={"package.json": manifest, "package-lock.json": old}))
+    honest = opened(make_skill("honest", files={"package.json": manifest}))
+    assert asked(registry, cache, first).lock.packages[0].version == "1.0.0"
+    install = SkillEnvironments(Dependencies("install", npm_registry=registry.url, cache=cache))
+    assert install.environment_for(first) is not None
+    assert asked(registry, cache, honest).lock.packages[0].version == "1.1.0"
+
+
+def test_an_alias_and_what_a_package_brings_along_are_installed(registry: LocalRegistry, cache: Path) -> None:
+    registry.add("beta")
+    registry.add("alpha", dependencies={"beta-cjs": "npm:beta@^1.0.0"}, code="module.exports = require('beta-cjs');\n")
+    lock = locked(registry, cache, "npm:alpha")
+    assert [one.name for one in lock.packages] == ["npm:alpha", "npm:beta"]
+    assert prepared(lock, registry, cache) is not None
+
+
+def test_no_other_folder_and_no_address_of_a_dependency_is_used(
+    registry: LocalRegistry, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: npm took the temporary folder's package.json for a workspace, and fetched what a dependency named."""
+    registry.add("alpha")
+    with serving(LocalRegistry()) as other:
+        (tmp_path / "shared").mkdir()
+        (tmp_path / "shared" / "package.json").write_text('{"workspaces": ["adk-skills-npm-*"]}')
+        (tmp_path / "shared" / ".npmrc").write_text(f"registry={other.url}/\n")
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
+        lock = locked(registry, cache, "npm:alpha")
+        assert [one.name for one in lock.packages] == ["npm:alpha"]
+        for address in (f"{other.url}/x.tgz", f"git+{other.url}/x.git"):
+            registry.add("far", dependencies={"x": address})
+            with pytest.raises(PackageError):
+                locked(registry, cache, "npm:far")
+        assert other.requests == []

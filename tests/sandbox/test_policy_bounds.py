@@ -77,7 +77,7 @@ def test_a_level_that_earlier_versions_had_is_refused_with_its_new_name_and_wher
     for made in (lambda: check_policy(SandboxPolicy(**{setting: former})), lambda: resolve_policy({setting: former})):
         with pytest.raises(ConfigError) as refused:
             made()
-        assert refused.value.message.startswith(f"{setting}: {former!r} is no level any more")
+        assert refused.value.message.startswith(f"{setting}: {former!r} is no longer a level")
         assert f"say {now}" in refused.value.message
         assert reported in refused.value.message
 
@@ -86,5 +86,5 @@ def test_a_level_that_earlier_versions_had_is_refused_with_its_new_name_and_wher
 def test_a_toolset_refuses_it_with_the_same_sentence(former):
     from adk_skills_agent import SkillToolset
 
-    with pytest.raises(ConfigError, match="is no level any more"):
+    with pytest.raises(ConfigError, match="is no longer a level"):
         SkillToolset.from_dirs([], policy=SandboxPolicy(min_isolation=former))

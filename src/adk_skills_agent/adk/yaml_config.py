@@ -139,6 +139,7 @@ _READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "file_list": _plain,
     "argument_style": _plain,
     "workspace": _plain,
+    "integrity": _plain,
     "trust_allowed_tools": _plain,
 }
 _PYTHON_ONLY = (

@@ -293,7 +293,7 @@ def _locked(
         node_lock=node_lock,
     )
     if lock.packages:
-        environments.keep(lock, wanted, python)
+        environments.keep(lock, wanted, python, node_lock)
     return lock
 
 

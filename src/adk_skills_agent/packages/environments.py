@@ -262,7 +262,7 @@ def _make(
         site = _site_of(env)
         if lock.node:
             install_node(
-                checked_lock(json.loads(lock.node), what, index),
+                checked_lock(json.loads(lock.node), what),
                 env / NODE_DIR,
                 cache=npm_cache(cache),
                 index=index,

@@ -21,7 +21,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.packages.findings import word_set
@@ -36,15 +35,25 @@ _NAME = re.compile(r"(?:@[a-z0-9~][\w.~-]{0,100}/)?[a-z0-9~][\w.~-]{0,200}", re.
 _SPEC = re.compile(r"[\w.^~<>=*|&+ -]{0,100}")
 _VERSION = re.compile(r"\d[\w.+-]{0,99}")
 _PLACE = re.compile(rf"(?:node_modules/{_NAME.pattern}/)*node_modules/{_NAME.pattern}", re.IGNORECASE)
-_PUBLIC = "registry.npmjs.org"
 _MAX_PACKAGES = 5_000
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _KEPT = word_set(
     """
-    version resolved integrity dependencies optionalDependencies peerDependencies peerDependenciesMeta bin engines os
+    version name integrity dependencies optionalDependencies peerDependencies peerDependenciesMeta bin engines os
     cpu libc optional dev devOptional peer inBundle bundleDependencies hasInstallScript
     """
 )
-_QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--omit=dev", "--loglevel=error")
+# A folder above may claim to be a workspace, and its settings would be read; a dependency may name any address.
+_ONLY_REGISTRY = ("--allow-git=none", "--allow-remote=none", "--allow-file=none", "--allow-directory=none")
+_QUIET = (
+    "--ignore-scripts",
+    "--workspaces=false",
+    "--no-audit",
+    "--no-fund",
+    "--no-update-notifier",
+    "--omit=dev",
+    "--loglevel=error",
+)
 
 _CAUSES: tuple[Cause, ...] = (
     Cause(
@@ -112,6 +121,17 @@ def npm_program() -> str | None:
 
 
 @functools.lru_cache(maxsize=4)
+def _keeps_to_the_registry(npm: str) -> bool:
+    """Whether this npm can be told to ask nobody but the registry: from version 11 on."""
+    asked = [npm, "config", "get", "allow-git", "--no-workspaces", "--userconfig=/dev/null"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False, cwd="/")
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.stdout.strip() not in {"", "undefined"}
+
+
+@functools.lru_cache(maxsize=4)
 def _asked_version(node: str, _stamp: int) -> str:
     try:
         done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=True)
@@ -164,7 +184,7 @@ def resolve_node(
         _write_manifest(Path(folder), requirements, known)
         _run_npm(arguments, folder, cache=cache, index=index, what=what, seconds=seconds, progress=progress)
         table = json.loads(Path(folder, "package-lock.json").read_text(encoding="utf-8"))
-    return checked_lock(table, what, index)
+    return checked_lock(table, what)
 
 
 def install_node(
@@ -219,7 +239,7 @@ def link_commands(env: Path, taken: Collection[str]) -> list[str]:
     commands = env / NODE_DIR / "node_modules" / ".bin"
     for entry in sorted(commands.iterdir()) if commands.is_dir() else ():
         place = env / "bin" / entry.name
-        if entry.name in taken or place.is_symlink() or place.exists() or entry.name.startswith("python"):
+        if entry.name in taken or place.is_symlink() or place.exists() or shutil.which(entry.name, path=_SYSTEM_PATH):
             notes.append(f"The command {entry.name} of an npm package was left out: the name is taken.")
         else:
             place.symlink_to(Path("..", NODE_DIR, "node_modules", ".bin", entry.name))
@@ -273,13 +293,12 @@ export async function resolve(specifier, context, next) {
 """
 
 
-def checked_lock(table: object, what: str, index: Index | None = None) -> dict[str, Any]:
+def checked_lock(table: object, what: str) -> dict[str, Any]:
     """The part of a package-lock that is used, after every entry of it was checked.
 
     Args:
         table: A stranger's JSON.
         what: What it is of, for sentences.
-        index: Names the registry that URLs may name besides npm's public one; None checks no URL's host.
 
     Raises:
         PackageError: It is not a package-lock of version 3, or names something that no registry has.
@@ -296,30 +315,39 @@ def checked_lock(table: object, what: str, index: Index | None = None) -> dict[s
             raise _refused(what, f"{str(place)[:100]!r} is not a package of the registry.")
         if entry.get("dev"):
             continue
-        problem = _problem(entry, index)
+        problem = _problem(place, entry, packages)
         if problem:
             raise _refused(what, f"{place[:100]}: {problem}")
         kept[place] = {key: value for key, value in entry.items() if key in _KEPT}
     return {"lockfileVersion": 3, "requires": True, "packages": kept}
 
 
-def _problem(entry: Mapping[str, Any], index: Index | None) -> str:
+def _problem(place: str, entry: Mapping[str, Any], packages: Mapping[str, Any]) -> str:
     version, integrity, resolved = (entry.get(key) for key in ("version", "integrity", "resolved"))
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         return "it has no version."
-    if entry.get("inBundle") and integrity is None and resolved is None:
-        return ""  # it comes inside another package, whose hash covers it
+    name = entry.get("name")
+    if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
+        return "it has no proper name."
+    if entry.get("inBundle"):  # it comes inside another package, whose hash covers it
+        return "" if _is_bundled(place, packages) else "it says that it comes in a package, and none brings it."
     if not isinstance(integrity, str) or not sha512_of(integrity):
         return "it has no SHA-512."
-    if resolved is None:
-        return ""
-    if not isinstance(resolved, str) or urlsplit(resolved).scheme not in {"https", "http"}:
+    # Where it was once is not kept: the registry is asked by name and version, and the hash decides.
+    if resolved is not None and not (isinstance(resolved, str) and resolved.startswith(("https://", "http://"))):
         return "it comes from elsewhere than a registry."
-    wanted = urlsplit(index.npm_registry).hostname if index is not None and index.npm_registry else None
-    host = urlsplit(resolved).hostname
-    if wanted is not None and host not in {wanted, _PUBLIC}:
-        return f"it comes from {str(host)[:100]}, which is not the configured registry."
     return ""
+
+
+def _is_bundled(place: str, packages: Mapping[str, Any]) -> bool:
+    """Whether a package that is shown and hashed says that it brings others along, and this one lies in it."""
+    inside = place
+    while "/node_modules/" in inside:
+        inside = inside.rpartition("/node_modules/")[0]
+        outer = packages.get(inside)
+        if isinstance(outer, Mapping) and outer.get("bundleDependencies") and sha512_of(str(outer.get("integrity"))):
+            return True
+    return False
 
 
 def sha512_of(integrity: str) -> str:
@@ -341,7 +369,7 @@ def locked_packages(lock: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     found = set()
     for place, entry in lock["packages"].items():
         if place and entry.get("integrity"):
-            name = place.rpartition("node_modules/")[2]
+            name = entry.get("name") or place.rpartition("node_modules/")[2]
             found.add((name, entry["version"], sha512_of(entry["integrity"])))
     return sorted(found)
 
@@ -401,16 +429,22 @@ def _run_npm(
             "Do it without them, or tell the user.",
             "npm is not installed. Install Node with it: apt-get install nodejs npm.",
         )
+    if not _keeps_to_the_registry(npm):
+        raise failure(
+            f"{what[:1].upper()}{what[1:]} cannot be prepared on this machine: its npm is too old. "
+            "Do it without them, or tell the user.",
+            "This npm would fetch what a dependency names by an address of its own. Install npm 11: npm install -g npm",
+        )
     environment = {name: os.environ[name] for name in _PASSED_ON.split() if os.environ.get(name)}
     environment |= {
-        "PATH": os.pathsep.join((str(Path(npm).parent), "/usr/local/bin:/usr/bin:/bin")),
+        "PATH": os.pathsep.join((str(Path(npm).parent), _SYSTEM_PATH)),
         "HOME": str(Path("~").expanduser()),  # its configuration names the owner's registry
         "npm_config_cache": str(cache),
         "npm_config_fetch_retries": "1",
         "npm_config_fetch_timeout": "20000",
         "NO_COLOR": "1",
     }
-    options = [*_QUIET, *([f"--registry={index.npm_registry}"] if index.npm_registry else [])]
+    options = [*_QUIET, *_ONLY_REGISTRY, *([f"--registry={index.npm_registry}"] if index.npm_registry else [])]
     options += ["--offline"] if index.offline else ["--prefer-offline"] if arguments[0] == "ci" else []
     ended = run_program(
         [npm, *arguments, *options], environment, folder, seconds=seconds, progress=progress, hold=hold, what=what

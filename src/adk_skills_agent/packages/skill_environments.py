@@ -382,8 +382,7 @@ class SkillEnvironments:
         needs = self.needs_of(skill, python=python)
         own = tuple(text for text in needs.requirements() if as_requirement(text) is not None)
         node = self._node_packages(skill, needs, script, python)
-        # Only what the script itself needs.
-        own = (*own, *node) if not node or self._wants(skill, needs, script, python) else node
+        own = (*own, *node)  # an environment takes the place of the agent's Python, so it has both
         beside = self._locks(skill)
         for lock in beside:
             if lock.packages and lock.answers(own):
@@ -400,7 +399,8 @@ class SkillEnvironments:
             return None  # the agent's Python has it all, or nothing is needed
         wanted = tuple(sorted({*base, *own}))
         answering = [one for one in beside if one.packages and one.answers(wanted)]
-        kept = self._kept(wanted, python)
+        node_lock = author_node_lock(skill) if node else None
+        kept = self._kept(wanted, python, node_lock)
         for lock in (*answering, *kept):
             found = find_environment(lock, cache=self.cache, python=python)
             if found is not None:
@@ -413,7 +413,7 @@ class SkillEnvironments:
                 + (f" --environment {settings.preset}" if settings.preset else ""),
             )
         # What was resolved from other indexes may not be in these.
-        usable = (*answering, *(one for one in kept if one.source == str(self._place(wanted, python))))
+        usable = (*answering, *(one for one in kept if one.source == str(self._place(wanted, python, node_lock))))
         lock = (
             usable[0]
             if usable
@@ -425,13 +425,13 @@ class SkillEnvironments:
                 exclude_newer=settings.exclude_newer,
                 what=what,
                 progress=progress,
-                node_lock=author_node_lock(skill) if node else None,
+                node_lock=node_lock,
             )
         )
+        if lock not in answering:  # what lies beside a skill is that skill's word, for nobody else
+            self.keep(lock, wanted, python, node_lock)  # an answer is about exactly this one
         if settings.mode == "ask" and lock.digest not in approved:
-            self.keep(lock, wanted, python)  # the answer is about exactly this one
             raise PackagesNotApproved(skill.name, lock)
-        self.keep(lock, wanted, python)
         return prepare(lock, cache=self.cache, python=python, index=settings.index, what=what, progress=progress)
 
     def _locks(self, skill: Skill) -> list[Lock]:
@@ -447,29 +447,40 @@ class SkillEnvironments:
             found.append(parse_lock(skill.read_bytes(LOCK_FILE), LOCK_FILE))
         return found
 
-    def _kept(self, wanted: Sequence[str], python: str | None) -> list[Lock]:
+    def _kept(self, wanted: Sequence[str], python: str | None, node_lock: bytes | None = None) -> list[Lock]:
         """Earlier solutions: from these indexes, then from those given to ``adk-skills prepare``."""
         from adk_skills_agent.packages.lock import read_lock
 
         found: list[Lock] = []
-        for place in (self._place(wanted, python), self._place(wanted, python, any_index=True)):
+        for any_index in (False, True):
+            place = self._place(wanted, python, node_lock, any_index=any_index)
             with contextlib.suppress(ConfigError):
                 lock = read_lock(place)
                 if lock is not None:
                     found.append(lock)
         return found
 
-    def keep(self, lock: Lock, wanted: Sequence[str], python: str | None) -> None:
-        """Note in the cache what requirements come to, so that nothing is resolved twice."""
-        write_lock(self._place(wanted, python), lock)
-        write_lock(self._place(wanted, python, any_index=True), lock)
+    def keep(self, lock: Lock, wanted: Sequence[str], python: str | None, node_lock: bytes | None = None) -> None:
+        """Note in the cache what requirements come to, so that nothing is resolved twice.
 
-    def _place(self, wanted: Sequence[str], python: str | None, *, any_index: bool = False) -> Path:
+        Args:
+            lock: What they came to.
+            wanted: The requirements.
+            python: The interpreter they are for.
+            node_lock: The author's package-lock that chose versions: no skill with another one gets these.
+        """
+        for any_index in (False, True):
+            write_lock(self._place(wanted, python, node_lock, any_index=any_index), lock)
+
+    def _place(
+        self, wanted: Sequence[str], python: str | None, node_lock: bytes | None, *, any_index: bool = False
+    ) -> Path:
         from adk_skills_agent.packages.lock import python_of, this_platform
 
         index = self.dependencies.index
-        where = [] if any_index else [index.urls, index.find_links]
-        content = [sorted(wanted), python_of(python).minor, this_platform(), *where]
+        where = [] if any_index else [index.urls, index.find_links, index.npm_registry]
+        chosen = hashlib.sha256(node_lock).hexdigest() if node_lock is not None else ""
+        content = [sorted(wanted), python_of(python).minor, this_platform(), chosen, *where]
         return self.cache / "locks" / f"{hashlib.sha256(json.dumps(content).encode()).hexdigest()}.lock"
 
 
