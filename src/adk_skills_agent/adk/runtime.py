@@ -121,6 +121,12 @@ class SkillRuntime:
 
     def __post_init__(self) -> None:
         self.permissions = self.permissions.with_prefix(self.prefix, trusting=self.trust_allowed_tools)
+        rules_of_scripts = any(rule.kind == "scripts" for rule in self.permissions.rules)
+        if self.shell is not None and self.shell.copies_skills and rules_of_scripts:
+            raise ConfigError(
+                "skill_writes='session' lets a skill change its scripts, so rules for single scripts would not hold. "
+                "Give rules for whole skills, or leave skill_writes out."
+            )
         if self.permissions.hosts and self.settings.policy.network.mode == "host":
             logger.warning(
                 "The rules for hosts do not hold: the policy's network is 'host', which nothing checks. Name the hosts "

@@ -156,6 +156,9 @@ class SkillToolset(RuntimeToolset):
         _check(code_executor, environment, skills_folder, save_output_artifacts)
         if environment is not None and workspace_of(workspace) != "session":
             raise ConfigError("workspace='skill' needs our sandbox: all skills of an environment share its files.")
+        settings_of_shell = shell_of(shell)
+        if environment is not None and settings_of_shell is not None and settings_of_shell.copies_skills:
+            raise ConfigError("skill_writes='session' needs our sandbox: an environment keeps skills in its own way.")
         self.discovery_mode = discovery_of(discovery_mode)
         limits = limits_of(limits)
         model = check_model_name(model, "model")

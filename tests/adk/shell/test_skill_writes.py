@@ -136,7 +136,31 @@ async def test_it_ends_with_the_session_and_a_copy_that_does_not_fit_is_said(
     assert "could not be copied for the session" in answers[2]["error"]
     assert answers[2]["error_code"] == "SANDBOX_ERROR"
     assert answers[3]["stdout"] == "on\n"
+    again = await calls(toolset, *LOADS, script("counter", "state.py"), script("counter", "state.py"))
+    assert "could not be copied" in again[3]["error"]  # half of a copy is never taken for one
     await toolset.close()
+
+
+async def test_a_changed_skill_gets_a_new_copy(skills: Path, rehearse: Any, ask: Any, tmp_path: Path) -> None:
+    server = rehearse(
+        many_calls(*LOADS, script("counter", "state.py"))
+        + many_calls(script("counter", "state.py")).removeprefix("turns:")
+    )
+    toolset = toolset_of(skills)
+    before = await ask(agent_with(server, toolset), "go")
+    (skills / "counter" / "data" / "words.txt").write_text("beta")
+    after = await ask(before.runner.agent, "go on", session_of=before)
+    answer = after.results[0][1]
+    assert answer["stdout"] == "1 True beta\n"
+    assert "was changed: what its runs wrote" in str(answer["notes"])
+    await toolset.close()
+
+
+def test_what_a_copy_would_undermine_is_refused(skills: Path) -> None:
+    with pytest.raises(ConfigError, match="rules for single scripts would not hold"):
+        SkillToolset.from_dirs(
+            [skills], shell=ShellSettings(skill_writes="session"), permissions={"scripts": {"counter/*": "ask"}}
+        )
 
 
 @pytest.mark.parametrize("value", ["always", True, None])

@@ -127,7 +127,7 @@ class OwnSandbox:
             plan = replace(plan, request=request)
             copy: contextlib.AbstractAsyncContextManager[Sequence[str]] = contextlib.nullcontext(())
             if runtime.shell is not None and runtime.shell.copies_skills:
-                copy = writable_copy(self.sandbox, request, workspace, skill, SKILL_DIR)
+                copy = writable_copy(self.sandbox, request, workspace, call.skill.local(), SKILL_DIR)
                 plan = in_copy(plan)
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):

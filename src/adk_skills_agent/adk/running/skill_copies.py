@@ -18,16 +18,18 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.shell.skills import skill_folder
+from adk_skills_agent.adk.skills.source import FolderVersion
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, WORK_DIR, uninterrupted
+from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, WORK_DIR, Network, uninterrupted
 
 if TYPE_CHECKING:
+    from adk_skills_agent.catalog import Skill
     from adk_skills_agent.sandbox import ExecutionRequest, Sandbox
     from adk_skills_agent.scripts import ScriptPlan
     from adk_skills_agent.scripts.workspaces import SessionWorkspace
 
 _COPIES = ".skills"
-_COPY = ("sh", "-c", 'mkdir -p "$2" && cp -R "$1/." "$2" && chmod -R u+w "$2"', "sh")
+_COPY = ("sh", "-c", 'mkdir -p "$2" && cp -RL "$1/." "$2" && chmod -R u+w "$2"', "sh")
 _RESERVED = f"'{_COPIES}' in the working directory is for the folders of skills; what was there is removed."
 
 
@@ -49,7 +51,11 @@ def in_copy(plan: ScriptPlan) -> ScriptPlan:
 
 @contextlib.asynccontextmanager
 async def writable_copy(
-    sandbox: Sandbox, request: ExecutionRequest, workspace: SessionWorkspace, skill: str, original: PurePosixPath
+    sandbox: Sandbox,
+    request: ExecutionRequest,
+    workspace: SessionWorkspace,
+    skill: Skill | None,
+    original: PurePosixPath,
 ) -> AsyncIterator[list[str]]:
     """Have the copy of a skill in the workspace for one run; made by the first one. The session's turn is taken.
 
@@ -57,7 +63,7 @@ async def writable_copy(
         sandbox: Where the run is.
         request: What it runs: its mounts and limits are those of the copying.
         workspace: The session's.
-        skill: Whose run it is; empty for a command of no skill, which gets none.
+        skill: Whose run it is; None for a command of no skill, which gets none.
         original: Where the run has the skill's own folder.
 
     Yields:
@@ -65,15 +71,23 @@ async def writable_copy(
 
     Raises:
         SandboxError: The copy cannot be made.
+        CatalogError: The skill's folder cannot be read.
     """
     notes: list[str] = []
-    lent = await asyncio.to_thread(_lend, workspace, skill, notes)
+    name, kept, whole = "", None, True
+    if skill is not None:
+        name = skill.name
+        version = FolderVersion(str(skill.skill_dir), name, skill.without)
+        kept = workspace.skills / f"{skill_folder(name)}-{(await asyncio.to_thread(version.now))[:16]}"
     try:
-        if skill and not lent:
-            await _make(sandbox, request, skill, original)
+        lent = await uninterrupted(asyncio.to_thread(_lend, workspace, name, kept, notes))
+        if kept is not None and not lent:
+            whole = False
+            await _make(sandbox, request, name, original)
+            whole = True
         yield notes
     finally:
-        await uninterrupted(asyncio.to_thread(_take_back, workspace, skill))
+        await uninterrupted(asyncio.to_thread(_take_back, workspace, name, kept if whole else None))
 
 
 async def _make(sandbox: Sandbox, request: ExecutionRequest, skill: str, original: PurePosixPath) -> None:
@@ -81,6 +95,7 @@ async def _make(sandbox: Sandbox, request: ExecutionRequest, skill: str, origina
         replace(
             request,
             argv=(*_COPY, str(original), str(copy_place(skill))),
+            policy=replace(request.policy, network=Network.none()),
             env={},
             stdin=None,
             input_files=(),
@@ -94,35 +109,32 @@ async def _make(sandbox: Sandbox, request: ExecutionRequest, skill: str, origina
         raise SandboxError(f"The folder of skill '{skill[:60]}' could not be copied for the session: {said}")
 
 
-def _lend(workspace: SessionWorkspace, skill: str, notes: list[str]) -> bool:
-    """Move the copy into the workspace, alone; False when there is none yet. Blocks."""
+def _lend(workspace: SessionWorkspace, skill: str, kept: Path | None, notes: list[str]) -> bool:
+    """Move the copy into the workspace, alone; False when there is none yet of these bytes. Blocks."""
     inside = workspace.path / _COPIES
     if _removed(inside):
         notes.append(_RESERVED)
-    kept = _kept(workspace, skill)
-    if not skill or not _is_folder(kept):
+    if kept is None:
+        return False
+    for other in workspace.skills.glob(f"{skill_folder(skill)}-{'[0-9a-f]' * 16}"):
+        if other != kept:
+            _removed(other)
+            notes.append(f"Skill '{skill[:60]}' was changed: what its runs wrote into its folder before is gone.")
+    if not _is_folder(kept):
         return False
     inside.mkdir(mode=0o700)
-    kept.rename(inside / kept.name)
+    kept.rename(inside / skill_folder(skill))
     return True
 
 
-def _take_back(workspace: SessionWorkspace, skill: str) -> None:
-    """Move the copy out of the workspace; what else a run put there goes. Blocks."""
+def _take_back(workspace: SessionWorkspace, skill: str, kept: Path | None) -> None:
+    """Move the copy out of the workspace, where it is whole; what else is there goes. Blocks."""
     inside = workspace.path / _COPIES
-    if not _is_folder(inside):
-        _removed(inside)
-        return
-    kept = _kept(workspace, skill)
-    if skill and _is_folder(inside / kept.name):
+    if kept is not None and _is_folder(inside) and _is_folder(inside / skill_folder(skill)):
         _removed(kept)
         kept.parent.mkdir(mode=0o700, exist_ok=True)
-        (inside / kept.name).rename(kept)
+        (inside / skill_folder(skill)).rename(kept)
     _removed(inside)
-
-
-def _kept(workspace: SessionWorkspace, skill: str) -> Path:
-    return workspace.skills / skill_folder(skill)
 
 
 def _is_folder(path: Path) -> bool:

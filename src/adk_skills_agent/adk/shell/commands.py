@@ -267,8 +267,8 @@ class SandboxShell:
         shell = self.runtime.shell
         if shell is None or not shell.copies_skills:
             return contextlib.nullcontext(())
-        original = SKILLS_DIR / skill_folder(call.skill)
-        return writable_copy(self.own.sandbox, plan.request, workspace, call.skill, original)
+        skill = next((mounted.skill.local() for mounted in call.skills if mounted.skill.name == call.skill), None)
+        return writable_copy(self.own.sandbox, plan.request, workspace, skill, SKILLS_DIR / skill_folder(call.skill))
 
     async def execute(self, context: ToolContext, plan: ScriptPlan) -> ScriptOutcome:
         """Run what was planned.
