@@ -223,6 +223,8 @@ def command(
     if cluster is not None:
         from adk_skills_agent.evals.cluster import Needs
 
+        if odd := {"CPU", "GPU", "memory", "object_store_memory"} & set(labels):
+            raise ConfigError(f"--trial-label {odd.pop()}: that is no label of a node; see --trial-cpus and its kind.")
         needs = Needs(trial_cpus, trial_memory << 20, trial_gpus, dict.fromkeys(labels, 1.0))
         elsewhere = Elsewhere(cluster, needs, request)
     try:

@@ -140,7 +140,7 @@ async def _run(
     ray: object,
 ) -> None:
     try:
-        async with _place(options, ray) as cluster:
+        async with _place(prepared, options, ray) as cluster:
             await run_trials(
                 prepared.trials,
                 settings,
@@ -171,7 +171,7 @@ async def _run(
 
 
 @contextlib.asynccontextmanager
-async def _place(options: Options, ray: object) -> AsyncIterator[Cluster | None]:
+async def _place(prepared: Prepared, options: Options, ray: object) -> AsyncIterator[Cluster | None]:
     """Where the trials run: nodes of a cluster, of which those that cannot are named; or here."""
     where = options.elsewhere
     if where is None:
@@ -179,7 +179,7 @@ async def _place(options: Options, ray: object) -> AsyncIterator[Cluster | None]
         return
     from adk_skills_agent.evals.cluster import job_of, workers
 
-    async with workers(ray, job_of(where.request, options.models), where.needs) as cluster:
+    async with workers(ray, job_of(prepared, where.request, options.models), where.needs) as cluster:
         names = ", ".join(f"{safe(node.name)} ({node.slots} at once, {node.level})" for node in cluster.nodes)
         print(f"adk-skills: the trials run on {names}", file=sys.stderr)
         for note in cluster.notes:

@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError, SkillsError
-from adk_skills_agent.evals.preparation import Request
+from adk_skills_agent.evals.preparation import Prepared, Request
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.settings import SCRIPTED, ModelNames
+from adk_skills_agent.evals.run.trial import unmeasured_row
 
 LOST_MOST = 3
 """How often a trial is started again because its node was lost, before its row says so."""
@@ -38,9 +39,13 @@ START_SECONDS = 120.0
 _MOST_BUNDLE_BYTES = 512 << 20
 _LOCAL_NODES = 2
 _ANSWER_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0
 _LOOPBACK = "127.0.0.2"
 """Ray takes 127.0.0.1 for the address that others see."""
-_NOT_SENT = frozenset({".git", "node_modules", "__pycache__", ".venv"})
+_NOT_SENT = frozenset({".git", "__pycache__"})
+_TEST_CONFIG = "test_config.json"
+_MARGIN_SECONDS = 900.0
+"""Beside a trial's own time: for its judge."""
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +68,7 @@ class Needs:
 
     def slots(self, resources: Mapping[str, float]) -> int:
         """How many trials fit on a node with these resources at once."""
-        wanted = {"CPU": self.cpus, "memory": float(self.memory_bytes), "GPU": self.gpus, **self.labels}
+        wanted = {**self.labels, "CPU": self.cpus, "memory": float(self.memory_bytes), "GPU": self.gpus}
         return int(min((resources.get(name, 0.0) / much for name, much in wanted.items() if much > 0), default=1))
 
 
@@ -107,41 +112,69 @@ class NodeAnswer:
     log: str = ""
 
 
-def job_of(request: Request, models: ModelNames) -> Job:
-    """What the nodes of a cluster get of a run.
+def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
+    """What the nodes of a cluster get of a run: its cases, the files they name, and the skills of its arms.
+
+    Args:
+        prepared: The plan.
+        request: What it was made from.
+        models: Who answers.
 
     Raises:
-        ConfigError: Its files are too large, or one cannot be read.
+        ConfigError: The files are too large, or one cannot be read.
     """
     from adk_skills_agent import __version__
 
-    more = []
-    if models.model.startswith(SCRIPTED):
-        more = [Path(models.model.removeprefix(SCRIPTED)).resolve()]
-        models = replace(models, model=f"{SCRIPTED}{more[0]}")
-    # The names in the archive are absolute, and so are those in the request.
+    found: dict[Path, int] = {}
+    dirs: dict[Path, None] = {}
+    for arm in prepared.arms:
+        for name in arm.catalog:
+            with contextlib.suppress(SkillsError):  # the arm's agents cannot load it either
+                skill = arm.catalog.load_skill(name)
+                folder = Path(skill.skill_dir).absolute()
+                _note_skill(folder, skill.without, found)
+                if arm.name not in request.versions:
+                    dirs[folder] = None
+    for file in (*prepared.files, *(one.path for case in prepared.cases for one in case.files)):
+        for path in (file, file.with_name(_TEST_CONFIG)):
+            if path.is_file():
+                found[path.absolute()] = path.stat().st_size
+
+    def sent(name: str) -> str:
+        """A model's name with the absolute path of its rules, which travel too."""
+        if not name.startswith(SCRIPTED):
+            return name
+        rules = Path(name.removeprefix(SCRIPTED)).absolute()
+        found[rules] = rules.stat().st_size if rules.is_file() else 0
+        return f"{SCRIPTED}{rules}"
+
+    names = {arm.name for arm in prepared.arms}
     request = replace(
         request,
-        targets=tuple(path.resolve() for path in request.targets),
-        dirs=tuple(path.resolve() for path in request.dirs),
-        versions={name: path.resolve() for name, path in request.versions.items()},
-        private=tuple(path.resolve() for path in request.private),
+        targets=tuple(path.absolute() for path in prepared.files),
+        dirs=tuple(dirs),
+        arms=tuple(arm.name for arm in prepared.arms),
+        versions={name: path.absolute() for name, path in request.versions.items() if name in names},
+        private=(),
+        user_model=sent(request.user_model),
     )
-    return Job(pack(request, more), request, models, __version__, _python())
+    models = replace(models, model=sent(models.model), judge=sent(models.judge))
+    return Job(_packed(found), request, models, __version__, _python())
 
 
-def pack(request: Request, more: Sequence[Path] = ()) -> bytes:
-    """The files of a run as one archive: its cases, the folders of skills, other versions, and what ``more`` names.
+def _note_skill(folder: Path, without: Sequence[str], found: dict[Path, int]) -> None:
+    """Note the files of a skill: what its scripts would see of it, and no link that leads out of it."""
+    left_out = {folder / name for name in without}
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        folders[:] = [name for name in folders if name not in _NOT_SENT and here / name not in left_out]
+        for name in files:
+            path = here / name
+            if path not in left_out and path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+                found[path] = path.stat().st_size
 
-    Raises:
-        ConfigError: They are larger than 512 MiB, or one cannot be read.
-    """
-    found: dict[Path, int] = {}
-    for root in (*request.targets, *request.dirs, *request.versions.values()):
-        # A file of cases may name files beside it.
-        _find(root if root.is_dir() else root.parent, found, request.private)
-    for path in more:
-        _find(path, found, ())
+
+def _packed(found: Mapping[Path, int]) -> bytes:
     if sum(found.values()) > _MOST_BUNDLE_BYTES:
         largest = max(found, key=lambda path: found[path])
         raise ConfigError(
@@ -158,18 +191,6 @@ def pack(request: Request, more: Sequence[Path] = ()) -> bytes:
     return stream.getvalue()
 
 
-def _find(path: Path, found: dict[Path, int], private: Sequence[Path]) -> None:
-    """Note the size of each file below a folder, links to files too; what a run never reads is left out."""
-    if path in found or any(path.is_relative_to(one) for one in private):
-        return
-    if path.is_dir():
-        if path.name not in _NOT_SENT and not path.is_symlink():
-            for entry in sorted(path.iterdir()):
-                _find(entry, found, private)
-    elif path.is_file():
-        found[path] = path.stat().st_size
-
-
 def unpacked(job: Job, folder: Path) -> Request:
     """Write the files of a job below a folder; the request with the paths they have there."""
     with tarfile.open(fileobj=io.BytesIO(job.bundle)) as archive:
@@ -184,8 +205,15 @@ def unpacked(job: Job, folder: Path) -> Request:
         targets=there(request.targets),
         dirs=there(request.dirs),
         versions=dict(zip(request.versions, there(list(request.versions.values())), strict=True)),
-        private=there(request.private),
+        user_model=_there(folder, request.user_model),
     )
+
+
+def _there(folder: Path, model: str) -> str:
+    """A model's name with the path that its rules have on the node."""
+    if not model.startswith(SCRIPTED):
+        return model
+    return f"{SCRIPTED}{_below(folder, model.removeprefix(SCRIPTED))}"
 
 
 def _below(folder: Path, path: Path | str) -> Path:
@@ -201,7 +229,6 @@ class Worker:
         self._stack = contextlib.ExitStack()
         self._trials: dict[Key, Trial] = {}
         self._settings: Any = None
-        self._ready = asyncio.Lock()
 
     async def hello(self) -> NodeAnswer:
         """What this node is, and whether it can run trials."""
@@ -222,30 +249,26 @@ class Worker:
             wanted = IsolationLevel(policy_of(self._job.models.policy).min_isolation)
             if not problem and IsolationLevel(level).strength < wanted.strength:
                 problem = f"it isolates scripts at level '{level}', and the policy asks for '{wanted.value}'"
+            if not problem:
+                await self._prepare()
         except SkillsError as error:
-            problem = problem or f"it has no sandbox: {error.message}"
+            problem = problem or error.message.removesuffix(".")
         return NodeAnswer(platform.node(), __version__, python, level, problem, _log_of_this_process())
 
-    async def run(self, key: Key, fingerprint: str) -> dict[str, Any]:
-        """Run one trial; its row, or ``{"refused": sentence}`` when it is not the trial that was meant."""
-        async with self._ready:
-            if self._settings is None:
-                try:
-                    await self._prepare()
-                except SkillsError as error:
-                    return {"refused": error.message}
+    async def run(self, key: Key) -> dict[str, Any]:
+        """Run one trial; its row, or ``{"refused": sentence}`` where it cannot be run here."""
         trial = self._trials.get(tuple(key))  # type: ignore[arg-type]
-        if trial is None or trial.fingerprint != fingerprint:
-            return {"refused": f"the trial {key[0]!r} is another one there: its files did not arrive as they are here"}
+        if trial is None:
+            return {"refused": f"it knows no trial {key[0]!r}"}
         from adk_skills_agent.evals.run.trial import run_trial
 
         try:
             row = await run_trial(trial, self._settings)
         except SkillsError as error:
-            return {"refused": error.message}
+            return {"refused": error.message.removesuffix(".")}
         return {**row, "ran_on": {"host": platform.node(), "process": os.getpid(), "log": _log_of_this_process()}}
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End what serves the models, and remove the files."""
         self._stack.close()
 
@@ -257,9 +280,8 @@ class Worker:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="adk-skills-cluster-")))
         prepared = prepare(unpacked(self._job, folder))
-        models = self._job.models
-        if models.model.startswith(SCRIPTED):
-            models = replace(models, model=f"{SCRIPTED}{_below(folder, models.model.removeprefix(SCRIPTED))}")
+        names = self._job.models
+        models = replace(names, model=_there(folder, names.model), judge=_there(folder, names.judge))
         self._trials = {trial.key: trial for trial in prepared.trials}
         self._settings = settings_of(self._stack, prepared, models, folder)
         if prepared.trials:
@@ -270,6 +292,8 @@ def _log_of_this_process() -> str:
     """Where Ray keeps what this worker prints, on its node; empty outside of one."""
     with contextlib.suppress(Exception):
         ray = importlib.import_module("ray")
+        if not ray.is_initialized():  # asking would start a cluster
+            return ""
         context = ray.get_runtime_context()
         return f"worker-{context.get_worker_id()}-*.out"
     return ""
@@ -311,7 +335,6 @@ class Cluster:
         self._free = asyncio.Condition()
         self.nodes: list[Node] = []
         self.notes: list[str] = []
-        self.lost = 0
         self._restarting = 0
 
     @property
@@ -351,8 +374,12 @@ class Cluster:
     async def _begin(self, node: Node) -> None:
         """Start the worker of a node, and ask it what it is."""
         strategy = importlib.import_module("ray.util.scheduling_strategies")
-        options = {
-            "num_cpus": 0,
+        wanted = self._needs
+        options: dict[str, Any] = {
+            "num_cpus": wanted.cpus * node.slots,
+            "num_gpus": wanted.gpus * node.slots or None,
+            "memory": wanted.memory_bytes * node.slots or None,
+            "resources": {name: much * node.slots for name, much in wanted.labels.items()},
             "max_concurrency": node.slots + 1,
             "scheduling_strategy": strategy.NodeAffinitySchedulingStrategy(node_id=node.id, soft=False),
         }
@@ -387,11 +414,19 @@ class Cluster:
             if node is None:
                 why = "no node of the cluster is left"
                 break
+            seconds = self._job.models.timeout + _MARGIN_SECONDS
             try:
-                row = await _result(node.actor.run.remote(trial.key, trial.fingerprint))
+                row = await asyncio.wait_for(_result(node.actor.run.remote(trial.key)), seconds)
+            except self._ray.exceptions.RayTaskError as error:  # its code failed; elsewhere it would fail as well
+                return unmeasured_row(trial, "cluster", f"node {node.name} failed: {_sentence(error)}")
+            except TimeoutError:
+                why = f"node {node.name} did not answer for {seconds:g} seconds"
+                with contextlib.suppress(Exception):
+                    self._ray.kill(node.actor)
+                await self._give_up(node)
+                continue
             except self._ray.exceptions.RayError as error:  # the node, its worker or the object store is gone
                 why = f"node {node.name} was lost: {_sentence(error)}"
-                self.lost += 1
                 logger.warning("%s", why)
                 await self._give_up(node)
                 continue
@@ -399,8 +434,9 @@ class Cluster:
                 await self._give_back(node)
             if "refused" in row:
                 raise ConfigError(f"Node {node.name} does not run it: {row['refused']}.")
-            return {**row, "source": str(trial.case.source), "ran_on": {**row["ran_on"], "node": node.name}}
-        return _row_of_a_loss(trial, why)
+            here = {"source": str(trial.case.source), "fingerprint": trial.fingerprint}
+            return {**row, **here, "ran_on": {**row["ran_on"], "node": node.name}}
+        return unmeasured_row(trial, "cluster", why)
 
     async def _taken(self) -> Node | None:
         """The node with most room, with one of its places; None when there are no nodes any more."""
@@ -441,18 +477,14 @@ class Cluster:
                 self.nodes += [again] if again.actor is not None else []
                 self._free.notify_all()
 
-    def close(self) -> None:
-        """End the workers, and with them what they run."""
+    async def close(self) -> None:
+        """End the workers, and with them what they run; their files are removed first."""
         for node in self.nodes:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(_result(node.actor.close.remote()), _CLOSE_SECONDS)
             with contextlib.suppress(Exception):
                 self._ray.kill(node.actor)
         self.nodes.clear()
-
-
-def _row_of_a_loss(trial: Trial, why: str) -> dict[str, Any]:
-    from adk_skills_agent.evals.run.trial import unmeasured_row
-
-    return unmeasured_row(trial, "cluster", why)
 
 
 async def _result(reference: Any) -> Any:
@@ -486,8 +518,11 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
     Raises:
         ConfigError: Ray is not installed, or nobody answers.
     """
+    own = {}
     if _is_local(address):  # its servers listen on every interface, so nobody may use them without this run's token
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    had = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -496,6 +531,7 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
         raise ConfigError(f"--cluster needs Ray. Run: {install_hint('cluster')}") from error
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with contextlib.ExitStack() as stack:
+        stack.callback(_restore, had)
         _join(ray, address, stack, needs)
         for number, handler in before.items():
             signal.signal(number, handler)  # whoever waits for the run ends it in order
@@ -514,7 +550,15 @@ async def workers(ray: Any, job: Job, needs: Needs) -> AsyncIterator[Cluster]:
         await cluster.start()
         yield cluster
     finally:
-        cluster.close()
+        await cluster.close()
+
+
+def _restore(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from adk_skills_agent import __version__
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.cluster import Job, Needs, Worker, _local_nodes, job_of, joined, pack, unpacked
+from adk_skills_agent.evals.cluster import Job, Needs, Worker, _local_nodes, job_of, joined, unpacked
 from adk_skills_agent.evals.preparation import Request, prepare
 from adk_skills_agent.evals.run.settings import ModelNames
 from evals.eval_folders import make_skill
@@ -84,30 +84,39 @@ def request_of(project: Path, **more: Any) -> Request:
     return dataclasses.replace(found, **more)
 
 
-def test_a_node_plans_the_same_trials_from_the_files_it_got(
+def job(project: Path, names: ModelNames | None = None) -> Job:
+    request = request_of(project)
+    return job_of(prepare(request), request, names or ModelNames(f"scripted:{project / 'rules.yaml'}"))
+
+
+def test_a_node_gets_the_skills_and_the_cases_and_nothing_else(
     project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    (project / "skills" / "reporter" / "run.sh").write_text("echo")
-    (project / "skills" / "reporter" / "run.sh").chmod(0o755)
-    (project / "out").mkdir()
-    (project / "out" / "secret.txt").write_text("a result")
-    names = ModelNames(f"scripted:{project / 'rules.yaml'}")
-    job = job_of(request_of(project, private=(project / "out",)), names)
+    skill = project / "skills" / "reporter"
+    (skill / "run.sh").write_text("echo")
+    (skill / "run.sh").chmod(0o755)
+    (skill / "inside.sh").symlink_to("run.sh")
+    (skill / "__pycache__").mkdir()
+    (skill / "__pycache__" / "x.pyc").write_text("compiled")
+    (project / ".env").write_text("KEY=secret")
+    (project / "id_rsa").write_text("secret")
+    (skill / "out.txt").symlink_to(project / "id_rsa")
+    (project / "old").mkdir()
+    (project / "old" / "trials.jsonl").write_text("{}")
     there = tmp_path_factory.mktemp("node")
-    planned = prepare(unpacked(job, there))
-    here = prepare(request_of(project, private=(project / "out",)))
-    assert [(trial.key, trial.fingerprint) for trial in planned.trials] == [
-        (trial.key, trial.fingerprint) for trial in here.trials
-    ]
+    planned = prepare(unpacked(job(project), there))
+    here = prepare(request_of(project))
+    assert [trial.key for trial in planned.trials] == [trial.key for trial in here.trials]
+    sent = {path.name for path in there.rglob("*") if path.is_file()}
+    assert sent == {"cases.yaml", "rules.yaml", "SKILL.md", "run.sh", "inside.sh"}
     assert next(there.rglob("run.sh")).stat().st_mode & 0o111
-    assert not list(there.rglob("secret.txt"))
     assert next(there.rglob("rules.yaml")).read_text() == RULES
 
 
 def test_too_much_for_a_cluster_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adk_skills_agent.evals.cluster._MOST_BUNDLE_BYTES", 100)
     with pytest.raises(ConfigError, match="larger than 0 MiB"):
-        pack(request_of(project))
+        job(project)
 
 
 def test_how_many_trials_fit_on_a_node() -> None:
@@ -127,21 +136,24 @@ def test_a_wrong_number_of_nodes_is_said(address: str) -> None:
     assert _local_nodes("local:3") == 3
 
 
-async def test_a_node_with_another_version_says_so(project: Path) -> None:
-    job = Job(b"", request_of(project), ModelNames("rules"), "0.0.1", "3.9")
-    answer = await Worker(job).hello()
+async def test_a_node_says_why_it_cannot_run_trials(project: Path) -> None:
+    answer = await Worker(dataclasses.replace(job(project), version="0.0.1", python="3.9")).hello()
     assert f"it has adk-skills-runtime {__version__} on Python" in answer.problem
     assert "here is 0.0.1 on 3.9" in answer.problem
+    names = ModelNames(f"scripted:{project / 'rules.yaml'}", agent="no_such_module:agent")
+    worker = Worker(job(project, names))
+    assert "no_such_module" in (await worker.hello()).problem
+    await worker.close()
 
 
-async def test_a_node_runs_no_trial_of_other_files(project: Path) -> None:
-    job = job_of(request_of(project), ModelNames(f"scripted:{project / 'rules.yaml'}"))
-    worker = Worker(job)
+async def test_a_worker_runs_the_trial_it_is_named(project: Path) -> None:
+    worker = Worker(job(project))
+    assert (await worker.hello()).problem == ""
     trial = prepare(request_of(project)).trials[0]
-    assert "is another one there" in (await worker.run(trial.key, "0" * 16))["refused"]
-    row = await worker.run(trial.key, trial.fingerprint)
+    assert "knows no trial" in (await worker.run(("nobody", "with_skill", 1)))["refused"]
+    row = await worker.run(trial.key)
     assert (row["case"], row["error"]) == (trial.case.id, None)
-    worker.close()
+    await worker.close()
 
 
 def test_without_ray_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
