@@ -465,12 +465,12 @@ class Cluster:
         async with self._free:
             self.nodes.remove(node)
             self._restarting += 1
-        again = Node(node.name, node.id, node.slots, None)
+        again, told = Node(node.name, node.id, node.slots, None), len(self.notes)
         try:
             if any(entry["NodeID"] == node.id and entry["Alive"] for entry in self._ray.nodes()):
                 await self._begin(again)
-            else:
-                self.notes.append(f"Node {node.name} was lost; its trials ran elsewhere.")
+            if again.actor is None:  # Ray calls a node alive for a while that is gone
+                self.notes[told:] = [f"Node {node.name} was lost; its trials ran elsewhere."]
         finally:
             async with self._free:
                 self._restarting -= 1

