@@ -101,7 +101,6 @@ class NodeAnswer:
         python: Its minor version.
         level: The isolation that scripts get there.
         problem: Why it cannot run trials; empty when it can.
-        log: Where what it prints goes, on that node.
     """
 
     host: str
@@ -109,7 +108,6 @@ class NodeAnswer:
     python: str
     level: str
     problem: str
-    log: str = ""
 
 
 def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
@@ -253,11 +251,11 @@ class Worker:
                 await self._prepare()
         except SkillsError as error:
             problem = problem or error.message.removesuffix(".")
-        return NodeAnswer(platform.node(), __version__, python, level, problem, _log_of_this_process())
+        return NodeAnswer(platform.node(), __version__, python, level, problem)
 
     async def run(self, key: Key) -> dict[str, Any]:
         """Run one trial; its row, or ``{"refused": sentence}`` where it cannot be run here."""
-        trial = self._trials.get(tuple(key))  # type: ignore[arg-type]
+        trial = self._trials.get(key)
         if trial is None:
             return {"refused": f"it knows no trial {key[0]!r}"}
         from adk_skills_agent.evals.run.trial import run_trial
@@ -564,30 +562,30 @@ def _restore(variables: Mapping[str, str | None]) -> None:
 def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     own: dict[str, str] = {}
-    if _is_local(address):
-        nodes = _local_nodes(address)
-        utilities = importlib.import_module("ray.cluster_utils")
-        each = max(1, (os.cpu_count() or 2) // nodes)
-        here = {"node_ip_address": _LOOPBACK}
-        own = {"_node_ip_address": _LOOPBACK}
-        made = utilities.Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **here}
-        )
-        stack.callback(made.shutdown)
-        for _ in range(nodes):
-            made.add_node(
-                num_cpus=max(each, needs.cpus), resources=dict(needs.labels), num_gpus=needs.gpus or None, **here
-            )
-        address = made.address
-    else:
+    if not _is_local(address):
         _check_answers(address)
     try:
+        if _is_local(address):
+            own = {"_node_ip_address": _LOOPBACK}
+            address = _started(_local_nodes(address), stack, needs)
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConfigError(
             f"The cluster {address!r} cannot be joined: {_sentence(error)} Check the address; `ray status` shows it."
         ) from error
     stack.callback(ray.shutdown)
+
+
+def _started(nodes: int, stack: contextlib.ExitStack, needs: Needs) -> str:
+    """Start a head that runs nothing and nodes on this machine; the address of the cluster."""
+    utilities = importlib.import_module("ray.cluster_utils")
+    here = {"node_ip_address": _LOOPBACK}
+    made = utilities.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **here})
+    stack.callback(made.shutdown)
+    cpus = max(1, (os.cpu_count() or 2) // nodes, needs.cpus)
+    for _ in range(nodes):
+        made.add_node(num_cpus=cpus, resources=dict(needs.labels), num_gpus=needs.gpus or None, **here)
+    return str(made.address)
 
 
 def _check_answers(address: str) -> None:

@@ -252,22 +252,24 @@ def test_a_node_that_is_killed_loses_no_trial_and_counts_none_twice(project: Pat
 @needs_ray
 @pytest.mark.slow
 def test_nobody_else_may_use_a_cluster_of_this_machine(project: Path) -> None:
-    run = Running(project, "out", "--cluster", "local:1", runs=60)
+    run = Running(project, "out", "--cluster", "local:1", runs=3_000)
     run.until(2)
-    (server,) = (one for one in run.begun if "gcs_server" in one.name())
-    ports = {one.laddr.port for one in server.net_connections() if one.status == psutil.CONN_LISTEN}
-    assert ports
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    for port in ports:
-        code = f"import ray; ray.init('127.0.0.2:{port}', log_to_driver=False); print('joined', len(ray.nodes()))"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            tried = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=40, env=env
-            )
-            assert tried.returncode != 0, tried.stdout
-    with contextlib.suppress(ProcessLookupError):
-        run.process.send_signal(signal.SIGINT)
-    assert run.end() in {0, 130}, run.said()
+    raylet = next(one for one in run.begun if "raylet" in one.name())
+    own = {name: value for name, value in raylet.environ().items() if name.startswith("RAY_AUTH_")}
+    others = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    address = next(word.partition("=")[2] for word in raylet.cmdline() if word.startswith("--gcs-address="))
+    code = f"import ray; ray.init({address!r}, log_to_driver=False, _node_ip_address='127.0.0.2'); print('joined')"
+
+    def joins(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-c", code]
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, env=env)
+
+    assert joins(others | own).stdout.endswith("joined\n")
+    refused = joins(others)
+    assert (refused.returncode != 0, "joined" in refused.stdout) == (True, False)
+    assert "uthentication" in refused.stderr, refused.stderr[-500:]
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130, run.said()
 
 
 @needs_ray
