@@ -246,6 +246,7 @@ def _make(
             hold=hold,
         )
         before = _own_files(env)
+        site = env / "lib" / f"python{interpreter.minor}" / "site-packages"
         if lock.python_packages:
             listed = aside / "requirements.txt"
             listed.write_text(lock.pip_requirements(), encoding="utf-8")
@@ -259,7 +260,6 @@ def _make(
                 progress=progress,
                 hold=hold,
             )
-        site = _site_of(env)
         if lock.node:
             install_node(
                 checked_lock(json.loads(lock.node), what),
@@ -349,10 +349,6 @@ def _feed(process: subprocess.Popen[str], text: str) -> None:
         stream.write(text)
 
 
-def _site_of(env: Path) -> Path:
-    return next((env / "lib").glob("python3*/site-packages"))
-
-
 # What a package may not do, checked before anything of it can run.
 
 
@@ -384,9 +380,9 @@ def _cleaned(env: Path, site: Path, before: dict[str, str], lock: Lock, what: st
     notes = []
     for entry in sorted(site.iterdir()):
         ours = entry.name.startswith("_virtualenv")  # uv's own, which patches how packages are installed
-        if entry.suffix == ".pth":
+        if entry.name.endswith(".pth"):
             code = _runs_at_start(entry)
-            entry.unlink()
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
             if not ours:
                 does = "runs code in every Python that starts" if code else "adds folders to Python's path"
                 notes.append(f"{entry.name} was removed: it {does}.")
@@ -418,6 +414,9 @@ def _refusal(env: Path, site: Path, before: dict[str, str], lock: Lock) -> str:
     for name, was in before.items():
         if now.get(name) != was:
             return f"A package replaced {name} of the environment."
+    others = [entry.name for entry in site.parents[1].iterdir() if entry != site.parent]
+    if any(name.startswith("python") for name in others):
+        return f"A package made folders for another Python in lib: {', '.join(sorted(others)[:3])}."
     root = os.path.realpath(env)
     for folder, folders, files in os.walk(env):
         for name in (*folders, *files):

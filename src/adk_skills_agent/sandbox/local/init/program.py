@@ -74,6 +74,8 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
         # Without a handler of its own, process 1 of a namespace gets no signal from inside.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         step = "preload"
+        if spec.get("site") and spec["preload"]:  # where the modules are
+            _start_packages(spec)
         _preload(spec["preload"])
         spec["end"] = spec.get("end") or QuickEnd()
         step = "fork"
@@ -89,7 +91,7 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
             _warm_up()
         job = _receive()
         step = "begin"
-        return (*_begin(library, job), spec["end"].ended)
+        return (*_begin(library, job, spec), spec["end"].ended)
     except OSError as error:
         _tell(f"failed {_one_word(error.strerror if step == 'prepare' else step)} {error.errno}")
     except _NotLoaded as error:
@@ -97,6 +99,14 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
     except Exception as error:  # noqa: BLE001  # whatever it is, it must not become the script's own failure
         _tell(f"failed {step}:{type(error).__name__} 0")
     posix._exit(_NOT_STARTED)
+
+
+def _start_packages(spec: dict) -> None:  # type: ignore[type-arg]
+    """What the interpreter would have done at its start: find its packages, whose code may run."""
+    import site
+
+    spec["site"] = False
+    site.main()
 
 
 class _NotLoaded(Exception):
@@ -210,7 +220,7 @@ def _read(length: int) -> bytes:
     return data
 
 
-def _begin(library: "_Library", job: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
+def _begin(library: "_Library", job: "dict[str, Any]", spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
     stdin = _received_stdin() if job["stdin"] else posix.open("/dev/null", posix.O_RDONLY)
     host = posix.dup(_HOST)  # closed by a successful exec
     posix.dup2(stdin, 0)
@@ -226,6 +236,8 @@ def _begin(library: "_Library", job: "dict[str, Any]") -> tuple:  # type: ignore
             _exec(job)
         step = "begin"
         _new_stdin()
+        if spec.get("site"):
+            _start_packages(spec)
         begun = _script(job)
     except OSError as error:
         posix.write(host, f"failed {_one_word(step)} {error.errno}\n".encode())
