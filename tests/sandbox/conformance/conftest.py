@@ -222,6 +222,7 @@ COSTLY = frozenset(
         "test_row_73_too_few_descriptors_are_a_typed_error_and_leak_nothing",
         "test_row_77_a_run_uses_up_what_the_kernel_counts_for_a_user_for_itself_only",
         "test_row_79_buffers_of_sockets_count_as_memory",
+        "test_row_79_large_messages_between_processes_count_as_memory",
         "test_row_79_page_tables_count_as_memory",
         "test_row_84_many_mappings_do_not_blind_the_watchdog",
         "test_several_event_loops_in_several_threads_at_once",
