@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tool_calls import agent_with, many_calls
 
 from adk_skills_agent import (
@@ -19,6 +23,7 @@ from adk_skills_agent import (
     ShellToolset,
     SkillToolset,
 )
+from adk_skills_agent.adk.tools.shell import _is_binary, _page
 
 LOAD = ("load_skill", {"skill_name": "counter"})
 
@@ -223,7 +228,7 @@ async def test_long_files_come_in_pages(calls: Any) -> None:
     assert f"{first['next_line'] - 1:6d}\t" in first["content"]
     assert f"{first['next_line']:6d}\t" not in first["content"]
     assert answers[2]["content"] == "    40\tline 40 with text\n    41\tline 41 with text\n"
-    assert "characters of this line left out" in answers[4]["content"]
+    assert "bytes of this line left out" in answers[4]["content"]
     assert answers[4]["next_line"] == 2
     await toolset.close()
 
@@ -440,3 +445,33 @@ async def test_a_session_that_has_more_than_it_may_still_runs_commands(calls: An
     assert second.results[0][1].get("stdout") == "0\n", second.results
     assert not list(work.iterdir())
     await toolset.close()
+
+
+def test_a_file_of_millions_of_lines_takes_its_own_size_and_not_a_hundred_times() -> None:
+    """A script may write such a file and ask for it; 60 MB took 2.3 GiB of the agent."""
+    content, long_line = b"a\n" * 10_000_000 + b"last", b"x" * (20 << 20)
+    tracemalloc.start()
+    try:
+        first = _page("x", content, 1, 0, 1_000)
+        end = _page("x", content, 10_000_001, 0, 1_000)
+        wide = _page("x", long_line, 1, 0, 1_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+    assert first["total_lines"] == 10_000_001
+    assert str(first["content"]).startswith("     1\ta\n     2\ta\n")
+    assert end["content"] == "10000001\tlast"
+    assert "bytes of this line left out" in str(wide["content"])
+
+
+@given(st.binary(max_size=60).map(lambda data: data.replace(b"\r", b"\n")), st.integers(1, 5), st.integers(10, 60))
+def test_pages_are_the_lines_of_the_file(content: bytes, start: int, most: int) -> None:
+    lines = re.findall(r"[^\n]*\n|[^\n]+$", content.decode("utf-8", "replace").replace("\0", "\ufffd"))
+    if not 1 <= start <= len(lines) or _is_binary(content):
+        return
+    page = _page("x", content, start, 0, most)
+    whole = "".join(f"{number:6d}\t{line}" for number, line in enumerate(lines[start - 1 :], start))
+    shown = str(page["content"])
+    assert whole.startswith(shown) or "of this line left out" in shown
+    assert "next_line" in page or shown == whole or "of this line left out" in shown

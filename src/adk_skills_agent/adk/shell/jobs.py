@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 MAX_JOBS = 16
 """In this process at a time: each takes one of the places of running commands."""
+MAX_JOBS_OF_USER = MAX_JOBS // 2
+"""Of all sessions of one user: nobody takes the places of everybody (row 81)."""
 MAX_REMEMBERED = 64
 """Jobs of one session that have ended and whose output can still be read."""
 MAX_SESSIONS = 256
@@ -57,6 +59,7 @@ class Job:
         left_out: Bytes of its output that were not kept.
         stopped: Whether somebody ended it.
         owner: Whose end ends it.
+        user: Whose session it is.
         outcome: What happened; its files become artifacts when the model hears of the end.
         saved: Whether they have.
         skill: Whose variables it had.
@@ -72,6 +75,7 @@ class Job:
     left_out: int = 0
     stopped: bool = False
     owner: object = None
+    user: str = ""
     outcome: ScriptOutcome | None = None
     saved: bool = False
     skill: str = ""
@@ -152,6 +156,7 @@ class Jobs:
     def start(
         self,
         key: str,
+        user: str,
         owner: object,
         command: str,
         most: int,
@@ -162,6 +167,7 @@ class Jobs:
 
         Args:
             key: Of its session.
+            user: Whose session it is.
             owner: Whose end ends it.
             command: What runs, for the model's list.
             most: Jobs that may run in this session at once.
@@ -179,10 +185,15 @@ class Jobs:
             if len(running) >= most:
                 names = ", ".join(job.name for job in running)
                 raise InvalidArguments(f"{len(running)} jobs run already ({names}). Stop one, or wait for its end.")
-            if sum(job.ended is None for others in self._sessions.values() for job in others) >= MAX_JOBS:
+            everywhere = [job for others in self._sessions.values() for job in others if job.ended is None]
+            if sum(job.user == user for job in everywhere) >= MAX_JOBS_OF_USER:
+                raise InvalidArguments(
+                    f"{MAX_JOBS_OF_USER} background jobs of this user run already, in other sessions. Try again later."
+                )
+            if len(everywhere) >= MAX_JOBS:
                 raise InvalidArguments("Too many background jobs run on this machine. Try again later.")
             self._count[key] = self._count.get(key, 0) + 1
-            job = Job(f"job-{self._count[key]}", command, most_bytes, owner=owner)
+            job = Job(f"job-{self._count[key]}", command, most_bytes, owner=owner, user=user)
             jobs.append(job)
             self._forget(key, jobs)
             loop = self._running_loop()

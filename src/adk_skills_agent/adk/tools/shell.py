@@ -11,7 +11,6 @@ import contextlib
 import copy
 import logging
 import os
-import re
 import shutil
 import time
 from dataclasses import replace
@@ -41,7 +40,7 @@ from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
 from adk_skills_agent.sandbox import uninterrupted
-from adk_skills_agent.scripts import workspace_key
+from adk_skills_agent.scripts import user_key, workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
 
@@ -55,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 _MOST_MATCHES = 5
 _MAX_WAIT = 30
+_PIECE_BYTES = 1 << 20
+_MOST_EDITED_BYTES = 8 << 20  # an edit has the text several times in the agent's memory
 
 
 class ShellTool(ToolsetTool):
@@ -350,8 +351,15 @@ class ExecuteTool(ShellTool):
             finally:
                 runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
 
+        session = tool_context.session
         job = JOBS.start(
-            _session_key(tool_context), runtime.owner, call.command, settings.jobs, settings.job_output_bytes, run
+            _session_key(tool_context),
+            user_key(session.app_name, session.user_id),
+            runtime.owner,
+            call.command,
+            settings.jobs,
+            settings.job_output_bytes,
+            run,
         )
         return {"status": "running", "job": job.name, "next": f"Read it with {runtime.tool_name('job_output')}."}
 
@@ -416,8 +424,7 @@ def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[st
             "program, by execute.",
             "error_code": ErrorCode.BINARY_FILE.value,
         }
-    lines = re.findall(r"[^\n]*\n|[^\n]+$", content.decode("utf-8", "replace").replace("\0", "\ufffd"))
-    total = len(lines)
+    total = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
     if not total:
         return {"status": "ok", "content": "", "total_lines": 0}
     last = min(end or total, total)
@@ -426,16 +433,20 @@ def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[st
     if start > last:
         raise InvalidArguments(f"'start_line' ({start}) is after 'end_line' ({end}).")
     shown: list[str] = []
-    size, number = 0, start
+    size = 0
+    place = _beginning_of(content, start)
     for number in range(start, last + 1):
-        line = f"{number:6d}\t{lines[number - 1]}"
+        after = content.find(b"\n", place) + 1 or len(content)
+        line = f"{number:6d}\t{_decoded(content[place : min(after, place + 4 * most)])}"
         if shown and size + len(line) > most:
             break
-        if len(line) > most:
-            left_out = len(line) - most
-            line = f"{line[:most]}[... {left_out:,} characters of this line left out ...]\n"
+        if len(line) > most or after - place > 4 * most:
+            line = line[:most]
+            left_out = after - place - len(line[7:].encode())
+            line = f"{line}[... {left_out:,} bytes of this line left out ...]\n"
         shown.append(line)
         size += len(line)
+        place = after
     read = start + len(shown) - 1
     answer: dict[str, object] = {"status": "ok", "content": "".join(shown)}
     if start > 1 or read < total:
@@ -443,6 +454,24 @@ def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[st
     if read < last:
         answer["next_line"] = read + 1
     return answer
+
+
+def _beginning_of(content: bytes, line: int) -> int:
+    """Where a line begins that is there. A file may have millions: they are counted a piece at a time."""
+    place, passed = 0, 1
+    while passed < line:
+        lines = content.count(b"\n", place, place + _PIECE_BYTES)
+        if passed + lines < line:
+            place, passed = place + _PIECE_BYTES, passed + lines
+            continue
+        for _ in range(line - passed):
+            place = content.index(b"\n", place) + 1
+        break
+    return place
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def _is_binary(content: bytes) -> bool:
@@ -513,15 +542,23 @@ class EditFileTool(ShellTool):
             content = await files.read(path)
         except NeedsApproval as pending:
             return pending.answer
-        if _is_binary(content):
-            raise InvalidArguments(f"'{path}' is binary; it cannot be edited as text.")
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError:
-            raise InvalidArguments(f"'{path}' is no valid UTF-8; an edit would damage it. Use a program.") from None
-        edited, line = _edited(path, text, old, new)
+        edited, line = await asyncio.to_thread(_edited_file, path, content, old, new)
         await files.write(path, edited)
         return {"status": "ok", "message": f"Edited {path} at line {line}."}
+
+
+def _edited_file(path: str, content: bytes, old: str, new: str) -> tuple[str, int]:
+    if len(content) > _MOST_EDITED_BYTES:
+        raise InvalidArguments(
+            f"'{path}' has {len(content):,} bytes; at most {_MOST_EDITED_BYTES:,} can be edited. Use a program."
+        )
+    if _is_binary(content):
+        raise InvalidArguments(f"'{path}' is binary; it cannot be edited as text.")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidArguments(f"'{path}' is no valid UTF-8; an edit would damage it. Use a program.") from None
+    return _edited(path, text, old, new)
 
 
 def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
