@@ -17,13 +17,14 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import MAX_WAITING, Semaphore, temporary_folder
+from adk_skills_agent.scripts.plan import user_of_key
 
 logger = logging.getLogger(__name__)
 
@@ -247,10 +248,10 @@ class SessionWorkspaces:
     def _evict(self, now: float) -> list[Path]:
         """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""
         idle = sorted((item for item in self._open.items() if not item[1].users), key=lambda item: item[1].used)
-        surplus = len(self._open) - self._max
+        too_many = self._surplus([key for key, _ in idle])
         doomed = []
-        for position, (key, workspace) in enumerate(idle):
-            if position < surplus or now - workspace.used > self._idle:
+        for key, workspace in idle:
+            if key in too_many or now - workspace.used > self._idle:
                 logger.info("the workspace of %s was idle and is deleted", key)
                 del self._open[key]
                 workspace.doomed = True
@@ -260,6 +261,28 @@ class SessionWorkspaces:
         while len(self._lost) > _REMEMBERED_LOSSES:
             self._lost.popitem(last=False)
         return doomed
+
+    def _surplus(self, idle: list[str]) -> set[str]:
+        """The keys of workspaces that are too many: of the users with the most, their oldest (row 81).
+
+        Args:
+            idle: Keys of those that may go, the oldest first.
+        """
+        surplus = len(self._open) - self._max
+        if surplus <= 0:
+            return set()
+        open_of = Counter(user_of_key(key) for key in self._open)
+        found: set[str] = set()
+        waiting: dict[str, deque[str]] = {}
+        for key in idle:
+            waiting.setdefault(user_of_key(key), deque()).append(key)
+        while len(found) < surplus and waiting:
+            user = max(waiting, key=lambda one: open_of[one])  # of equals the one whose oldest is the oldest
+            found.add(waiting[user].popleft())
+            open_of[user] -= 1
+            if not waiting[user]:
+                del waiting[user]
+        return found
 
     def _put_back(self, claim: WorkspaceClaim) -> list[Path]:
         """End a claim; the folders that are to be deleted now."""

@@ -17,6 +17,8 @@ from tool_calls import agent_with, many_calls
 from adk_skills_agent import (
     CommandFinished,
     CommandStarted,
+    Grant,
+    Network,
     SandboxPolicy,
     Secret,
     ShellSettings,
@@ -114,6 +116,50 @@ async def test_a_denied_skill_is_not_in_the_shell_and_one_that_asks_is_asked_for
     )
     assert answers[2]["stdout"] == "counter\n"
     assert answers[4]["error_code"] == "APPROVAL_REQUIRED", answers[4]
+    await toolset.close()
+
+
+@pytest.mark.parametrize("rule", ["reporter/publish.py", "reporter/*"])
+async def test_row_91_what_a_skills_scripts_may_not_do_no_command_does_with_its_keys(
+    make_skill: Callable[..., Path], calls: Any, rule: str
+) -> None:
+    reporter = make_skill("reporter", files={"scripts/publish.py": "print(1)", "scripts/read.py": "print(2)"})
+    make_skill("other")
+    toolset = SkillToolset.from_dirs(
+        [reporter.parent],
+        shell=True,
+        permissions={"scripts": {rule: "deny"}},
+        grants={"reporter": Grant(env={"API_KEY": Secret("SuperSecret-123456")})},
+    )
+    answers = await calls(
+        toolset,
+        ("load_skill", {"skill_name": "reporter"}),
+        sh("echo -n $API_KEY | wc -c"),
+        ("load_skill", {"skill_name": "other"}),
+        sh("echo -n $API_KEY | wc -c", skill="reporter"),
+    )
+    assert answers[1]["stdout"] == "0\n"
+    assert answers[3]["error_code"] == "PERMISSION_DENIED"
+    await toolset.close()
+
+
+async def test_a_host_that_a_rule_denies_is_denied_to_every_command(
+    make_skill: Callable[..., Path], calls: Any
+) -> None:
+    skills = make_skill("one").parent
+    make_skill("two")
+    toolset = SkillToolset.from_dirs(
+        [skills],
+        shell=True,
+        policy=SandboxPolicy(network=Network.allow("evil.example.com"), min_isolation="namespaces"),
+        permissions={"hosts": {"evil.example.com": "deny"}},
+    )
+    visit = sh("curl -sS -m 8 https://evil.example.com/")
+    one, two = (("load_skill", {"skill_name": name}) for name in ("one", "two"))
+    answers = await calls(toolset, visit, one, visit, two, visit)
+    for answer in (answers[0], answers[2], answers[4]):
+        assert answer["refused_hosts"] == ["evil.example.com"], answer
+    assert "Name the active skill" in answers[0]["notes"][0]
     await toolset.close()
 
 

@@ -340,3 +340,33 @@ async def test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_tha
         assert not opened or box.policy["isolation"] == "process"
         if preload:
             await asyncio.sleep(0.5)  # the next one waits with the module
+
+
+GREEDY = {
+    "memory": "x = bytearray(300 << 20)",
+    "processes": "if os.fork() == 0: time.sleep(60)",
+    "nothing": "",
+}
+
+
+@pytest.mark.local("a sandbox that waits with modules")
+@pytest.mark.level("namespaces")
+@pytest.mark.parametrize("what", GREEDY)
+async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(box, tmp_path, what):
+    """Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed."""
+    import venv
+
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
+    site.joinpath("greedy.py").write_text(f"import os, time\nif os.getpid() == 1:\n    {GREEDY[what] or 'pass'}\n")
+    tmp_path.chmod(0o755)
+    python = str(tmp_path / "venv" / "bin" / "python3")
+    code = box.script("import greedy, os; print(len([name for name in os.listdir('/proc') if name.isdigit()]))")
+    settings = {"python": python, "preload": ("greedy",), "warm_slots": 1, "memory_bytes": 128 << 20}
+    warm = False
+    for _ in range(8):
+        result = await box.run(python, code, **settings)
+        assert result.stdout == b"2\n", result.stderr
+        warm = warm or result.warm
+        await asyncio.sleep(0.3)
+    assert warm is (what == "nothing")

@@ -30,6 +30,7 @@ from adk_skills_agent.scripts.workspaces import Usage, in_pages, usage_of
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox import SandboxPolicy
     from adk_skills_agent.scripts import ScriptOutcome
+    from adk_skills_agent.scripts.outcome import RefusedHost
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ MAX_REMEMBERED = 64
 """Jobs of one session that have ended and whose output can still be read."""
 MAX_SESSIONS = 256
 """Sessions whose ended jobs are remembered."""
+MAX_HELD_BYTES = 64 << 20
+"""Of ended jobs' files and output in this process; what ended first goes first."""
 _CLOSE_SECONDS = 10.0
 
 Stamp = tuple[int, int]
@@ -60,8 +63,8 @@ class Job:
         stopped: Whether somebody ended it.
         owner: Whose end ends it.
         user: Whose session it is.
-        outcome: What happened; its files become artifacts when the model hears of the end.
-        saved: Whether they have.
+        outcome: What happened, until the model hears of the end and its files become artifacts.
+        refused: Hosts it was refused.
         skill: Whose variables it had.
         run: The id of its events.
     """
@@ -77,7 +80,7 @@ class Job:
     owner: object = None
     user: str = ""
     outcome: ScriptOutcome | None = None
-    saved: bool = False
+    refused: tuple[RefusedHost, ...] = ()
     skill: str = ""
     run: str = ""
     _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
@@ -86,6 +89,22 @@ class Job:
     _decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     future: Future[None] | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of this process's memory that it holds."""
+        return self.kept + (0 if self.outcome is None else sum(file.size for file in self.outcome.result.files))
+
+    def let_go(self) -> None:
+        """Forget its files and its output, of which an offset past the end is told from now on."""
+        if self.outcome is not None and self.outcome.result.files and self.answer is not None:
+            notes = self.answer.get("notes")
+            said = "Its files are in the working directory; they were not saved as artifacts, it ended too long ago."
+            self.answer["notes"] = [*(notes if isinstance(notes, list) else []), said]
+        with self._changed:
+            self.outcome = None
+            self.left_out, self.kept = self.left_out + self.kept, 0
+            self._text.clear()
 
     def take(self, stream: str, chunk: bytes) -> None:
         """Keep a piece of its output, of either stream, in the order in which they came."""
@@ -196,6 +215,7 @@ class Jobs:
             job = Job(f"job-{self._count[key]}", command, most_bytes, owner=owner, user=user)
             jobs.append(job)
             self._forget(key, jobs)
+            self._make_room()
             loop = self._running_loop()
         job.future = asyncio.run_coroutine_threadsafe(_guarded(job, run), loop)
         return job
@@ -209,6 +229,15 @@ class Jobs:
         idle = [name for name, others in self._sessions.items() if all(job.ended is not None for job in others)]
         for name in idle[: max(len(self._sessions) - MAX_SESSIONS, 0)]:
             del self._sessions[name]  # its count stays, so that no name is used twice
+
+    def _make_room(self) -> None:
+        ended = [job for others in self._sessions.values() for job in others if job.ended is not None and job.held]
+        held = sum(job.held for job in ended)
+        for job in sorted(ended, key=lambda job: job.ended or 0.0):
+            if held <= MAX_HELD_BYTES:
+                return
+            held -= job.held
+            job.let_go()
 
     def of(self, key: str, name: str) -> Job:
         """A job of a session.

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, OutputEvents, ScriptOutput, origin_of
-from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
+from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, rules_without_skill, tell_refused
 from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import save_outputs
@@ -170,16 +170,25 @@ class ExecuteTool(ShellTool):
         background = args.get("background") or False
         if not isinstance(background, bool):
             raise InvalidArguments("'background' must be true or false.")
-        skill = await self.skill_for(args, tool_context)
         skills = await mounted_skills(runtime, tool_context)
+        skill = await self.skill_for(args, tool_context)
+        mounted = next((one for one in skills if one.skill.name == skill), None)
+        if mounted is None and skill:
+            if args.get("skill"):
+                return {
+                    "status": "error",
+                    "error": f"The scripts of '{skill}' may not run here, so no command gets its keys and hosts. "
+                    "Do it without them, or tell the user.",
+                    "error_code": ErrorCode.PERMISSION_DENIED.value,
+                }
+            skill = ""  # what its scripts may not do, a command must not do in their place
         refusal, versions = await permit_shell(runtime, tool_context, skills)
         if refusal is not None:
             return refusal
         refusal = await permit_command(runtime, tool_context, command)
         if refusal is not None:
             return refusal
-        hosts = HostsOfCall()
-        mounted = next((one for one in skills if one.skill.name == skill), None)
+        hosts = HostsOfCall(rules_without_skill(runtime.permissions, runtime.active.active(tool_context)))
         if runtime.permissions.hosts and mounted is not None and isinstance(shell, SandboxShell):
             hosts = await hosts_of_call(runtime, tool_context, mounted.skill)
             if hosts.pending:
@@ -329,7 +338,11 @@ class ExecuteTool(ShellTool):
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
                 answer.pop("stderr", None)
-                result, job.outcome, job.skill, job.run = outcome.result, outcome, call.skill, run_id
+                result, job.skill, job.run = outcome.result, call.skill, run_id
+                job.refused = refused_hosts(outcome.plan.request.policy, result)
+                # The output is told in pages, from what the job has kept of it.
+                files_only = replace(result, stdout=b"", stderr=b"", stdout_spill=None, stderr_spill=None)
+                job.outcome = replace(outcome, stdout="", stderr="", result=files_only)
                 ended = replace(
                     ended,
                     status=str(answer["status"]),
@@ -627,15 +640,12 @@ class JobOutputTool(ShellTool):
 
 async def _tell_of_the_end(runtime: SkillRuntime, job: Job, tool_context: ToolContext) -> None:
     """When the model hears of a job's end for the first time: artifacts of what it left, and hosts it was refused."""
-    if job.outcome is None or job.answer is None or job.saved:
+    outcome, job.outcome = job.outcome, None  # the agent's memory is not for what was told
+    if outcome is None or job.answer is None:
         return
-    job.saved = True
-    refused = refused_hosts(job.outcome.plan.request.policy, job.outcome.result)
-    if refused:
+    if job.refused:
         origin = origin_of(tool_context)
-        tell_refused(runtime, tool_context, job.skill, COMMAND, job.run, origin, refused, job.answer)
-    files_only = replace(job.outcome.result, stdout_spill=None, stderr_spill=None)  # the output is told in pages
-    outcome = replace(job.outcome, stdout="", stderr="", result=files_only)
+        tell_refused(runtime, tool_context, job.skill, COMMAND, job.run, origin, job.refused, job.answer)
     saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
     if saved.files:
         job.answer["saved_artifacts"] = list(saved.files.values())

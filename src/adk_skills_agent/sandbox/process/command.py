@@ -419,6 +419,20 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
     return tuple(both)
 
 
+def import_limits(memory_bytes: int | None, pids: int | None) -> tuple[tuple[int, int, int], ...]:
+    """The limits of a sandbox that imports modules before it has a run: those that all its runs have alike.
+
+    Args:
+        memory_bytes: The policy's.
+        pids: The policy's; process 1 counts, too.
+    """
+    import resource
+
+    wanted = ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_NPROC, None if pids is None else pids + 1))
+    limits = [(which, _clamp(which, value)) for which, value in wanted]
+    return tuple((which, value, value) for which, value in limits if value is not None)
+
+
 def run_uid(policy: SandboxPolicy) -> int | None:
     """The user id of a run where it is not the agent's own; None when it is."""
     if os.geteuid() != 0:

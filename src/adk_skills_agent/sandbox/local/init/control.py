@@ -71,16 +71,20 @@ def init_line(python: str, flags: Sequence[str]) -> list[str]:
     return [python, *flags, "-c", _BOOTSTRAP]
 
 
-def init_program(uid: int | None, preload: tuple[str, ...], *, site: bool) -> bytes:
+def init_program(
+    uid: int | None, preload: tuple[str, ...], limits: tuple[tuple[int, int, int], ...], *, site: bool
+) -> bytes:
     """What the init program reads first.
 
     Args:
         uid: The user and group id it takes on; None keeps the agent's.
         preload: Modules it imports before it is ready.
+        limits: Under which it imports them: resource, soft and hard limit.
         site: Whether it was started without ``site``, which runs code of the interpreter's packages: that is for after
             root is given up and the limits are set.
     """
-    return marshal.dumps((code_of("program.py"), {"uid": uid, "preload": list(preload), "site": site}))
+    spec = {"uid": uid, "preload": list(preload), "limits": limits, "site": site}
+    return marshal.dumps((code_of("program.py"), spec))
 
 
 @functools.lru_cache(maxsize=4)

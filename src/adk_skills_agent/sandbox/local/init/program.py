@@ -74,9 +74,11 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
         # Without a handler of its own, process 1 of a namespace gets no signal from inside.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         step = "preload"
-        if spec.get("site") and spec["preload"]:  # where the modules are
-            _start_packages(spec)
-        _preload(spec["preload"])
+        if spec["preload"]:
+            _limit(library, spec["limits"])
+            if spec.get("site"):  # it says where the modules are
+                _start_packages(spec)
+            _preload(spec["preload"])
         spec["end"] = spec.get("end") or QuickEnd()
         step = "fork"
         payload = posix.fork()
@@ -115,8 +117,6 @@ class _NotLoaded(Exception):
 
 def _preload(names: "list[str]") -> None:
     """Import modules before there is a job. What they print belongs to no run."""
-    if not names:
-        return
     null = posix.open("/dev/null", posix.O_WRONLY)
     kept = [(number, posix.dup(number)) for number in (1, 2)]
     for number, _ in kept:
@@ -128,6 +128,12 @@ def _preload(names: "list[str]") -> None:
             raise _NotLoaded(name, type(error).__name__) from error
     if len(sys._current_frames()) > 1:
         raise RuntimeError("a module started a thread")  # which would be missing in the payload
+    try:
+        posix.waitpid(_CHILDREN, posix.WNOHANG)
+    except ChildProcessError:
+        pass
+    else:
+        raise RuntimeError("a module started a process")  # which would be there when the job comes
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     for number, copy in kept:

@@ -52,6 +52,7 @@ from adk_skills_agent.sandbox.process.command import (
     NOBODY,
     encode,
     find_program,
+    import_limits,
     install_command,
     own_id,
     search_path,
@@ -166,7 +167,9 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
         listed = passed.memory(b"\0".join(encode(part) for part in arguments) + b"\0")
         # What starts with an interpreter is for the agent's own only: an environment's has code of strangers.
         deferred = spec.python not in {shown_at(sys.executable), shown_at(os.path.realpath(sys.executable))}
-        program = passed.memory(init_program(spec.uid, spec.preload, site=deferred and "-S" not in spec.flags))
+        limits = import_limits(spec.memory_bytes, spec.pids)
+        site = deferred and "-S" not in spec.flags
+        program = passed.memory(init_program(spec.uid, spec.preload, limits, site=site))
         flags = ("-S", *spec.flags) if deferred else spec.flags
         outside = own_id(spec.uid)
         found = features()
