@@ -414,11 +414,17 @@ class SkillEnvironments:
             )
         # What was resolved from other indexes may not be in these.
         usable = (*answering, *(one for one in kept if one.source == str(self._place(wanted, python, node_lock))))
+        chosen: Lock | None = usable[0] if usable else None
+        pins: tuple[str, ...] = ()
+        if chosen is not None and chosen.source == LOCK_FILE and settings.mode == "install":
+            # Nobody has seen the skill's own lock: its versions hold if the index has them and they are old enough.
+            pins = tuple(f"{one.name}=={one.version}" for one in chosen.python_packages)
+            chosen = None if pins else chosen
         lock = (
-            usable[0]
-            if usable
+            chosen
+            if chosen is not None
             else resolve(
-                wanted,
+                tuple(sorted({*wanted, *pins})),
                 cache=self.cache / "uv",
                 python=python,
                 index=settings.index,
@@ -428,7 +434,7 @@ class SkillEnvironments:
                 node_lock=node_lock,
             )
         )
-        if lock not in answering:  # what lies beside a skill is that skill's word, for nobody else
+        if lock not in answering and not pins:  # what lies beside a skill is that skill's word, for nobody else
             self.keep(lock, wanted, python, node_lock)  # an answer is about exactly this one
         if settings.mode == "ask" and lock.digest not in approved:
             raise PackagesNotApproved(skill.name, lock)
