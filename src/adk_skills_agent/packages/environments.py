@@ -27,6 +27,7 @@ from packaging.utils import canonicalize_name
 
 from adk_skills_agent.catalog.settings import RegistryConfig, cache_folder
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.packages.builds import built_folders
 from adk_skills_agent.packages.lock import Lock, check_fits, npm_cache, python_of
 from adk_skills_agent.packages.npm import NODE_DIR, checked_lock, install_node, link_commands, node_version, write_node
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
@@ -157,7 +158,7 @@ def prepare(
     """The environment of a lock; made when it is not there. Blocks.
 
     Args:
-        lock: The exact packages. Nothing else is installed, and nothing is built.
+        lock: The exact packages. Nothing else is installed; what :mod:`.builds` has built is taken from the cache.
         cache: As :func:`packages_folder` says.
         python: The interpreter it is for; None for the one that runs this.
         index: Where packages come from.
@@ -252,6 +253,8 @@ def _make(
             listed.write_text(lock.pip_requirements(), encoding="utf-8")
             arguments = ["pip", "install", f"--python={env / 'bin' / 'python'}", "--require-hashes", "--no-deps"]
             arguments += ["--only-binary=:all:", *common, *index.options()]
+            hashes = [digest for one in lock.python_packages for digest in one.hashes]
+            arguments += [f"--find-links={folder}" for folder in built_folders(cache, hashes)]
             run_uv(
                 [*arguments, f"--requirements={listed}"],
                 cache=uv_cache,

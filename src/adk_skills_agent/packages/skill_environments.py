@@ -59,6 +59,8 @@ class Dependencies:
         exclude_newer: Only files published before; None is three days ago on PyPI, and no bound on other indexes.
         offline: Never ask an index; what was fetched before may still be installed.
         npm_registry: The URL of the registry of npm packages; empty for the one that npm is configured with.
+        builds: Packages that may be built where there is no wheel, by name, or True for all. A build runs the package's
+            own code: it runs in the sandbox, without the network. The lock then holds for this machine only.
     """
 
     mode: str = "ask"
@@ -70,6 +72,7 @@ class Dependencies:
     exclude_newer: datetime | None = None
     offline: bool = False
     npm_registry: str = ""
+    builds: tuple[str, ...] | bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -78,7 +81,7 @@ class Dependencies:
             )
         if self.preset is not None and self.preset not in PRESETS:
             raise ConfigError(f"There is no preset {self.preset!r}. Known: {', '.join(PRESETS)}.")
-        for name in ("indexes", "find_links"):
+        for name in ("indexes", "find_links", "builds"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"Dependencies.{name} takes a list; write ({getattr(self, name)!r},).")
 
@@ -87,7 +90,8 @@ class Dependencies:
         """Where packages come from."""
         from adk_skills_agent.packages.uv import Index
 
-        return Index(tuple(self.indexes), tuple(map(str, self.find_links)), self.offline, self.npm_registry)
+        builds = self.builds if isinstance(self.builds, bool) else tuple(self.builds)
+        return Index(tuple(self.indexes), tuple(map(str, self.find_links)), self.offline, self.npm_registry, builds)
 
 
 def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Dependencies:
