@@ -71,6 +71,7 @@ def test_every_public_name_is_there(system: str) -> None:
     assert run_on(system, code).stdout.strip() == "True"
 
 
+@pytest.mark.slow
 def test_macos_finds_skills_and_makes_a_toolset() -> None:
     code = """
 from adk_skills_agent import SkillToolset
@@ -107,6 +108,7 @@ def test_doctor_says_what_macos_is_good_for() -> None:
     assert facts["default_policy_holds"] is False
 
 
+@pytest.mark.slow
 def test_doctor_says_what_windows_is_good_for_and_tries_nothing() -> None:
     told = command_on("win32", "doctor", fails=1).stdout
     assert "This system: Windows" in told
