@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         SkillDiscovered,
         SkillDropped,
         SkillEvent,
+        WorkspaceStored,
     )
     from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ModelErrorsPlugin, ToolCallsPlugin
@@ -85,7 +86,9 @@ if TYPE_CHECKING:
         local_sandbox,
     )
     from adk_skills_agent.scripts.grants import Grant
+    from adk_skills_agent.scripts.workspace_store import WorkspaceStore
     from adk_skills_agent.sources import FolderSource, FsspecSource, OriginSource
+    from adk_skills_agent.storage import ObjectStore
 
 __version__ = "0.1.0"
 
@@ -123,6 +126,7 @@ _HOME = {
         "SkillDiscovered",
         "SkillDropped",
         "SkillEvent",
+        "WorkspaceStored",
     ),
     "adk.permissions": ("Permissions",),
     "adk.skills.registry_source": ("RegistrySource",),
@@ -160,6 +164,8 @@ _HOME = {
         "local_sandbox",
     ),
     "scripts.grants": ("Grant",),
+    "scripts.workspace_store": ("WorkspaceStore",),
+    "storage": ("ObjectStore",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
