@@ -65,7 +65,8 @@ def with_skills(
             directory when None.
         more: ``dependencies``, ``integrity``, ``permissions``, ``on_event``, ``audit_log``, ``limits``,
             ``require_activation``, ``workspace``, ``workspace_store``, ``shell``, ``trust_allowed_tools``,
-            ``additional_tools`` and ``lifecycle_config``, as :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
+            ``additional_tools`` and ``lifecycle_config``, as
+            :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:
         ConfigError: A folder does not exist, google-adk knows no such model as the agent's, or a setting cannot be

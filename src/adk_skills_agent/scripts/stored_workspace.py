@@ -90,6 +90,7 @@ class _Known:
 
     Attributes:
         number: The newest entry of the log.
+        id: Its id, or empty.
         base: The entry that lists the files.
         previous: The one that listed them before it, whose blobs are kept.
         content: The files of ``base``.
@@ -97,6 +98,7 @@ class _Known:
     """
 
     number: int = 0
+    id: str = ""
     base: int = 0
     previous: int = 0
     content: Content = field(default_factory=Content)
@@ -183,13 +185,11 @@ class StoredWorkspace:
         notes: list[str] = []
         problems: list[str] = []
         newest: Entry | None = None
-        if latest:
+        if latest and latest != self._known.number:
             try:
                 newest = self._log.entry(latest)
             except StorageDamaged:
-                problems = [
-                    f"{self.store.objects.shown}: the newest entry of session {self._log.name} is damaged."
-                ]
+                problems = [f"{self.store.objects.shown}: the newest entry of session {self._log.name} is damaged."]
         cut_off = ""
         if newest is not None and latest != self._known.number:
             cut_off = newest.call
@@ -197,15 +197,15 @@ class StoredWorkspace:
                 if writes:
                     raise Busy
                 cut_off = ""
-        if latest != self._known.number or problems:
+        if latest != self._known.number:
             notes += self._catch_up(folders, about, numbers, newest, problems)
         if not writes:
             return notes
-        claim = new_entry(newest, latest, "claim", self._known.base, call, about.owner)
+        claim = new_entry(self._known.id, latest, "claim", self._known.base, call, about.owner)
         if not self._log.create(claim):
             return None  # another server was first
         self._claim, self._watched = claim, None
-        self._known.number = claim.number
+        self._known.number, self._known.id = claim.number, claim.id
         self._life = SignsOfLife(self._log, claim.number, life_interval(self.store))
         if cut_off:
             notes.append(
@@ -231,8 +231,9 @@ class StoredWorkspace:
     ) -> list[str]:
         """Make the files here those of the store."""
         latest = numbers[-1] if numbers else 0
-        if newest is not None and newest.base == self._known.base and not problems:
-            self._known.number = latest
+        latest_id = newest.id if newest is not None else ""
+        if newest is not None and newest.base == self._known.base:
+            self._known.number, self._known.id = latest, latest_id
             return []
         began, notes, aside = time.monotonic(), list[str](), list[str]()
         left = numbers
@@ -272,7 +273,7 @@ class StoredWorkspace:
             )
         elif not numbers and self._known.base:
             notes.append("The application removed the files of this session. The working directory starts empty.")
-        self._known = _Known(latest, base, 0, wanted, Content())
+        self._known = _Known(latest, latest_id, base, 0, wanted, Content())
         self.facts = dict(wanted.facts)
         self._unsaved = False
         self._seen = folders.look()
@@ -283,7 +284,12 @@ class StoredWorkspace:
     def _put(self, folders: SessionFolders, wanted: Content) -> tuple[int, int]:
         """Write what differs; how many files were fetched, and their bytes."""
         here = folders.look()
-        same = {path: file for path, file in self._known.content.files.items() if self._seen.is_settled(path, here)}
+        same = {
+            path: file
+            for path, file in self._known.content.files.items()
+            if path in here.files
+            and (self._seen.is_settled(path, here) or self._name_here(folders, path) == file.blob.partition(".")[0])
+        }
         keep = frozenset(self._withheld.keys() - wanted.files.keys())
         size = folders.put(wanted, same, keep, self._log.blob)
         return sum(same.get(path) != file for path, file in wanted.files.items()), size
@@ -352,18 +358,18 @@ class StoredWorkspace:
                 facts = {}
             found = replace(found, facts=facts)
             content, kept = (None if found == known.content else found), True
-        entry = new_entry(claim, claim.number, "saved", known.base, "", claim.owner, content)
+        entry = new_entry(claim.id, claim.number, "saved", known.base, "", claim.owner, content)
         created = self._log.create(entry)
         numbers = self._log.numbers()
         if not created or not self._has_won(numbers, claim, entry):
             return [*notes, self._lose(about, entry if created else None)]
-        self._known.number = entry.number
+        self._known.number, self._known.id = entry.number, entry.id
         self._let_go()
         self._unsaved = not kept
         if kept:
             self._seen = here
         if content is not None:
-            self._known = _Known(entry.number, entry.number, known.base, content, known.content)
+            self._known = _Known(entry.number, entry.id, entry.number, known.base, content, known.content)
             about.tell(StoreReport("saved", sent, size, time.monotonic() - began))
             self._sent += size
             self._saves += 1

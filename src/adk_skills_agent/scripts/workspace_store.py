@@ -621,7 +621,9 @@ def claimed(log: SessionLog, call: str, dead: Life | None = None) -> Iterator[Op
     saved = log.last_saved(numbers, problems)
     base = saved.number if saved is not None else 0
     owner = newest.owner if newest is not None else Owner()
-    claim = new_entry(newest, newest.number if newest is not None else 0, "claim", base, call, owner)
+    claim = new_entry(
+        newest.id if newest is not None else "", newest.number if newest is not None else 0, "claim", base, call, owner
+    )
     if not log.create(claim):
         yield Life(claim.number, None)
         return
@@ -630,11 +632,11 @@ def claimed(log: SessionLog, call: str, dead: Life | None = None) -> Iterator[Op
         yield OperatorClaim(claim, saved, numbers, last_used)
     finally:
         if log.numbers():  # else it was removed
-            log.create(new_entry(claim, claim.number, "saved", base, cut_off, owner))
+            log.create(new_entry(claim.id, claim.number, "saved", base, cut_off, owner))
 
 
 def new_entry(
-    before: Entry | None,
+    before: str,
     number: int,
     kind: str,
     base: int,
@@ -645,8 +647,8 @@ def new_entry(
     """The entry after another one.
 
     Args:
-        before: That one; None where there is none, or none that can be read.
-        number: Its number.
+        before: The id of that one; empty where there is none, or none that can be read.
+        number: Its number; 0 where there is none.
         kind: As :class:`Entry`.
         base: As :class:`Entry`; of no account where ``content`` is given.
         call: As :class:`Entry`.
@@ -656,7 +658,7 @@ def new_entry(
     return Entry(
         number + 1,
         os.urandom(12).hex(),
-        before.id if before is not None else "",
+        before,
         kind,
         this_server(),
         base if content is None else number + 1,
