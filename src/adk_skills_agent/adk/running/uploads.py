@@ -25,7 +25,7 @@ from google.genai import types
 
 from adk_skills_agent.adk.events.events import FileReceived, origin_of
 from adk_skills_agent.adk.running.runner import workspace_claim
-from adk_skills_agent.errors import WorkspaceUnavailable
+from adk_skills_agent.errors import ConfigError, WorkspaceUnavailable
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox import distinct_name, safe_name
 from adk_skills_agent.scripts.plan import workspace_key
@@ -131,24 +131,37 @@ class Uploads:
             return ""
         known = known or self._remember(key)
         unreachable = ""
+        try:
+            await self._copy_new(runtime, tool_context, known, sources, artifacts)
+        except (WorkspaceUnavailable, ConfigError) as error:  # the next request tries again
+            logger.warning("the user's files were not copied into the workspace: %s", error.message)
+            unreachable = "Files that the user attached are not in the working directory yet; try again later."
+        _replace_unreadable(llm_request, known.uploads)
+        return " ".join(part for part in (_line(list(known.uploads.values())), unreachable) if part)
+
+    async def _copy_new(
+        self,
+        runtime: SkillRuntime,
+        tool_context: ToolContext,
+        known: _Session,
+        sources: list[_Source],
+        artifacts: list[_Source],
+    ) -> None:
         async with workspace_claim(runtime, tool_context, "") as claim:
             opened = await asyncio.to_thread(claim.open)
             if known.folder != opened.path and not artifacts:
                 artifacts = await _artifacts(tool_context)  # a new folder has none of the earlier ones
-            if known.folder != opened.path or any(one.key not in known.uploads for one in (*sources, *artifacts)):
-                try:
-                    async with claim.turn(call="copying the user's files"):
-                        if known.folder != opened.path:
-                            known.folder, known.uploads = opened.path, {}
-                        known.uploads |= _from_json(claim.facts.get(FOLDER))  # what another server has copied
-                        for source in (*sources, *artifacts):
-                            if source.key not in known.uploads:
-                                await self._copy(runtime, tool_context, source, known)
-                        claim.remember(FOLDER, _to_json(known.uploads))
-                except WorkspaceUnavailable as error:  # the next request tries again
-                    unreachable = f"Files that the user attached are not in the working directory yet: {error.message}"
-        _replace_unreadable(llm_request, known.uploads)
-        return " ".join(part for part in (_line(list(known.uploads.values())), unreachable) if part)
+            if known.folder == opened.path and all(one.key in known.uploads for one in (*sources, *artifacts)):
+                return
+            async with claim.turn(call="copying the user's files"):
+                if known.folder != opened.path:
+                    known.folder, known.uploads = opened.path, {}
+                known.uploads |= _from_json(claim.facts.get(FOLDER))  # what another server has copied
+                for source in (*sources, *artifacts):
+                    if source.key not in known.uploads:
+                        await self._copy(runtime, tool_context, source, known)
+                if known.uploads:
+                    claim.remember(FOLDER, _to_json(known.uploads))
 
     def _remember(self, key: str) -> _Session:
         found = self._sessions[key] = _Session()

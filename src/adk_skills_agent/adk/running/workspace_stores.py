@@ -8,7 +8,6 @@ import contextvars
 import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from google.adk.artifacts import BaseArtifactService
 from google.genai import types
@@ -34,6 +33,8 @@ _APP = "adk-skills-workspaces"
 _USER = "sessions"
 _INDEX = "user:"
 _SECONDS = 120.0
+_MOST_SERVICES = 7
+"""Remembered besides the newest one: a toolset may serve several Runners."""
 
 
 class WorkspaceStores:
@@ -49,7 +50,7 @@ class WorkspaceStores:
 
     def __init__(self, setting: object) -> None:
         self._of_runner = setting == ARTIFACTS
-        self._of_service: WeakKeyDictionary[BaseArtifactService, WorkspaceStore] = WeakKeyDictionary()
+        self._services: list[tuple[BaseArtifactService, WorkspaceStore]] = []
         if isinstance(setting, BaseArtifactService):
             setting = WorkspaceStore(ArtifactObjects(setting))
         self._store = None if self._of_runner else workspace_store_of(setting)
@@ -93,10 +94,12 @@ class WorkspaceStores:
                 "workspace_store='artifacts' needs a Runner with an artifact service. Give it one, or give the toolset "
                 "a folder or a URL."
             )
-        found = self._of_service.get(service)
-        if found is None:
-            found = self._of_service[service] = WorkspaceStore(ArtifactObjects(service))
-        return found
+        for known, store in self._services:
+            if known is service:
+                return store
+        made = WorkspaceStore(ArtifactObjects(service))
+        self._services = [*self._services[-_MOST_SERVICES:], (service, made)]
+        return made
 
 
 def _most_bytes(policy: SandboxPolicy) -> int | None:
