@@ -186,12 +186,18 @@ def _uploads() -> Any:
     return SHARED_UPLOADS
 
 
-async def test_a_secret_in_a_file_stays_where_it_is_and_the_model_is_told(
+async def test_no_secret_reaches_the_store_and_it_is_said(
     servers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    one, two = servers(steps("secret", ""), env={"TOKEN": Secret("hunter2-hunter2-hunter2")})
-    answer = await one.send(monkeypatch)
-    assert any("'token.txt' holds a secret of the application" in note for note in answer["notes"])
+    seen: list[Any] = []
+    secret = "hunter2-hunter2-hunter2"
+    one, two = servers(steps("secret", "", ""), env={"TOKEN": Secret(secret)}, on_event=seen.append)
+    answer = await one.send(monkeypatch)  # the sandbox keeps nothing of a run that holds one
+    assert "token.txt" in answer["skipped_artifacts"]
+    attached = types.Part(inline_data=types.Blob(data=secret.encode(), mime_type="text/csv", display_name="a.csv"))
+    await one.send(monkeypatch, attached)
+    assert [event.action for event in seen if isinstance(event, WorkspaceStored) and event.problem] == ["withheld"]
+    monkeypatch.setattr("adk_skills_agent.adk.runtime_toolset.SHARED_UPLOADS", type(_uploads())())
     assert listed(await two.send(monkeypatch)) == {"log.txt": "secret\n"}
     kept = [path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert kept

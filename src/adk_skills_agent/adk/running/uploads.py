@@ -130,14 +130,14 @@ class Uploads:
         if not sources and not artifacts and known is None:
             return ""
         known = known or self._remember(key)
-        unreachable = ""
+        problems = ""
         try:
-            await self._copy_new(runtime, tool_context, known, sources, artifacts)
+            problems = " ".join(await self._copy_new(runtime, tool_context, known, sources, artifacts))
         except (WorkspaceUnavailable, ConfigError) as error:  # the next request tries again
             logger.warning("the user's files were not copied into the workspace: %s", error.message)
-            unreachable = "Files that the user attached are not in the working directory yet; try again later."
+            problems = "Files that the user attached are not in the working directory yet; try again later."
         _replace_unreadable(llm_request, known.uploads)
-        return " ".join(part for part in (_line(list(known.uploads.values())), unreachable) if part)
+        return " ".join(part for part in (_line(list(known.uploads.values())), problems) if part)
 
     async def _copy_new(
         self,
@@ -146,13 +146,13 @@ class Uploads:
         known: _Session,
         sources: list[_Source],
         artifacts: list[_Source],
-    ) -> None:
+    ) -> list[str]:
         async with workspace_claim(runtime, tool_context, "") as claim:
             opened = await asyncio.to_thread(claim.open)
             if known.folder != opened.path and not artifacts:
                 artifacts = await _artifacts(tool_context)  # a new folder has none of the earlier ones
             if known.folder == opened.path and all(one.key in known.uploads for one in (*sources, *artifacts)):
-                return
+                return []
             async with claim.turn(call="copying the user's files"):
                 if known.folder != opened.path:
                     known.folder, known.uploads = opened.path, {}
@@ -162,6 +162,7 @@ class Uploads:
                         await self._copy(runtime, tool_context, source, known)
                 if known.uploads:
                     claim.remember(FOLDER, _to_json(known.uploads))
+        return claim.notes
 
     def _remember(self, key: str) -> _Session:
         found = self._sessions[key] = _Session()
