@@ -45,7 +45,12 @@ if TYPE_CHECKING:
         WorkspaceStored,
     )
     from adk_skills_agent.adk.permissions import Permissions
-    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ModelErrorsPlugin, ToolCallsPlugin
+    from adk_skills_agent.adk.plugins import (
+        CodeExecutionRecoveryPlugin,
+        ModelErrorsPlugin,
+        ToolCallsPlugin,
+        UnfinishedCallsPlugin,
+    )
     from adk_skills_agent.adk.skills.registry_source import RegistrySource
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.catalog.skill_source import SkillSource
@@ -130,7 +135,7 @@ _HOME = {
     ),
     "adk.permissions": ("Permissions",),
     "adk.skills.registry_source": ("RegistrySource",),
-    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin"),
+    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin", "UnfinishedCallsPlugin"),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "catalog.skill_source": ("SkillSource",),
     "sources": ("FolderSource", "FsspecSource", "OriginSource"),
@@ -234,6 +239,7 @@ __all__ = [
     "SkillsRegistry",
     "SkillsView",
     "ToolCallsPlugin",
+    "UnfinishedCallsPlugin",
     "ValidationResult",
     "WorkspaceStore",
     "WorkspaceStored",
