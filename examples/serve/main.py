@@ -90,9 +90,7 @@ class Readiness:
         from google.adk.cli.utils.service_factory import create_session_service_from_options
 
         if not hasattr(self, "_sessions"):
-            self._sessions = create_session_service_from_options(
-                base_dir=str(AGENTS), session_service_uri=SESSIONS
-            )
+            self._sessions = create_session_service_from_options(base_dir=str(AGENTS), session_service_uri=SESSIONS)
         return self._sessions
 
 

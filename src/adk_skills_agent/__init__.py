@@ -93,7 +93,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.scripts.grants import Grant
     from adk_skills_agent.scripts.workspace_store import WorkspaceStore
     from adk_skills_agent.sources import FolderSource, FsspecSource, OriginSource
-    from adk_skills_agent.storage import ObjectStore
 
 __version__ = "0.1.0"
 
@@ -170,7 +169,6 @@ _HOME = {
     ),
     "scripts.grants": ("Grant",),
     "scripts.workspace_store": ("WorkspaceStore",),
-    "storage": ("ObjectStore",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -200,7 +198,6 @@ __all__ = [
     "ModelErrorsPlugin",
     "Needs",
     "Network",
-    "ObjectStore",
     "OriginSource",
     "OutputEvent",
     "Permissions",

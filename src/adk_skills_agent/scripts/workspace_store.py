@@ -162,7 +162,7 @@ class WorkspaceStore:
 
     Args:
         url: A folder that all servers have mounted, or a URL of fsspec: ``s3://bucket/prefix``, ``gs://...``,
-            ``abfs://...``, ``memory://...`` (one process, for tests); or an :class:`~adk_skills_agent.ObjectStore`.
+            ``abfs://...``, ``memory://...`` (one process, for tests); or an object store.
         key: Encrypts everything that is stored (AES-256-GCM): 32 bytes as 64 hexadecimal digits or base64, best as
             ``Secret.from_env(...)``. A list of keys seals with the first and opens with all. None stores it as it is.
         max_bytes: Most bytes of one session. None takes what the policy allows its folders.
