@@ -145,7 +145,11 @@ class Server(uvicorn.Server):
             return
         self._readiness.draining = True
         logger.warning("SIGTERM: not ready any more, closing in %g seconds", DRAIN_SECONDS)
-        asyncio.get_running_loop().call_later(DRAIN_SECONDS, super().handle_exit, sig, frame)
+        loop = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(loop.call_later, DRAIN_SECONDS, self._close)
+
+    def _close(self) -> None:
+        self.should_exit = True
 
 
 def main() -> None:
@@ -153,7 +157,7 @@ def main() -> None:
     readiness = Readiness()
     config = uvicorn.Config(
         make_app(readiness),
-        host=os.environ.get("HOST", "0.0.0.0"),
+        host=os.environ.get("HOST", "0.0.0.0"),  # noqa: S104  # a container has its own network
         port=PORT,
         timeout_graceful_shutdown=END_SECONDS,
         log_level="info",

@@ -126,13 +126,14 @@ class Talk:
     unacknowledged: list[str] = field(default_factory=list)
 
     def begin(self, url: str) -> None:
-        self.client.post(f"{url}/apps/desk/users/ada/sessions/{self.name}", json={}, timeout=60).raise_for_status()
+        place = f"{url}/apps/desk/users/ada-lovelace/sessions/{self.name}"
+        self.client.post(place, json={}, timeout=60).raise_for_status()
 
     def send(self, url: str, text: str) -> dict[str, Any]:
         """The script's answer as the model was told it."""
         body = {
             "appName": "desk",
-            "userId": "ada",
+            "userId": "ada-lovelace",
             "sessionId": self.name,
             "newMessage": {"role": "user", "parts": [{"text": text}]},
         }

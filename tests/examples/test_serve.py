@@ -30,7 +30,7 @@ def test_replicas_answer_probes_share_conversations_and_drain(tmp_path: Path) ->
         measured = client.get(f"{two.url}/metrics").text
         assert "skill_script_runs_total{" in measured
         assert "skill_workspace_stored_total{" in measured
-        assert "ada" not in measured
+        assert "lovelace" not in measured
 
         # SIGTERM: not ready at once, and what is asked meanwhile is answered.
         assert two.process is not None
