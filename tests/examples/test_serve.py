@@ -107,3 +107,17 @@ def kill_one_in_the_middle(folder: Path, conversations: int, rounds: int, at_onc
 
 def test_a_replica_killed_in_the_middle_loses_no_acknowledged_answer_and_no_file(tmp_path: Path) -> None:
     kill_one_in_the_middle(tmp_path, conversations=6, rounds=6, at_once=6)
+
+
+@pytest.mark.slow
+def test_200_conversations_lose_nothing_when_a_replica_is_killed(tmp_path: Path) -> None:
+    kill_one_in_the_middle(tmp_path, conversations=200, rounds=3, at_once=8)
+
+
+@pytest.mark.slow
+def test_postgresql_has_the_sessions(tmp_path: Path) -> None:
+    pytest.importorskip("asyncpg")
+    from postgresql import postgresql
+
+    with postgresql() as url:
+        kill_one_in_the_middle(tmp_path, conversations=12, rounds=6, at_once=8, SESSION_DB=url)
