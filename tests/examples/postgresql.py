@@ -15,12 +15,12 @@ from replicas import free_port
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name) or next(
-        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)), None
-    )
+    for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True):
+        return str(path)
+    found = shutil.which(name)
     if found is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    return os.path.realpath(found)
+    return found
 
 
 @contextlib.contextmanager

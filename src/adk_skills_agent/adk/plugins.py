@@ -154,8 +154,9 @@ def _said(result: object) -> str:
 class UnfinishedCallsPlugin(BasePlugin):
     """Tells the model of tool calls that have no answer because their server ended: what they did is not known.
 
-    google-adk sends such a call to the model as it is, and the model's service refuses every further request of the
-    conversation. With this plugin each gets an answer when the session's next message arrives. Calls of long-running tools, and those that wait for the user, are left alone: their answers come with a message.
+    google-adk leaves such a call out of the next request, so that a model would make it again without knowing that it
+    may have been done. With this plugin the session gets an answer for each when its next message arrives. Calls of
+    long-running tools, and those that wait for the user, are left alone: their answers come with a message.
 
     Send the messages of a session one after another, as google-adk needs it anyway: a call that still runs for another
     request has no answer either.
