@@ -204,6 +204,7 @@ class UnfinishedCallsPlugin(BasePlugin):
                     content=types.Content(role="user", parts=parts),
                 ),
             )
+        return None
 
 
 UNFINISHED_ANSWER: Mapping[str, str] = {

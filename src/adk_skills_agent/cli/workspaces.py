@@ -116,7 +116,8 @@ def rm_command(sessions: tuple[str, ...], url: str, key_env: str, as_json: bool)
     from adk_skills_agent.scripts.workspace_store import remove_session
 
     store = _store(url, key_env)
-    removed, busy = [], []
+    removed: list[str] = []
+    busy: list[str] = []
     for name in sessions:
         (removed if remove_session(store, name) else busy).append(name)
     if as_json:
