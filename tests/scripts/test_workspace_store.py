@@ -167,6 +167,26 @@ async def test_only_what_changed_is_sent(objects: ObjectStore) -> None:
     assert counted.bytes < 1_000  # a claim and its end
 
 
+async def test_saving_and_fetching_one_of_500_files_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
+    one, two = Server(WorkspaceStore(tmp_path / "store")), Server(WorkspaceStore(tmp_path / "store"))
+    async with one.call() as work:
+        for number in range(500):
+            (work / f"{number}.bin").write_bytes(os.urandom(100_000))
+    await _touch(two)
+    took = []
+    for _ in range(5):  # the best of some: what else runs on the machine is not measured
+        await _touch(one)
+        began = time.perf_counter()
+        async with two.call(writes=False):
+            took.append(one.done("saved")[-1].seconds + time.perf_counter() - began)
+    assert min(took) < 0.1
+
+
+async def _touch(server: Server) -> None:
+    async with server.call() as work:
+        (work / "7.bin").write_bytes(os.urandom(100_000))
+
+
 async def test_a_call_without_changes_sends_no_list_of_files(objects: ObjectStore) -> None:
     counted = Broken(objects)
     one = Server(WorkspaceStore(counted))
@@ -333,15 +353,6 @@ async def test_a_store_that_keeps_nobody_apart_is_refused(objects: ObjectStore) 
     with pytest.raises(WorkspaceUnavailable):
         await one.write(a="1")
     assert "lets two servers create the same object" in one.problems[0]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-async def test_a_read_only_folder_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir(mode=0o500)
-    one = Server(WorkspaceStore(tmp_path / "store"))
-    with pytest.raises(WorkspaceUnavailable):
-        await one.write(a="1")
-    assert "cannot be written: Permission denied" in one.problems[0]
 
 
 async def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
@@ -562,6 +573,22 @@ async def test_the_operator_lists_removes_and_collects(objects: ObjectStore, mon
     await one.write(c="3")
     assert await Server(store).files() == {"c": "3"}
     assert collect_garbage(store, older_than=-1).removed == [listed.name]
+
+
+async def test_what_a_killed_server_left_half_written_is_removed(tmp_path: Path) -> None:
+    store = WorkspaceStore(tmp_path / "store")
+    await Server(store).write(a="1")
+    name = session_name(KEY)
+    left = tmp_path / "store" / name / "blobs" / ".aside-0011223344556677"
+    left.write_bytes(b"half")
+    collect_garbage(store)
+    assert left.exists()  # somebody may be writing it
+    os.utime(left, (1, 1))
+    collect_garbage(store)
+    assert not left.exists()
+    (tmp_path / "store" / name / "log" / ".aside-1").write_bytes(b"half")
+    assert remove_session(store, name)
+    assert not (tmp_path / "store" / name).exists()
 
 
 async def test_a_dead_servers_session_can_be_collected_and_what_it_did_is_still_told(objects: ObjectStore) -> None:

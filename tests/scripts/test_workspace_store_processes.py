@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from plain_user import PLAIN_USER
 
 CALLS = """
 import asyncio, json, os, signal, sys
@@ -142,3 +145,37 @@ def test_a_server_killed_at_any_step_leaves_the_old_files_or_the_new_ones(tmp_pa
     assert seen["steps"] > 15  # the steps there are: each was died at once
     assert seen["told"] >= 5
     assert seen["saved"] >= 2
+
+
+READ_ONLY = (
+    CALLS
+    + """
+import adk_skills_agent.scripts.stored_workspace, fsspec
+if os.geteuid() == 0:
+    os.setuid(int(sys.argv[2]))
+server = Server(store(sys.argv[1]))
+try:
+    asyncio.run(server.call(lambda work: print("started")))
+except Exception as error:
+    print(json.dumps([type(error).__name__, str(error), server.reports[-1].action, server.reports[-1].problem]))
+"""
+)
+
+
+def test_a_store_that_may_not_be_written_to_starts_nothing_and_says_so() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "store"
+        Path(folder).chmod(0o755)
+        place.mkdir()
+        place.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", READ_ONLY, str(place), str(PLAIN_USER)],
+            capture_output=True,
+            text=True,
+            cwd="/",
+        )
+    kind, message, action, problem = json.loads(done.stdout.splitlines()[-1])
+    assert (kind, action) == ("WorkspaceUnavailable", "unavailable"), done.stderr
+    assert "nothing was started" in message
+    assert str(place) not in message
+    assert f"{place} cannot be written: Permission denied" in problem

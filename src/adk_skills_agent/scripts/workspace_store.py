@@ -336,6 +336,8 @@ class SessionLog:
             How many objects went, and their bytes.
         """
         doomed: dict[str, int] = {}
+        for folder in ("log", "alive", "blobs"):
+            self._objects.sweep(f"{self.name}/{folder}")
         for folder in ("log", "alive"):
             found = self._objects.names(f"{self.name}/{folder}")
             doomed |= {f"{self.name}/{folder}/{name}": size for name, size in found.items() if _before(name, before)}
@@ -354,6 +356,7 @@ class SessionLog:
         """Remove everything of the session, its log last; return how many objects that were."""
         count = 0
         for folder in ("blobs", "alive", "log"):
+            self._objects.sweep(f"{self.name}/{folder}", 0.0)
             names = [f"{self.name}/{folder}/{name}" for name in self._objects.names(f"{self.name}/{folder}")]
             self._objects.delete(names)
             count += len(names)

@@ -8,6 +8,7 @@ name just one succeeds. No clock is compared between machines.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -22,11 +23,15 @@ from adk_skills_agent.installation import install_hint
 
 _T = TypeVar("_T")
 _ASIDE = ".aside-"
-_ASIDE_SECONDS = 3_600.0
+ASIDE_SECONDS = 3_600.0
+"""What a process left aside is surely nobody's after so long."""
 _AT_ONCE = 8
 """Objects that are read or written at a time, where each is a request to another machine."""
 _TRIES = 3
 _FIRST_PAUSE = 0.2
+_PATIENCE_SECONDS = 10.0
+"""A request that took longer to fail is not tried again: the client has tried for that long itself."""
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS})
 
 
 class ObjectStore(ABC):
@@ -91,6 +96,14 @@ class ObjectStore(ABC):
 
         Raises:
             StorageError: The store does not allow it.
+        """
+
+    def sweep(self, folder: str, seconds: float = ASIDE_SECONDS) -> None:  # noqa: B027  # most stores have nothing to do
+        """Remove what killed processes left half written in a folder; nothing where a store has no such thing.
+
+        Args:
+            folder: As :meth:`names`.
+            seconds: What is younger stays: somebody may be writing it.
         """
 
     def check(self) -> None:
@@ -166,7 +179,6 @@ class FolderObjects(ObjectStore):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.expanduser().absolute()
-        self._swept = False
         self.shown = str(self._folder)
 
     def read(self, name: str) -> bytes | None:
@@ -200,6 +212,13 @@ class FolderObjects(ObjectStore):
                 target.hardlink_to(aside)
             except FileExistsError:
                 return self.read(name) == data
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS:
+                    raise
+                raise StorageError(
+                    f"The store {self.shown} is on a file system without hard links, so two servers cannot be kept "
+                    "apart there. Use another file system, or a bucket by its URL."
+                ) from error
             finally:
                 aside.unlink(missing_ok=True)
             _flush(target.parent)
@@ -265,11 +284,11 @@ class FolderObjects(ObjectStore):
             raise
         return aside
 
-    def sweep(self, folder: str) -> None:
-        """Remove what killed processes left aside in a folder."""
+    def sweep(self, folder: str, seconds: float = ASIDE_SECONDS) -> None:
+        """See :meth:`ObjectStore.sweep`."""
         for path in (self._folder / folder).glob(f"{_ASIDE}*"):
             with contextlib.suppress(OSError):
-                if time.time() - path.lstat().st_mtime > _ASIDE_SECONDS:
+                if time.time() - path.lstat().st_mtime > seconds:
                     path.unlink()
 
     def _failed(self, done: str, error: OSError) -> StorageError:
@@ -384,13 +403,14 @@ class FsspecObjects(ObjectStore):
 
     def _tried(self, done: str, do: Callable[[], _T]) -> _T:
         """Do it, a few times where it fails: all that is done so may be done twice."""
+        began = time.monotonic()
         for attempt in range(_TRIES):
             try:
                 return do()
             except PermissionError as error:
                 raise self._failed(done, error) from error
             except Exception as error:  # each file system has its own exceptions
-                if attempt == _TRIES - 1:
+                if attempt == _TRIES - 1 or time.monotonic() - began > _PATIENCE_SECONDS:
                     raise self._failed(done, error) from error
             time.sleep(_FIRST_PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
