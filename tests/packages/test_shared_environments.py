@@ -101,6 +101,18 @@ def test_what_is_not_there_or_damaged_is_not_fetched_and_the_log_says_why(
     assert shared.fetch(lock, cache=cache) is not None
 
 
+def test_an_environment_of_which_a_part_was_removed_is_stored_again(
+    made: Environment, lock: Lock, cache: Path, tmp_path: Path
+) -> None:
+    shared = SharedEnvironments(tmp_path / "store")
+    assert shared.save(made)
+    (part,) = (tmp_path / "store").rglob("part-*")
+    part.unlink()
+    assert shared.save(made)
+    shutil.rmtree(cache / "environments")
+    assert shared.fetch(lock, cache=cache) is not None
+
+
 def test_another_key_opens_nothing(
     made: Environment, lock: Lock, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -605,6 +605,30 @@ async def test_a_dead_servers_session_can_be_collected_and_what_it_did_is_still_
     assert "(sending mail) was cut off" in two.notes[0]
 
 
+@pytest.mark.parametrize("seconds", [-86_400.0, 86_400.0])
+async def test_clocks_that_differ_change_nothing(
+    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    store = WorkspaceStore(objects, lease_seconds=5, wait_seconds=0.4)
+    one, two = Server(store), Server(store)
+    await one.write(a="1")
+    real = time.time
+
+    def other_clock() -> None:
+        monkeypatch.setattr("adk_skills_agent.scripts.workspace_store.time.time", lambda: real() + seconds)
+
+    async with one.call() as work:
+        other_clock()
+        with pytest.raises(WorkspaceUnavailable):  # the claim is not taken for an old one
+            await two.write(a="2")
+        assert collect_garbage(WorkspaceStore(objects, lease_seconds=0.3)).removed == []
+        (work / "a").write_text("one")
+    await two.write(b="two")
+    monkeypatch.undo()
+    assert await one.files(writes=True) == {"a": "one", "b": "two"}
+    assert collect_garbage(store, older_than=2 * 86_400).removed == []
+
+
 async def test_a_cancelled_call_lets_the_session_go(store: WorkspaceStore) -> None:
     one, two = Server(store), Server(store)
     inside = asyncio.Event()

@@ -133,6 +133,18 @@ def _made_of(kind: type[Any]) -> Callable[[Any, Path], Any]:
     return read
 
 
+def _dependencies(value: Any, file: Path) -> Any:
+    """As Python has it; ``store_key`` as ``{secret: NAME}``, and a ``store`` that is a folder starts at the file."""
+    if isinstance(value, Mapping):
+        own = dict(value)
+        if isinstance(own.get("store_key"), Mapping):
+            own["store_key"] = _variables({"KEY": own["store_key"]}, file)["KEY"]
+        if "store" in own:
+            own["store"] = _store(own["store"], file)
+        value = own
+    return _made_of(Dependencies)(value, file)
+
+
 _READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "dirs": _folders,
     "missing": _plain,
@@ -143,7 +155,7 @@ _READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "env": _variables,
     "interpreters": _plain,
     "shell": _made_of(ShellSettings),
-    "dependencies": _made_of(Dependencies),
+    "dependencies": _dependencies,
     "limits": _made_of(SkillLimits),
     "lifecycle_config": _made_of(SkillLifecycleConfig),
     "discovery_mode": _plain,

@@ -34,6 +34,7 @@ from adk_skills_agent.packages.environments import (
     environment_digest,
 )
 from adk_skills_agent.packages.lock import python_of
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
 from adk_skills_agent.storage import Sealer, open_objects
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class SharedEnvironments:
         """
         name = _name(environment.digest, environment.folder.parent)
         try:
-            if self._objects.read(f"{name}/list") is not None:
+            if self._is_whole(name):
                 return True
             parts = []
             for number, part in enumerate(_packed(environment.folder, python_of(python).path)):
@@ -116,6 +117,17 @@ class SharedEnvironments:
             logger.warning("the environment %s was not put into %s: %s", name, self._objects.shown, error)
             return False
         return True
+
+    def _is_whole(self, name: str) -> bool:
+        """Whether a list is there with all its parts: a rule of a bucket may have removed some."""
+        data = self._objects.read(f"{name}/list")
+        if data is None:
+            return False
+        try:
+            parts = {part[0] for part in json.loads(self._opened(f"{name}/list", data))["parts"]}
+        except (StorageDamaged, ValueError, KeyError, TypeError, IndexError):
+            return False
+        return parts <= self._objects.names(name).keys()
 
     def _fetched(self, digest: str, root: Path, interpreter: str) -> Environment | None:
         name = _name(digest, root)
@@ -272,7 +284,7 @@ def _unpack(parts: Iterator[bytes], folder: Path, interpreter: str) -> None:
             elif info.isreg():
                 file = archive.extractfile(info)
                 mode = 0o555 if info.mode & 0o111 else 0o444
-                descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+                descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
                 with os.fdopen(descriptor, "wb") as out:
                     while file is not None and (chunk := file.read(1 << 20)):
                         out.write(chunk)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from adk_skills_agent.errors import StorageDamaged
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox import HOME_DIR, MAX_DEPTH
 
 _UNSETTLED_NS = 20_000_000
@@ -171,7 +172,7 @@ class SessionFolders:
         Raises:
             OSError: It cannot be read, or is no file any more.
         """
-        descriptor = os.open(self.on_disk(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(self.on_disk(path), os.O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
 

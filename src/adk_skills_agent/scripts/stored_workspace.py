@@ -193,7 +193,7 @@ class StoredWorkspace:
         cut_off = ""
         if newest is not None and latest != self._known.number:
             cut_off = newest.call
-            if newest.kind == "claim" and not self._is_dead(latest):
+            if newest.kind == "claim" and not self._is_dead(newest):
                 if writes:
                     raise Busy
                 cut_off = ""
@@ -201,7 +201,8 @@ class StoredWorkspace:
             notes += self._catch_up(folders, about, numbers, newest, problems)
         if not writes:
             return notes
-        claim = new_entry(self._known.id, latest, "claim", self._known.base, call, about.owner)
+        lease = self.store.lease_seconds
+        claim = new_entry(self._known.id, latest, "claim", self._known.base, call, about.owner, lease=lease)
         if not self._log.create(claim):
             return None  # another server was first
         self._claim, self._watched = claim, None
@@ -214,12 +215,12 @@ class StoredWorkspace:
             )
         return notes
 
-    def _is_dead(self, number: int) -> bool:
+    def _is_dead(self, claim: Entry) -> bool:
         """Whether the server with a claim has shown no sign of life for a lease, by the clock of this one."""
-        life, now = Life(number, self._log.life(number)), time.monotonic()
+        life, now = Life(claim.number, self._log.life(claim.number), claim.lease), time.monotonic()
         if self._watched is None or self._watched[0] != life:
             self._watched = life, now
-        return now - self._watched[1] >= self.store.lease_seconds
+        return now - self._watched[1] >= max(self.store.lease_seconds, claim.lease)
 
     def _catch_up(
         self,

@@ -69,6 +69,8 @@ class Entry:
         saved: When, in seconds since 1970, by the clock of its server. Only for people, and for how long it is kept.
         call: What a claim is for; of a saved entry, the call that was cut off before it, or empty.
         owner: Whose files they are.
+        lease: Of a claim: after so many seconds without a sign of life its server is dead. Servers may be set
+            differently; who waits goes by the longer one.
         content: The files, when this entry lists them.
     """
 
@@ -81,6 +83,7 @@ class Entry:
     saved: float
     call: str = ""
     owner: Owner = field(default_factory=Owner)
+    lease: float = 0.0
     content: Content | None = None
 
     def to_bytes(self) -> bytes:
@@ -94,6 +97,7 @@ class Entry:
             "base": self.base,
             "saved": self.saved,
             "call": self.call,
+            "lease": self.lease,
             "owner": [self.owner.app, self.owner.user, self.owner.session],
         }
         if self.content is not None:
@@ -133,6 +137,7 @@ class Entry:
                 float(value["saved"]),
                 str(value["call"]),
                 Owner(app, user, session),
+                float(value["lease"]),
                 Content.from_json(content) if content is not None else None,
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -260,7 +265,7 @@ class SessionLog:
     """
 
     def __init__(self, store: WorkspaceStore, name: str) -> None:
-        self._store = store
+        self.store = store
         self._objects = store.objects
         self.name = name
 
@@ -293,7 +298,7 @@ class SessionLog:
         """The bytes of a file, verified."""
         name = self._blob_name(file.blob)
         data = self._objects.read(name)
-        sealer = self._store.sealer
+        sealer = self.store.sealer
         opened = self._opened(name, data) if data is not None else None
         return verified(opened, file, sealer.name_of if sealer is not None else None)
 
@@ -373,11 +378,11 @@ class SessionLog:
         return f"{self.name}/blobs/{blob}"
 
     def _sealed(self, name: str, data: bytes) -> bytes:
-        return self._store.sealer.seal(name, data) if self._store.sealer is not None else data
+        return self.store.sealer.seal(name, data) if self.store.sealer is not None else data
 
     def _opened(self, name: str, data: bytes) -> bytes:
-        if self._store.sealer is not None:
-            return self._store.sealer.open(name, data)
+        if self.store.sealer is not None:
+            return self.store.sealer.open(name, data)
         if is_sealed(data):
             raise StorageError(f"{self._objects.shown} is encrypted. Give its key: WorkspaceStore(url, key=...).")
         return data
@@ -503,7 +508,8 @@ def collect_garbage(store: WorkspaceStore, older_than: float | None = None) -> C
         if life is not None:
             busy.append((log, life))
     if busy:
-        time.sleep(store.lease_seconds)  # a server that works shows it meanwhile
+        # A server that works shows it meanwhile.
+        time.sleep(max(store.lease_seconds, *(life.lease for _, life in busy)))
     for log, life in busy:
         if _collect_guarded(log, older_than, done, life) is not None:
             done.busy.append(log.name)
@@ -565,8 +571,10 @@ def remove_session(store: WorkspaceStore, name: str) -> bool:
             if not isinstance(claim, Life):
                 log.remove()
                 return True
+            if dead is not None:
+                return False
             dead = claim
-        time.sleep(store.lease_seconds)
+        time.sleep(max(store.lease_seconds, dead.lease))
     return False
 
 
@@ -577,10 +585,12 @@ class Life:
     Attributes:
         number: Of its claim.
         sign: Its last sign of life.
+        lease: As :class:`Entry`.
     """
 
     number: int
     sign: bytes | None
+    lease: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -616,7 +626,7 @@ def claimed(log: SessionLog, call: str, dead: Life | None = None) -> Iterator[Op
     newest = log.entry(numbers[-1]) if numbers else None
     cut_off = newest.call if newest is not None else ""
     if newest is not None and newest.kind == "claim":
-        life = Life(newest.number, log.life(newest.number))
+        life = Life(newest.number, log.life(newest.number), newest.lease)
         if life != dead:
             yield life
             return
@@ -624,11 +634,10 @@ def claimed(log: SessionLog, call: str, dead: Life | None = None) -> Iterator[Op
     saved = log.last_saved(numbers, problems)
     base = saved.number if saved is not None else 0
     owner = newest.owner if newest is not None else Owner()
-    claim = new_entry(
-        newest.id if newest is not None else "", newest.number if newest is not None else 0, "claim", base, call, owner
-    )
+    before, number, lease = newest.id if newest else "", newest.number if newest else 0, log.store.lease_seconds
+    claim = new_entry(before, number, "claim", base, call, owner, lease=lease)
     if not log.create(claim):
-        yield Life(claim.number, None)
+        yield Life(claim.number, None, lease)
         return
     try:
         last_used = newest.saved if newest is not None else claim.saved
@@ -646,6 +655,7 @@ def new_entry(
     call: str,
     owner: Owner,
     content: Content | None = None,
+    lease: float = 0.0,
 ) -> Entry:
     """The entry after another one.
 
@@ -657,6 +667,7 @@ def new_entry(
         call: As :class:`Entry`.
         owner: As :class:`Entry`.
         content: As :class:`Entry`.
+        lease: As :class:`Entry`.
     """
     return Entry(
         number + 1,
@@ -668,6 +679,7 @@ def new_entry(
         time.time(),
         call,
         owner,
+        lease,
         content,
     )
 

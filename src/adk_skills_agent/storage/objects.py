@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from adk_skills_agent.errors import ConfigError, StorageError
 from adk_skills_agent.installation import install_hint
+from adk_skills_agent.platforms import O_CLOEXEC
 
 _T = TypeVar("_T")
 _ASIDE = ".aside-"
@@ -272,7 +273,7 @@ class FolderObjects(ObjectStore):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside = target.with_name(f"{_ASIDE}{os.urandom(8).hex()}")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "wb", buffering=0) as file:
                 left = memoryview(data)
@@ -300,7 +301,7 @@ class FolderObjects(ObjectStore):
 
 def _flush(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:

@@ -322,6 +322,21 @@ async def test_a_yaml_agent_names_a_store(skills: Path, tmp_path: Path) -> None:
         made({"url": "sessions", "speed": 3})
 
 
+async def test_a_yaml_agent_names_a_store_of_environments(
+    skills: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from google.adk.tools.tool_configs import ToolArgsConfig
+
+    monkeypatch.setenv("MY_STORE_KEY", "ab" * 32)
+    own = {"mode": "locked", "store": "environments", "store_key": {"secret": "MY_STORE_KEY"}}
+    config = ToolArgsConfig.model_validate({"dirs": [str(skills)], "dependencies": own})
+    toolset = SkillToolset.from_config(config, str(tmp_path / "agent.yaml"))
+    packages = toolset.runtime.settings.packages
+    assert packages is not None
+    assert packages.dependencies.store == f"{tmp_path}/environments"
+    assert packages.dependencies.store_key == Secret("ab" * 32)
+
+
 def test_a_toolset_without_a_store_imports_nothing_of_it(skills: Path) -> None:
     program = (
         "import sys, warnings; warnings.simplefilter('ignore'); from adk_skills_agent import SkillToolset; "
