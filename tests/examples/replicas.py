@@ -30,6 +30,8 @@ def answer(request: ModelRequest) -> Answer:
     last = max(at for at, one in enumerate(contents) if one["role"] == "user" and "text" in one["parts"][-1])
     said = contents[last]["parts"][-1]["text"]
     results = [part for one in contents[last:] for part in one["parts"] if "functionResponse" in part]
+    if said.startswith("slow"):
+        time.sleep(1.0)
     if not results and said != "what happened":
         args = {"skill_name": "notes", "file_path": "scripts/note.py", "args": [said] if said != "read" else []}
         return Answer(calls=(Call("run_skill_script", args, undeclared=True),))

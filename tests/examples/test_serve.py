@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -15,8 +18,35 @@ from replicas import Talk, in_threads, model, replicas
 pytest.importorskip("opentelemetry.exporter.prometheus")
 
 
+@contextlib.contextmanager
+def collector() -> Iterator[tuple[str, list[bytes]]]:
+    """An OpenTelemetry collector: its address, and the spans it was sent."""
+    spans: list[bytes] = []
+
+    class Traces(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            if self.path == "/v1/traces":
+                spans.append(body)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class has it so
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Traces) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_address[1]}", spans
+        listening.shutdown()
+
+
 def test_replicas_answer_probes_share_conversations_and_drain(tmp_path: Path) -> None:
-    with model() as server, replicas(tmp_path, server) as (one, two), httpx.Client() as client:
+    with (
+        model() as server,
+        collector() as (otlp, spans),
+        replicas(tmp_path, server, OTEL_EXPORTER_OTLP_ENDPOINT=otlp) as (one, two),
+        httpx.Client() as client,
+    ):
         assert client.get(f"{one.url}/healthz").json() == {"status": "ok"}
         assert client.get(f"{one.url}/readyz", timeout=30).json() == {"status": "ready"}
         talk = Talk("first", client)
@@ -32,16 +62,24 @@ def test_replicas_answer_probes_share_conversations_and_drain(tmp_path: Path) ->
         assert "skill_workspace_stored_total{" in measured
         assert "lovelace" not in measured
 
-        # SIGTERM: not ready at once, and what is asked meanwhile is answered.
+        # SIGTERM: not ready at once; what it works on, and what is asked meanwhile, is answered.
         assert two.process is not None
+        slow = Talk("second", client)
+        slow.begin(two.url)
+        working = threading.Thread(target=slow.note, args=(two.url, "slowly"))
+        working.start()
+        time.sleep(0.3)
         os.kill(two.process.pid, signal.SIGTERM)
         time.sleep(0.1)
         refused = client.get(f"{two.url}/readyz")
         assert (refused.status_code, refused.json()["problem"]) == (503, "This replica is ending.")
         talk.note(two.url, "late")
         assert two.process.wait(60) == 0
-        assert talk.acknowledged[-1] == "late"
+        working.join()
+        assert (talk.acknowledged[-1], slow.acknowledged) == ("late", ["slowly"])
         talk.check(one.url)
+        slow.check(one.url)
+        assert any(b"run_skill_script notes scripts/note.py" in sent for sent in spans)
 
 
 def test_a_replica_without_its_sandbox_is_not_ready(tmp_path: Path) -> None:
