@@ -116,7 +116,8 @@ def kill_one_in_the_middle(folder: Path, conversations: int, rounds: int, at_onc
         done = threading.Event()
 
         def killer() -> None:
-            done.wait(1.5 if conversations < 50 else 15)
+            while sum(len(talk.acknowledged) for talk in talks) < conversations * rounds / 3 and not done.is_set():
+                time.sleep(0.01)
             pair[1].kill()
             time.sleep(0.5)
             pair[1].start()
@@ -134,9 +135,11 @@ def kill_one_in_the_middle(folder: Path, conversations: int, rounds: int, at_onc
 
         killing = threading.Thread(target=killer)
         killing.start()
-        in_threads([lambda number=number: converse(number) for number in range(conversations)], at_once)
-        done.set()
-        killing.join()
+        try:
+            in_threads([lambda number=number: converse(number) for number in range(conversations)], at_once)
+        finally:
+            done.set()
+            killing.join()
         pair[1].wait_until_ready()
         in_threads([lambda n=n, talk=talk: talk.check(pair[n % 2].url) for n, talk in enumerate(talks)], at_once)
         assert sum(len(talk.acknowledged) for talk in talks) >= conversations * rounds * 0.9
