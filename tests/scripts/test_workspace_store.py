@@ -237,6 +237,36 @@ async def test_a_reader_sees_what_was_saved_while_another_server_works(store: Wo
         assert await two.files() == {"a": "1"}
 
 
+async def test_a_call_that_only_read_does_not_let_the_next_one_take_the_session(objects: ObjectStore) -> None:
+    store = WorkspaceStore(objects, lease_seconds=30, wait_seconds=0.3)
+    one, two = Server(store), Server(store)
+    await one.write(a="1")
+    async with one.call() as work:
+        assert await two.files() == {"a": "1"}
+        with pytest.raises(WorkspaceUnavailable):
+            await two.write(a="2")
+        assert await two.files() == {"a": "1"}
+        with pytest.raises(WorkspaceUnavailable):
+            await two.write(a="2")
+        (work / "a").write_text("one")
+    assert one.notes == []
+    assert await two.files() == {"a": "one"}
+
+
+async def test_a_call_that_only_read_leaves_what_is_to_be_told_to_the_next_one(store: WorkspaceStore) -> None:
+    one, two = Server(store), Server(store)
+    await one.write(a="1")
+    log = store.log(KEY)
+    newest = log.entry(log.numbers()[-1])
+    assert newest is not None
+    assert log.create(new_entry(newest.id, newest.number, "claim", newest.base, "sending mail", Owner()))
+    assert await two.files() == {"a": "1"}
+    await asyncio.sleep(store.lease_seconds)
+    assert await two.files() == {"a": "1"}
+    await two.write(b="2")
+    assert "(sending mail) was cut off" in two.notes[0]
+
+
 def stop_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that no longer runs, or whose network is gone, shows no life."""
     monkeypatch.setattr("adk_skills_agent.scripts.workspace_store.SignsOfLife._show", lambda _self: None)
@@ -274,7 +304,7 @@ async def test_the_loser_overwrites_nothing_and_its_files_are_kept_aside(
     assert "longer lease_seconds" in one.problems[-1]
     assert await two.files() == {"a": "2", "b": "1", "c": "2"}
     assert await one.files(writes=True) == {"a": "2", "b": "1", "c": "2", "unsaved-3/a": "late"}
-    assert "'unsaved-3' now: 'a'" in " ".join(one.notes)
+    assert "'unsaved-3' now: 'unsaved-3/a'" in " ".join(one.notes)
     assert (await two.files())["unsaved-3/a"] == "late"  # nothing is lost
 
 

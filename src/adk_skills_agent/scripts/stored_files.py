@@ -223,26 +223,29 @@ class SessionFolders:
         return fetched
 
     def set_aside(self, paths: Sequence[str], folder: str) -> list[str]:
-        """Move files of the workspace into a folder of it, so that nothing else takes their place.
+        """Move files into a folder of the workspace, so that nothing else takes their place.
 
         Args:
-            paths: As :attr:`Content.files` has them; those of other folders than the workspace stay.
-            folder: Its name in the workspace.
+            paths: As :attr:`Content.files` has them.
+            folder: Its name in the workspace; what is not of the workspace gets a folder ``from-tmp`` or
+                ``from-skills`` in it.
 
         Returns:
-            The paths that were moved, relative to the workspace.
+            Where they are now, as :attr:`Content.files` would have it.
+
+        Raises:
+            OSError: One cannot be moved.
         """
         moved = []
         for path in paths:
             root, _, rest = path.partition("/")
-            source = self.on_disk(path)
-            if root != "work" or rest.startswith(f"{folder}/") or not source.is_file():
+            new = f"work/{folder}/{rest}" if root == "work" else f"work/{folder}/from-{root}/{rest}"
+            if root == "work" and rest.startswith(f"{folder}/"):
                 continue
-            target = self.roots["work"] / folder / rest
-            with contextlib.suppress(OSError):
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                source.replace(target)
-                moved.append(rest)
+            target = self.on_disk(new)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.on_disk(path).replace(target)
+            moved.append(new)
         return moved
 
     def _remove_others(self, wanted: Content, keep: frozenset[str]) -> None:

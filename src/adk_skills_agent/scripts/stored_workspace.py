@@ -90,7 +90,7 @@ class _Known:
 
     Attributes:
         number: The newest entry of the log.
-        id: Its id, or empty.
+        newest: That entry, without its files; None where there is none, or none that can be read.
         base: The entry that lists the files.
         previous: The one that listed them before it, whose blobs are kept.
         content: The files of ``base``.
@@ -98,7 +98,7 @@ class _Known:
     """
 
     number: int = 0
-    id: str = ""
+    newest: Entry | None = None
     base: int = 0
     previous: int = 0
     content: Content = field(default_factory=Content)
@@ -183,30 +183,28 @@ class StoredWorkspace:
                 return []  # what the last call could not save is saved with this one
             self._let_go()
         notes: list[str] = []
-        problems: list[str] = []
-        newest: Entry | None = None
-        if latest and latest != self._known.number:
-            try:
-                newest = self._log.entry(latest)
-            except StorageDamaged:
-                problems = [f"{self.store.objects.shown}: the newest entry of session {self._log.name} is damaged."]
-        cut_off = ""
-        if newest is not None and latest != self._known.number:
-            cut_off = newest.call
-            if newest.kind == "claim" and not self._is_dead(newest):
-                if writes:
-                    raise Busy
-                cut_off = ""
+        newest = self._known.newest
         if latest != self._known.number:
+            problems: list[str] = []
+            try:
+                newest = self._log.entry(latest) if latest else None
+            except StorageDamaged:
+                newest = None
+                problems = [f"{self.store.objects.shown}: the newest entry of session {self._log.name} is damaged."]
+            if writes and newest is not None and newest.kind == "claim" and not self._is_dead(newest):
+                raise Busy
             notes += self._catch_up(folders, about, numbers, newest, problems)
+        elif writes and newest is not None and newest.kind == "claim" and not self._is_dead(newest):
+            raise Busy  # another server's, which a call that only read has seen
         if not writes:
             return notes
         lease = self.store.lease_seconds
-        claim = new_entry(self._known.id, latest, "claim", self._known.base, call, about.owner, lease=lease)
+        before, cut_off = (newest.id, newest.call) if newest is not None else ("", "")
+        claim = new_entry(before, latest, "claim", self._known.base, call, about.owner, lease=lease)
         if not self._log.create(claim):
             return None  # another server was first
         self._claim, self._watched = claim, None
-        self._known.number, self._known.id = claim.number, claim.id
+        self._known.number, self._known.newest = claim.number, claim
         self._life = SignsOfLife(self._log, claim.number, life_interval(self.store))
         if cut_off:
             notes.append(
@@ -232,9 +230,8 @@ class StoredWorkspace:
     ) -> list[str]:
         """Make the files here those of the store."""
         latest = numbers[-1] if numbers else 0
-        latest_id = newest.id if newest is not None else ""
         if newest is not None and newest.base == self._known.base:
-            self._known.number, self._known.id = latest, latest_id
+            self._known.number, self._known.newest = latest, replace(newest, content=None)
             return []
         began, notes, aside = time.monotonic(), list[str](), list[str]()
         left = numbers
@@ -260,7 +257,7 @@ class StoredWorkspace:
         if aside:
             shown = ", ".join(f"'{path}'" for path in aside[:_TOLD_FILES])
             notes.append(
-                f"Another server went on with this session; files that were only on this one are in "
+                f"Another server went on with this session. Files that were only on this one are in "
                 f"'{_aside_folder(self._known.number)}' now: {shown}."
             )
         if problems:
@@ -274,7 +271,8 @@ class StoredWorkspace:
             )
         elif not numbers and self._known.base:
             notes.append("The application removed the files of this session. The working directory starts empty.")
-        self._known = _Known(latest, latest_id, base, 0, wanted, Content())
+        newest = replace(newest, content=None) if newest is not None else None
+        self._known = _Known(latest, newest, base, 0, wanted, Content())
         self.facts = dict(wanted.facts)
         self._unsaved = False
         self._seen = folders.look()
@@ -308,8 +306,8 @@ class StoredWorkspace:
         ]
         moved = folders.set_aside(own, _aside_folder(self._known.number))
         # They are files of the session from now on, and saved with the next call.
-        self._withheld |= {f"work/{_aside_folder(self._known.number)}/{path}": "" for path in moved}
-        return moved
+        self._withheld |= dict.fromkeys(moved, "")
+        return [path.removeprefix("work/") for path in moved]
 
     def _name_here(self, folders: SessionFolders, path: str) -> str:
         return content_name(folders.read(path), self._name_of)
@@ -364,13 +362,13 @@ class StoredWorkspace:
         numbers = self._log.numbers()
         if not created or not self._has_won(numbers, claim, entry):
             return [*notes, self._lose(about, entry if created else None)]
-        self._known.number, self._known.id = entry.number, entry.id
+        self._known.number, self._known.newest = entry.number, replace(entry, content=None)
         self._let_go()
         self._unsaved = not kept
         if kept:
             self._seen = here
         if content is not None:
-            self._known = _Known(entry.number, entry.id, entry.number, known.base, content, known.content)
+            self._known = _Known(entry.number, self._known.newest, entry.number, known.base, content, known.content)
             about.tell(StoreReport("saved", sent, size, time.monotonic() - began))
             self._sent += size
             self._saves += 1
