@@ -365,6 +365,7 @@ class SessionLog:
             names = [f"{self.name}/{folder}/{name}" for name in self._objects.names(f"{self.name}/{folder}")]
             self._objects.delete(names)
             count += len(names)
+        self._objects.remove_folders(self.name)
         return count
 
     def usage(self) -> int:

@@ -107,6 +107,9 @@ class ObjectStore(ABC):
             seconds: What is younger stays: somebody may be writing it.
         """
 
+    def remove_folders(self, folder: str) -> None:  # noqa: B027  # most stores have no folders
+        """Remove a folder and those in it, where nothing is in them, and where a store has such things."""
+
     def check(self) -> None:
         """Make sure that of two who create the same object one is refused.
 
@@ -120,6 +123,7 @@ class ObjectStore(ABC):
         finally:
             with contextlib.suppress(StorageError):
                 self.delete([name])
+                self.remove_folders("check")
         if not first or second:
             raise ConfigError(
                 f"The store {self.shown} lets two servers create the same object, so it cannot keep their files apart. "
@@ -233,7 +237,7 @@ class FolderObjects(ObjectStore):
         try:
             with os.scandir(self._folder / folder) as entries:
                 for entry in entries:
-                    if not entry.name.startswith(_ASIDE):
+                    if not entry.name.startswith(_ASIDE) and entry.is_file(follow_symlinks=False):
                         with contextlib.suppress(FileNotFoundError):
                             found[entry.name] = entry.stat(follow_symlinks=False).st_size
         except (FileNotFoundError, NotADirectoryError):
@@ -252,28 +256,32 @@ class FolderObjects(ObjectStore):
             raise self._failed("read", error) from error
 
     def delete(self, names: Iterable[str]) -> None:
-        """See :meth:`ObjectStore.delete`; folders that are empty then go, too."""
+        """See :meth:`ObjectStore.delete`; folders stay, because others may be writing into them."""
         try:
-            parents = set()
             for name in names:
-                path = self._folder / name
-                path.unlink(missing_ok=True)
-                parents.add(path.parent)
-            for parent in parents:
-                for each in (parent, parent.parent):
-                    if each != self._folder:
-                        with contextlib.suppress(OSError):
-                            each.rmdir()
+                (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
             raise self._failed("changed", error) from error
 
+    def remove_folders(self, folder: str) -> None:
+        """See :meth:`ObjectStore.remove_folders`."""
+        for place, _, _ in os.walk(self._folder / folder, topdown=False):
+            with contextlib.suppress(OSError):  # somebody writes there again
+                os.rmdir(place)  # noqa: PTH106
+
     def _aside(self, target: Path, data: bytes) -> Path:
         """The bytes, on the disk, beside their place."""
-        if not target.parent.is_dir():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside = target.with_name(f"{_ASIDE}{os.urandom(8).hex()}")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC, 0o600)
+        for attempt in range(_TRIES):
+            try:
+                if not target.parent.is_dir():
+                    self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC, 0o600)
+                break
+            except FileNotFoundError:  # another process removed the folder while it was empty
+                if attempt == _TRIES - 1:
+                    raise
         try:
             with os.fdopen(descriptor, "wb", buffering=0) as file:
                 left = memoryview(data)
