@@ -90,7 +90,9 @@ def worker(make_skill: Callable[..., Path]) -> Path:
     google="an exception, or a sentence of any length",
     ours="a code and at most 200 characters",
 )
-@pytest.mark.parametrize("way", ["sandbox", "executor", "memory"])
+@pytest.mark.parametrize(
+    "way", ["sandbox", *(pytest.param(way, marks=pytest.mark.slow) for way in ("executor", "memory"))]
+)
 async def test_every_wrong_argument_gets_a_code_and_a_short_sentence(
     worker: Path, rehearse: Any, ask: Any, caplog: Any, way: str
 ) -> None:

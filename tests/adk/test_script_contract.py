@@ -42,6 +42,11 @@ BACKENDS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "an environment": lambda folder: {"environment": ElsewhereEnvironment(folder)},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:(in_process|UnsafeLocal)")
+WAITING = [
+    name if name in {"our sandbox", "a session", "an environment"} else pytest.param(name, marks=pytest.mark.slow)
+    for name in BACKENDS
+]
+"""For tests that wait for seconds."""
 
 
 @pytest.fixture
@@ -140,7 +145,7 @@ async def test_error_output_alone_is_a_warning_and_files_are_listed(
         assert (file["name"], file["mime_type"], file["size"]) == ("report.csv", "text/csv", 3)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", WAITING)
 @pytest.mark.requirement("S0-57", "S0-62", "S0-65", "S0-84", "S0-85", "S1-6")
 async def test_a_script_that_takes_too_long_is_answered_at_its_time(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
@@ -305,7 +310,13 @@ async def test_an_interrupt_and_an_odd_exception_are_what_python_makes_of_them(
     assert "BaseException: odd (at scripts/odd.py, line 2" in odd["error"].replace("/skill/", "")
 
 
-UNCONTAINED = ["google-adk's local executor", "our unsafe executor", "remote", "one that says no exit code"]
+UNCONTAINED = [
+    "our unsafe executor",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("google-adk's local executor", "remote", "one that says no exit code")
+    ),
+]
 """Where a child can write outside of the sandbox; in one it ends with it (``tests/sandbox/conformance``)."""
 CHILDREN = {
     "child.py": "import subprocess, sys\nprint('started', flush=True)\n"
@@ -341,7 +352,7 @@ async def test_what_a_script_has_started_ends_with_its_time(
     assert (alive / "beat").stat().st_size == size
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", WAITING)
 @pytest.mark.requirement("S0-74", "S1-6")
 async def test_calls_at_the_same_time_have_each_their_own_time(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str

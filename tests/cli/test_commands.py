@@ -275,6 +275,7 @@ def test_the_demo_shows_the_whole_job(tmp_path: Path) -> None:
     assert (tmp_path / "demo-output" / "report.md").read_text().startswith("#")
 
 
+@pytest.mark.slow
 def test_the_demo_as_json_lists_its_steps(tmp_path: Path) -> None:
     data = json.loads(adk_skills("demo", "--json", cwd=tmp_path).stdout)
     assert [step["name"] for step in data["steps"] if step["kind"] == "call"] == [

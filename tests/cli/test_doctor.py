@@ -132,7 +132,11 @@ def test_an_empty_environment_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("degradation", "best", "code"),
-    [("docker-default", "landlock", 0), ("gvisor", "process", 1), ("no-seccomp", "process", 1)],
+    [
+        ("docker-default", "landlock", 0),
+        pytest.param("gvisor", "process", 1, marks=pytest.mark.slow),
+        pytest.param("no-seccomp", "process", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_machine_that_lacks_something_is_told_what_is_left_and_why(degradation: str, best: str, code: int) -> None:
     before = [sys.executable, str(LAUNCHER), degradation]
@@ -204,7 +208,7 @@ def plain_users_copy() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user; else all tests are as that user")
-@pytest.mark.parametrize("degradation", [None, "docker-default"])
+@pytest.mark.parametrize("degradation", [None, pytest.param("docker-default", marks=pytest.mark.slow)])
 def test_a_plain_user_is_told_that_scripts_run_as_that_user(plain_users_copy: Path, degradation: str | None) -> None:
     python = python_of_plain_user()
     before = [] if degradation is None else [python, str(plain_users_copy / LAUNCHER.name), degradation]

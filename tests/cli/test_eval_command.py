@@ -378,6 +378,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_run_the_lift_and_both_reports_need_nothing_of_the_eval_extra(project: Path) -> None:
     def light(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -400,6 +401,7 @@ def test_a_run_the_lift_and_both_reports_need_nothing_of_the_eval_extra(project:
     assert "with_skill since the baseline: +0.0% (no interval: none differs)" in compared.stdout
 
 
+@pytest.mark.slow
 def test_the_simulated_user_names_the_one_small_package_it_needs(project: Path) -> None:
     case = {"eval_id": "talk", "conversation_scenario": {"starting_prompt": "Hello.", "conversation_plan": "Ask."}}
     case["rubrics"] = [{"rubric_id": "a", "rubric_content": {"text_property": "The answer names North."}}]  # type: ignore[assignment]

@@ -61,6 +61,7 @@ def do(page: str, folder: Path, environment: dict[str, str], *, installed: bool)
     return Done(commands, files, outputs)
 
 
+@pytest.mark.slow
 def test_the_tutorial_can_be_done_with_what_is_installed_here(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = do(PAGE.read_text(), tmp_path, {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore"}, installed=True)

@@ -64,12 +64,14 @@ for name in {names!r}:
     assert run_on(system, code).stdout == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["darwin", "win32"])
 def test_every_public_name_is_there(system: str) -> None:
     code = "import adk_skills_agent as a; print(len([getattr(a, name) for name in a.__all__]) == len(a.__all__))"
     assert run_on(system, code).stdout.strip() == "True"
 
 
+@pytest.mark.slow
 def test_macos_finds_skills_and_makes_a_toolset() -> None:
     code = """
 from adk_skills_agent import SkillToolset
@@ -88,6 +90,7 @@ def test_macos_refuses_scripts_and_names_the_container(make_skill: Callable[...,
     assert "systemctl" not in said
 
 
+@pytest.mark.slow
 def test_macos_runs_scripts_of_ones_own_where_that_was_chosen(make_skill: Callable[..., Path], tmp_path: Path) -> None:
     skill = make_skill("runner", files={"scripts/go.py": "print('ran')\n"})
     done = command_on("darwin", "run", skill, "go.py", "--min-isolation", "process", "-o", tmp_path / "out")
@@ -105,6 +108,7 @@ def test_doctor_says_what_macos_is_good_for() -> None:
     assert facts["default_policy_holds"] is False
 
 
+@pytest.mark.slow
 def test_doctor_says_what_windows_is_good_for_and_tries_nothing() -> None:
     told = command_on("win32", "doctor", fails=1).stdout
     assert "This system: Windows" in told
@@ -114,13 +118,20 @@ def test_doctor_says_what_windows_is_good_for_and_tries_nothing() -> None:
     assert facts["scripts_run"] is False
 
 
-@pytest.mark.parametrize("arguments", [("list", "examples/skills"), ("info", "x"), ("doctor", "--serve")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", "examples/skills"),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (("info", "x"), ("doctor", "--serve"))),
+    ],
+)
 def test_windows_refuses_the_rest_in_one_sentence_with_the_way_out(arguments: tuple[str, ...]) -> None:
     said = command_on("win32", *arguments, fails=2).stderr
     assert said.count("\n") == 1
     assert "is refused on Windows itself. Run the agent in WSL 2, or in a Linux container" in said
 
 
+@pytest.mark.slow
 def test_windows_checks_the_text_of_a_skill() -> None:
     assert "Valid skill" in command_on("win32", "validate", "examples/skills/csv-report").stdout
 

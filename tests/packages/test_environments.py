@@ -245,6 +245,7 @@ def test_code_that_python_would_run_at_every_start_is_removed_and_never_run(
             "sitecustomize.py": code,
             "usercustomize.py": code,
             "plain.pth": "/\n",
+            ".pth": code,
         },
     )
     environment = made(index, cache, "alpha")
@@ -263,8 +264,15 @@ def test_code_that_python_would_run_at_every_start_is_removed_and_never_run(
         ({"alpha.py": "", "alpha-1.0.data/scripts/python": "#!/bin/sh\necho evil\n"}, "bin/python"),
         ({"alpha.py": "", "alpha-1.0.data/data/pyvenv.cfg": "home = /evil\n"}, "pyvenv.cfg"),
         ({"alpha.py": "", "alpha-1.0.data/data/bin/python3": "evil"}, "bin/python3"),
+        (  # what is checked must be what Python uses
+            {
+                "alpha.pth": "import os\n",
+                **{f"alpha-1.0.data/data/lib/python3{minor}/site-packages/a.py": "" for minor in (1, 2, 99)},
+            },
+            "another Python",
+        ),
     ],
-    ids=["script", "pyvenv", "data"],
+    ids=["script", "pyvenv", "data", "decoys"],
 )
 def test_a_package_that_replaces_the_interpreter_is_refused(
     index: LocalIndex, cache: Path, files: dict[str, str], reason: str

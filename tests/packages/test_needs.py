@@ -316,3 +316,26 @@ def test_threads_may_parse_at_the_same_time() -> None:
     assert {len(tree.body) for tree in trees} == {2, 300}
     with pytest.raises(ValueError, match="deeply"):
         parsed_python("-" * 100_000 + "1")
+
+
+PIECES = [
+    *((name, piece) for name in ("a.sh", "a.py", "a.js", "a.rb") for piece in ("\n", " ", "a ", "a", "a[", "(")),
+    *[("a.sh", "function "), ("a.sh", "read -a "), ("a.js", "import "), ("a.js", "from ")],
+    *[("a.py", "# a\n"), ("requirements.txt", "a;")],
+]
+
+
+@pytest.mark.parametrize(("name", "piece"), PIECES)
+def test_the_time_to_read_a_file_grows_with_its_length_and_not_its_square(
+    make_skill: MakeSkill, name: str, piece: str
+) -> None:
+    """A hostile file held up the whole agent for half a minute: ``re`` does not let other threads run."""
+
+    def seconds(count: int) -> float:
+        skill = opened(make_skill(f"of-{count}", files={name: piece * count}))
+        began = time.process_time()
+        read_needs(skill)
+        return time.process_time() - began
+
+    few = max(seconds(2_000), seconds(2_001))
+    assert seconds(16_000) < 30 * max(few, 0.003)

@@ -146,6 +146,7 @@ def test_nothing_of_a_package_runs_when_it_is_installed(registry: LocalRegistry,
     assert not trace.exists()
 
 
+@pytest.mark.slow
 def test_a_command_of_a_package_replaces_none_of_the_system(registry: LocalRegistry, cache: Path) -> None:
     registry.add("odd", bin=dict.fromkeys(("sh", "node", "python3", "npm", "odd"), "run.js"))
     environment = prepared(locked(registry, cache, "npm:odd"), registry, cache)
@@ -157,6 +158,7 @@ def test_a_command_of_a_package_replaces_none_of_the_system(registry: LocalRegis
     assert all(f"The command {name} of an npm package was left out" in left_out for name in ("sh", "node", "npm"))
 
 
+@pytest.mark.slow
 def test_packages_for_development_are_left_out_and_the_authors_versions_stay(
     registry: LocalRegistry, cache: Path, make_skill: MakeSkill
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_package_that_is_not_there_is_said(registry: LocalRegistry, cache: Pat
         locked(registry, cache, requirement)
 
 
+@pytest.mark.slow
 def test_offline_says_so_and_a_dead_registry_too(registry: LocalRegistry, cache: Path) -> None:
     registry.add("alpha")
     lock = locked(registry, cache, "npm:alpha")
@@ -314,6 +317,7 @@ def test_requirements_that_name_a_place_of_their_own_are_none() -> None:
         assert node_requirement(name, spec) is None
 
 
+@pytest.mark.slow
 def test_where_a_lock_says_a_package_was_is_not_asked(registry: LocalRegistry, cache: Path, tmp_path: Path) -> None:
     """Seen: a stranger's package-lock named another host, or another package's file with its hash."""
     registry.add("alpha")
@@ -329,6 +333,7 @@ def test_where_a_lock_says_a_package_was_is_not_asked(registry: LocalRegistry, c
         assert other.requests == []
 
 
+@pytest.mark.slow
 def test_the_lock_of_one_skill_is_not_for_another_one(
     registry: LocalRegistry, cache: Path, make_skill: MakeSkill
 ) -> None:
@@ -345,6 +350,7 @@ def test_the_lock_of_one_skill_is_not_for_another_one(
     assert asked(registry, cache, honest).lock.packages[0].version == "1.1.0"
 
 
+@pytest.mark.slow
 def test_an_alias_and_what_a_package_brings_along_are_installed(registry: LocalRegistry, cache: Path) -> None:
     registry.add("beta")
     registry.add("alpha", dependencies={"beta-cjs": "npm:beta@^1.0.0"}, code="module.exports = require('beta-cjs');\n")

@@ -35,7 +35,7 @@ from adk_skills_agent.scripts import (
     script_outcome,
     workspace_key,
 )
-from adk_skills_agent.scripts.outcome import NO_NETWORK, cut, no_network_sentence
+from adk_skills_agent.scripts.outcome import NO_NETWORK, NO_SEMAPHORES, cut, no_network_sentence
 
 PROCESS = SandboxPolicy(min_isolation="process")
 
@@ -340,6 +340,20 @@ def test_a_socket_that_is_refused_is_said_to_have_no_network(skill_with: Callabl
     assert "/lib/python" not in str(refused.to_model())
     assert failed.error is not None
     assert NO_NETWORK not in failed.error
+
+
+def test_a_pool_of_processes_at_landlock_says_what_to_do_instead(skill_with: Callable[..., Skill]) -> None:
+    source = "import multiprocessing\nmultiprocessing.Pool(1).close()\n"
+    skill = skill_with({"scripts/r.py": source})
+    settings = RunSettings(SandboxPolicy(isolation="landlock", min_isolation="landlock", wall_seconds=20))
+    plan = plan_script(skill, "r.py", settings=settings)
+
+    async def go() -> ScriptOutcome:
+        return script_outcome(plan, await local_sandbox().run(plan.request))
+
+    outcome = asyncio.run(go())
+    assert outcome.error is not None
+    assert outcome.error.endswith(NO_SEMAPHORES)
 
 
 @pytest.mark.parametrize(

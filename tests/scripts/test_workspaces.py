@@ -10,6 +10,7 @@ import pytest
 
 from adk_skills_agent.errors import SandboxError, TooManyRuns
 from adk_skills_agent.sandbox import MAX_WAITING
+from adk_skills_agent.scripts import workspace_key
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 
@@ -95,6 +96,19 @@ async def test_the_least_recently_used_idle_folder_goes_first_and_its_session_is
             assert "are gone" in (again.note or "")
         async with workspaces.use("old") as once_more:
             assert once_more.note is None
+    workspaces.close()
+
+
+async def test_row_81_many_sessions_of_one_user_take_no_folders_of_others() -> None:
+    workspaces = SessionWorkspaces(max_workspaces=3)
+    async with workspaces.use(workspace_key("app", "victim", "s")) as victim:
+        pass
+    for number in range(6):
+        async with workspaces.use(workspace_key("app", "hostile", f"s{number}")) as last:
+            pass
+    assert victim.path.exists()
+    assert last.path.exists()
+    assert sum(folder.is_dir() for folder in victim.path.parent.iterdir()) <= 4
     workspaces.close()
 
 

@@ -157,23 +157,28 @@ def entry_of(text: str, **change: object) -> dict[str, object]:
     return made | change
 
 
+LIES = [
+    (entry_of(GOOD, frontmatter={"name": "trusted"}), GOOD, "another name"),
+    (entry_of(GOOD, frontmatter={"description": "Harmless."}), GOOD, "another description"),
+    (entry_of(GOOD, resources="dynamic"), GOOD, "cannot be pinned"),
+    (entry_of(GOOD, resources=[{"uri": "skill://a/../x", "digest": "d", "size": 1}]), GOOD, "outside the skill"),
+    (entry_of(GOOD, resources=[{"uri": "skill://a/pdf/../x", "digest": "d", "size": 1}]), GOOD, "leaves the skill"),
+    (entry_of(GOOD, uri="file:///etc/passwd"), GOOD, "without a skill:// URI"),
+    (entry_of(GOOD, uri="skill://../../x/SKILL.md"), GOOD, "leaves the skill"),
+    (
+        entry_of(GOOD, resources=[{"uri": f"skill://a/pdf/{n}", "digest": "d", "size": 1} for n in range(600)]),
+        GOOD,
+        "more than 512 files",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("entry", "text", "said"),
     [
         (entry_of(GOOD), GOOD, None),
         (entry_of(GOOD), GOOD + "more", "other bytes"),
-        (entry_of(GOOD, frontmatter={"name": "trusted"}), GOOD, "another name"),
-        (entry_of(GOOD, frontmatter={"description": "Harmless."}), GOOD, "another description"),
-        (entry_of(GOOD, resources="dynamic"), GOOD, "cannot be pinned"),
-        (entry_of(GOOD, resources=[{"uri": "skill://a/../x", "digest": "d", "size": 1}]), GOOD, "outside the skill"),
-        (entry_of(GOOD, resources=[{"uri": "skill://a/pdf/../x", "digest": "d", "size": 1}]), GOOD, "leaves the skill"),
-        (entry_of(GOOD, uri="file:///etc/passwd"), GOOD, "without a skill:// URI"),
-        (entry_of(GOOD, uri="skill://../../x/SKILL.md"), GOOD, "leaves the skill"),
-        (
-            entry_of(GOOD, resources=[{"uri": f"skill://a/pdf/{n}", "digest": "d", "size": 1} for n in range(600)]),
-            GOOD,
-            "more than 512 files",
-        ),
+        *(pytest.param(*lie, marks=pytest.mark.slow) for lie in LIES),  # a server each
     ],
 )
 def test_a_server_that_lies_is_caught(entry: dict[str, object], text: str, said: str | None, tmp_path: Path):

@@ -50,6 +50,16 @@ def host_rules(permissions: Permissions, skill: str) -> HostRules:
     return HostRules(tuple(mine[Verdict.ALLOW]), tuple(mine[Verdict.DENY]), tuple(mine[Verdict.ASK]))
 
 
+def rules_without_skill(permissions: Permissions, active: Sequence[str]) -> HostRules:
+    """The rules for a command that belongs to no skill, or to several: what is denied to one of them stays denied.
+
+    What a rule asks about is closed, too: a question is about a skill.
+    """
+    rules = [host_rules(permissions, skill) for skill in ("", *active)]
+    closed = dict.fromkeys(host for one in rules for host in (*one.denied, *one.asked))
+    return HostRules(denied=tuple(closed)) if closed else NO_HOST_RULES
+
+
 @functools.lru_cache(maxsize=256)
 def _skill_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
@@ -142,6 +152,8 @@ def tell_refused(
         answer: For the model; gets ``refused_hosts`` and sentences in ``notes``.
     """
     rules = host_rules(runtime.permissions, skill)
+    if not skill:
+        rules = replace(rules, asked=())
     rejected = _names(tool_context.state.get(_key("rejected", tool_context, skill)))
     groups: dict[str, list[str]] = {}
     for one in refused:
@@ -162,7 +174,8 @@ def tell_refused(
         tool_context.state[key] = list(kept)[-_MOST_KEPT:]
     answer["refused_hosts"] = [one.host for one in refused]
     notes = answer.get("notes")
-    sentences = [_SENTENCES[word].format(hosts=", ".join(hosts), skill=skill) for word, hosts in groups.items()]
+    texts = _SENTENCES if skill else dict.fromkeys(_SENTENCES, _NO_SKILL)
+    sentences = [texts[word].format(hosts=", ".join(hosts), skill=skill) for word, hosts in groups.items()]
     answer["notes"] = [*(notes if isinstance(notes, list) else []), *sentences]
 
 
@@ -173,6 +186,12 @@ _SENTENCES = {
     "rejected": "The user does not want the skill '{skill}' to connect to {hosts}. Do not retry; do it without them.",
     "denied": "The skill '{skill}' must never connect to {hosts} here. Do not retry; do it without them.",
 }
+
+
+_NO_SKILL = (
+    "A command that belongs to no skill may not connect to {hosts}. Name the active skill that needs it as 'skill', or "
+    "do it without."
+)
 
 
 def _key(what: str, tool_context: ToolContext, skill: str) -> str:

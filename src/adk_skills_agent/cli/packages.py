@@ -149,7 +149,8 @@ Examples:
   adk-skills prepare --collect
 
 \b
-The lock has exact versions and the hash of every file; nothing else is ever installed, and nothing is built. Packages
+The lock has exact versions and the hash of every file; nothing else is ever installed, and nothing is built
+without --build, which builds in the sandbox. Packages
 of npm are prepared where npm is; their install scripts are never run.
 Skills that resolve alike share one environment, which is read-only and needs no network afterwards.
 """
@@ -168,6 +169,9 @@ Skills that resolve alike share one environment, which is read-only and needs no
 @click.option("--index", "indexes", multiple=True, metavar="URL", help="Package index (repeatable); without it PyPI.")
 @click.option("--find-links", multiple=True, metavar="FOLDER", help="Folder with wheels, besides (repeatable).")
 @click.option("--npm-registry", default="", metavar="URL", help="Registry of npm packages; without it npm's own.")
+@click.option(
+    "--build", "builds", multiple=True, metavar="NAME", help="Build this package in the sandbox if it has no wheel."
+)
 @click.option("--exclude-newer", metavar="DATE", help="Only what was published before, such as 2026-11-01.")
 @click.option("--offline", is_flag=True, help="Use only what was fetched before.")
 @click.option(
@@ -191,6 +195,7 @@ def prepare_command(
     indexes: tuple[str, ...],
     find_links: tuple[str, ...],
     npm_registry: str,
+    builds: tuple[str, ...],
     exclude_newer: str | None,
     offline: bool,
     store: str | None,
@@ -215,6 +220,7 @@ def prepare_command(
         exclude_newer=_date(exclude_newer),
         offline=offline,
         npm_registry=npm_registry,
+        builds=builds,
         store=store,
         store_key=os.environ.get("ADK_SKILLS_WORKSPACE_KEY") or None if store is not None else None,
     )

@@ -27,6 +27,7 @@ from packaging.utils import canonicalize_name
 
 from adk_skills_agent.catalog.settings import RegistryConfig, cache_folder
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.packages.builds import built_folders
 from adk_skills_agent.packages.lock import Lock, check_fits, npm_cache, python_of
 from adk_skills_agent.packages.npm import NODE_DIR, checked_lock, install_node, link_commands, node_version, write_node
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
@@ -157,7 +158,7 @@ def prepare(
     """The environment of a lock; made when it is not there. Blocks.
 
     Args:
-        lock: The exact packages. Nothing else is installed, and nothing is built.
+        lock: The exact packages. Nothing else is installed; what :mod:`.builds` has built is taken from the cache.
         cache: As :func:`packages_folder` says.
         python: The interpreter it is for; None for the one that runs this.
         index: Where packages come from.
@@ -246,11 +247,14 @@ def _make(
             hold=hold,
         )
         before = _own_files(env)
+        site = env / "lib" / f"python{interpreter.minor}" / "site-packages"
         if lock.python_packages:
             listed = aside / "requirements.txt"
             listed.write_text(lock.pip_requirements(), encoding="utf-8")
             arguments = ["pip", "install", f"--python={env / 'bin' / 'python'}", "--require-hashes", "--no-deps"]
             arguments += ["--only-binary=:all:", *common, *index.options()]
+            hashes = [digest for one in lock.python_packages for digest in one.hashes]
+            arguments += [f"--find-links={folder}" for folder in built_folders(cache, hashes)]
             run_uv(
                 [*arguments, f"--requirements={listed}"],
                 cache=uv_cache,
@@ -259,7 +263,6 @@ def _make(
                 progress=progress,
                 hold=hold,
             )
-        site = _site_of(env)
         if lock.node:
             install_node(
                 checked_lock(json.loads(lock.node), what),
@@ -349,10 +352,6 @@ def _feed(process: subprocess.Popen[str], text: str) -> None:
         stream.write(text)
 
 
-def _site_of(env: Path) -> Path:
-    return next((env / "lib").glob("python3*/site-packages"))
-
-
 # What a package may not do, checked before anything of it can run.
 
 
@@ -384,9 +383,9 @@ def _cleaned(env: Path, site: Path, before: dict[str, str], lock: Lock, what: st
     notes = []
     for entry in sorted(site.iterdir()):
         ours = entry.name.startswith("_virtualenv")  # uv's own, which patches how packages are installed
-        if entry.suffix == ".pth":
+        if entry.name.endswith(".pth"):
             code = _runs_at_start(entry)
-            entry.unlink()
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
             if not ours:
                 does = "runs code in every Python that starts" if code else "adds folders to Python's path"
                 notes.append(f"{entry.name} was removed: it {does}.")
@@ -418,6 +417,9 @@ def _refusal(env: Path, site: Path, before: dict[str, str], lock: Lock) -> str:
     for name, was in before.items():
         if now.get(name) != was:
             return f"A package replaced {name} of the environment."
+    others = [entry.name for entry in site.parents[1].iterdir() if entry != site.parent]
+    if any(name.startswith("python") for name in others):
+        return f"A package made folders for another Python in lib: {', '.join(sorted(others)[:3])}."
     root = os.path.realpath(env)
     for folder, folders, files in os.walk(env):
         for name in (*folders, *files):

@@ -330,7 +330,10 @@ _BEFORE_COMMAND = word_set(
 )
 _PROGRAM = re.compile(r"[A-Za-z][A-Za-z0-9._+-]{0,60}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=")
-_FUNCTION = re.compile(r"^\s*(?:function\s+([\w-]+)|([\w-]+)\s*\(\s*\))", re.MULTILINE)
+# A pattern that looks at a line again and again holds up the whole agent: what repeats never gives back.
+_FUNCTION = re.compile(r"^[ \t]*+(?:function[ \t]++([\w-]{1,200}+)|([\w-]{1,200}+)[ \t]*+\([ \t]*+\))", re.MULTILINE)
+_ASSIGNED = re.compile(r"(?:^|[\s;&|(])([A-Za-z_]\w{0,200}+)\+?=")
+_READ_INTO = re.compile(r"\b(?:for|read(?:[ \t]{1,9}-\w{1,9}){0,9})[ \t]{1,99}([A-Za-z_]\w{0,200}+)")
 _SHELL_KEY = re.compile(r"\$\{?([A-Z][A-Z0-9_]{1,99})(:?[-=+?])?")
 _HERE = re.compile(r"<<-?\s*(?:'([^'\s]+)'|\"([^\"\s]+)\"|\\?([\w.-]+))")
 _MAX_NESTING = 20
@@ -340,8 +343,7 @@ def shell_code(code: SkillText, findings: Findings, *, optional: bool = False) -
     """Read what shell code needs: programs it calls, keys it reads, hosts it names."""
     own = {found[1] or found[2] for found in _FUNCTION.finditer(code.text)}
     findings.functions |= own
-    assigned = {found[1] for found in re.finditer(r"(?:^|[\s;&|(])([A-Za-z_]\w*)\+?=", code.text)}
-    assigned |= set(re.findall(r"\b(?:for|read(?:\s+-\w+)*)\s+([A-Za-z_]\w*)", code.text))
+    assigned = {found[1] for found in _ASSIGNED.finditer(code.text)} | set(_READ_INTO.findall(code.text))
     for program, at in programs_called(code.text):
         if program not in own:
             _add_program(program, code.place(at), findings, optional=optional)

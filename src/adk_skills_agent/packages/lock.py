@@ -16,7 +16,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -37,6 +37,7 @@ SETTLED = timedelta(days=3)
 
 _FORMAT = 1
 _MAX_LOCK_BYTES = 4 << 20
+_MOST_BUILDS = 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,99}")
@@ -250,9 +251,50 @@ def resolve(
     with tempfile.TemporaryDirectory(prefix="adk-skills-resolve-") as folder:
         listed = Path(folder, "requirements.in")
         listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
-        text = run_uv([*arguments, str(listed)], cache=cache, seconds=seconds, what=what, progress=progress)
+        places: list[str] = []
+        while True:
+            try:
+                line = [*arguments, *places, str(listed)]
+                text = run_uv(line, cache=cache, seconds=seconds, what=what, progress=progress)
+                break
+            except PackageError as error:
+                places.append(_built_place(error, wanted, places, cache, python, index, before, what, progress))
     packages = sorted(_packages(text, what), key=lambda package: package.name)
     return Lock((*packages, *node_packages), (*wanted, *for_node), interpreter.minor, this_platform(), now, node)
+
+
+def _built_place(
+    error: PackageError,
+    wanted: Sequence[str],
+    places: Sequence[str],
+    cache: Path,
+    python: str | None,
+    index: Index,
+    before: datetime | None,
+    what: str,
+    progress: Progress | None,
+) -> str:
+    """An option of uv for the wheel of the package that a resolution had no wheel of; else its error again."""
+    if not index.builds or len(places) >= _MOST_BUILDS:
+        raise error
+    from adk_skills_agent.packages.builds import build, may_build, source_only
+
+    found = source_only(error, wanted)
+    if found is None or not may_build(found.name, index.builds):
+        raise error
+    folder = build(
+        found,
+        cache=cache.parent,
+        python=python,
+        index=replace(index, builds=False),  # what a build needs is not built itself
+        before=before,
+        what=what,
+        progress=progress,
+    )
+    place = f"--find-links={folder}"
+    if place in places:
+        raise error
+    return place
 
 
 def _resolved_for_node(

@@ -61,6 +61,8 @@ class Dependencies:
         exclude_newer: Only files published before; None is three days ago on PyPI, and no bound on other indexes.
         offline: Never ask an index; what was fetched before may still be installed.
         npm_registry: The URL of the registry of npm packages; empty for the one that npm is configured with.
+        builds: Packages that may be built where there is no wheel, by name, or True for all. A build runs the package's
+            own code: it runs in the sandbox, without the network. The lock then holds for this machine only.
         store: Where servers share environments, as ``workspace_store`` has it: what one prepared the others fetch.
         store_key: Encrypts them there, and tells that nobody else wrote them: 64 hexadecimal digits, best a
             :class:`~adk_skills_agent.Secret`.
@@ -75,6 +77,7 @@ class Dependencies:
     exclude_newer: datetime | None = None
     offline: bool = False
     npm_registry: str = ""
+    builds: tuple[str, ...] | bool = False
     store: str | Path | None = None
     store_key: str | Secret | None = None
 
@@ -85,7 +88,7 @@ class Dependencies:
             )
         if self.preset is not None and self.preset not in PRESETS:
             raise ConfigError(f"There is no preset {self.preset!r}. Known: {', '.join(PRESETS)}.")
-        for name in ("indexes", "find_links"):
+        for name in ("indexes", "find_links", "builds"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"Dependencies.{name} takes a list; write ({getattr(self, name)!r},).")
         if self.store_key is not None and self.store is None:
@@ -96,7 +99,8 @@ class Dependencies:
         """Where packages come from."""
         from adk_skills_agent.packages.uv import Index
 
-        return Index(tuple(self.indexes), tuple(map(str, self.find_links)), self.offline, self.npm_registry)
+        builds = self.builds if isinstance(self.builds, bool) else tuple(self.builds)
+        return Index(tuple(self.indexes), tuple(map(str, self.find_links)), self.offline, self.npm_registry, builds)
 
     @property
     def shared(self) -> SharedEnvironments | None:
@@ -439,11 +443,17 @@ class SkillEnvironments:
             )
         # What was resolved from other indexes may not be in these.
         usable = (*answering, *(one for one in kept if one.source == str(self._place(wanted, python, node_lock))))
+        chosen: Lock | None = usable[0] if usable else None
+        pins: tuple[str, ...] = ()
+        if chosen is not None and chosen.source == LOCK_FILE and settings.mode == "install":
+            # Nobody has seen the skill's own lock: its versions hold if the index has them and they are old enough.
+            pins = tuple(f"{one.name}=={one.version}" for one in chosen.python_packages)
+            chosen = None if pins else chosen
         lock = (
-            usable[0]
-            if usable
+            chosen
+            if chosen is not None
             else resolve(
-                wanted,
+                tuple(sorted({*wanted, *pins})),
                 cache=self.cache / "uv",
                 python=python,
                 index=settings.index,
@@ -453,7 +463,7 @@ class SkillEnvironments:
                 node_lock=node_lock,
             )
         )
-        if lock not in answering:  # what lies beside a skill is that skill's word, for nobody else
+        if lock not in answering and not pins:  # what lies beside a skill is that skill's word, for nobody else
             self.keep(lock, wanted, python, node_lock)  # an answer is about exactly this one
         if settings.mode == "ask" and lock.digest not in approved:
             raise PackagesNotApproved(skill.name, lock)

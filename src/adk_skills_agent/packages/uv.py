@@ -45,17 +45,19 @@ class Index:
         find_links: Folders or pages with wheels, besides.
         offline: Use only what was fetched before.
         npm_registry: The URL of the registry of npm packages; empty for the one that npm is configured with.
+        builds: Packages that may be built from their source where there is no wheel, by name, or all.
     """
 
     urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     offline: bool = False
     npm_registry: str = ""
+    builds: tuple[str, ...] | bool = False
 
     def options(self) -> list[str]:
         """The options of uv."""
         urls = list(self.urls)
-        if not urls and (given := _environment_index()) is not None:
+        if not urls and (given := environment_index()) is not None:
             urls = [given]
         options = [f"--default-index={urls[0]}", *(f"--index={url}" for url in urls[1:])] if urls else []
         if not urls and self.find_links:
@@ -66,10 +68,11 @@ class Index:
     @property
     def is_public(self) -> bool:
         """Whether it is PyPI itself, which says when each file was published."""
-        return not self.urls and not self.find_links and _environment_index() is None
+        return not self.urls and not self.find_links and environment_index() is None
 
 
-def _environment_index() -> str | None:
+def environment_index() -> str | None:
+    """The index that the environment names for uv or pip; None for PyPI."""
     names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
@@ -327,7 +330,8 @@ _CAUSES: tuple[Cause, ...] = (
     Cause(
         re.compile(r"no wheels|has no usable wheels|building (?:from )?source|no-binary|`--no-build`|only-binary"),
         "cannot be installed: one of them has no ready-made wheel for this machine",
-        "Nothing is built here, because a build runs a package's own code on this machine. Use a version with a wheel.",
+        "A build runs a package's own code, so it has to be allowed: adk-skills prepare --build NAME, or "
+        "Dependencies(builds=(NAME,)); it runs in the sandbox. Or use a version with a wheel.",
     ),
     Cause(
         re.compile(r"not found in the (?:package registry|provided package locations)|there (?:are|is) no versions?"),

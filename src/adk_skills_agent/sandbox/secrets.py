@@ -217,7 +217,8 @@ class SecretForms:
             for piece, whole in _pieces(secret.reveal()):
                 for form in _written(piece, every_way=whole):
                     plain.setdefault(form, name)
-                hexadecimal.setdefault(piece.encode().hex().encode(), name)
+                for encoding in ("utf-8", "utf-16-le"):  # utf-16-be is this with other zeros around it
+                    hexadecimal.setdefault(piece.encode(encoding).hex().removesuffix("00").encode(), name)
         self._lenses = (
             _Lens(plain, _BREAKS),
             _Lens(plain, _BREAKS + b"\\", escaped_breaks=True),
@@ -564,6 +565,13 @@ def _written(value: str, *, every_way: bool) -> Iterator[bytes]:
             ", ".join(f"0x{byte:02x}" for byte in raw),
             ", ".join(str(byte) for byte in raw),
             " ".join(str(byte) for byte in raw),
+            " ".join(f"{byte:03o}" for byte in raw),
+            ", ".join(f"'0x{byte:02x}'" for byte in raw),
+            "".join(f"={byte:02x}" for byte in raw),
+            "".join(f"%u{ord(character):04x}" for character in value if ord(character) <= 0xFFFF),
+            repr(list(value))[1:-1],
+            json.dumps(list(value))[1:-1],
+            " ".join(value),
         }
         if not value.isascii():
             yield from (value.encode(encoding, "ignore") for encoding in ("latin-1", "utf-16-le", "utf-16-be"))

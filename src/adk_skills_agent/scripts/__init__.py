@@ -15,6 +15,7 @@ from adk_skills_agent.scripts.plan import (
     plan_script,
     script_path,
     share_of,
+    user_key,
     workspace_key,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "script_outcome",
     "script_path",
     "share_of",
+    "user_key",
     "workspace_key",
 ]

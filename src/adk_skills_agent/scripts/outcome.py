@@ -16,7 +16,14 @@ from enum import StrEnum
 from typing import Final
 
 from adk_skills_agent.errors import ErrorCode
-from adk_skills_agent.sandbox import ExecutionResult, HostNameError, SandboxPolicy, Status, normalise_host
+from adk_skills_agent.sandbox import (
+    ExecutionResult,
+    HostNameError,
+    IsolationLevel,
+    SandboxPolicy,
+    Status,
+    normalise_host,
+)
 from adk_skills_agent.scripts.plan import ScriptPlan
 
 MODEL_STREAM_CHARS = 20_000
@@ -164,6 +171,7 @@ def script_outcome(
     error = _sentence(plan, result, reason, shorten(cause, error_chars))
     if reason == "exit_code":
         without = no_network_sentence(plan.request.policy, result, _text(result.stderr), stdout)
+        without = without or no_semaphores_sentence(result)
         error = f"{error.rstrip('.')}. {without}" if without else error
     missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
     if missing:
@@ -492,6 +500,21 @@ def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams
         if _SIGNS.search(text) or ("socket" in text and _REFUSED.search(text)):
             return NO_NETWORK
     return ""
+
+
+NO_SEMAPHORES: Final = (
+    "Processes cannot share locks, queues or pools here. Do not retry; do the work in one process or with threads."
+)
+
+
+def no_semaphores_sentence(result: ExecutionResult) -> str:
+    """:data:`NO_SEMAPHORES` when a failed run at Landlock asked for a semaphore of ``multiprocessing``; else "".
+
+    Args:
+        result: Only Landlock has no shared memory of the run's own (docs/explanation/isolation.md).
+    """
+    asked = "SemLock" in _text(result.stderr[-_LAST_CHARS:])
+    return NO_SEMAPHORES if asked and result.isolation.level is IsolationLevel.LANDLOCK else ""
 
 
 # What a script wanted and did not find: which, for the model, and how to supply it, for the owner.

@@ -52,6 +52,11 @@ def workspace_key(app: str, user: str, session: str, skill: str | None = None) -
     return f"{user_key(app, user)}:skill:{_escaped(skill)}:session:{session}"
 
 
+def user_of_key(key: str) -> str:
+    """The part of a workspace's key that is the user's."""
+    return re.split(":(?:session|skill):", key, maxsplit=1)[0]
+
+
 def share_of(app: str, user: str, session: str) -> tuple[str, str]:
     """Whose a run is, for ``ExecutionRequest.share``: the user's, and in it the session's."""
     return user_key(app, user), session

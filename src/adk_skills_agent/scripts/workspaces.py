@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import SandboxError, WorkspaceUnavailable
 from adk_skills_agent.sandbox import MAX_WAITING, Semaphore, temporary_folder, uninterrupted
+from adk_skills_agent.scripts.plan import user_of_key
 
 if TYPE_CHECKING:
     from adk_skills_agent.scripts.stored_files import SessionFolders
@@ -366,10 +367,10 @@ class SessionWorkspaces:
     def _evict(self, now: float) -> list[Path]:
         """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""
         idle = sorted((item for item in self._open.items() if not item[1].users), key=lambda item: item[1].used)
-        surplus = len(self._open) - self._max
+        too_many = self._surplus([key for key, _ in idle])
         doomed = []
-        for position, (key, workspace) in enumerate(idle):
-            if position < surplus or now - workspace.used > self._idle:
+        for key, workspace in idle:
+            if key in too_many or now - workspace.used > self._idle:
                 logger.info("the workspace of %s was idle and is deleted", key)
                 if workspace.stored is not None and workspace.stored.unsaved:
                     logger.warning("the workspace of %s had files that its store does not have", key)
@@ -381,6 +382,28 @@ class SessionWorkspaces:
         while len(self._lost) > _REMEMBERED_LOSSES:
             self._lost.popitem(last=False)
         return doomed
+
+    def _surplus(self, idle: list[str]) -> set[str]:
+        """The keys of workspaces that are too many: of the users with the most, their oldest (row 81).
+
+        Args:
+            idle: Keys of those that may go, the oldest first.
+        """
+        surplus = len(self._open) - self._max
+        if surplus <= 0:
+            return set()
+        open_of = Counter(user_of_key(key) for key in self._open)
+        found: set[str] = set()
+        waiting: dict[str, deque[str]] = {}
+        for key in idle:
+            waiting.setdefault(user_of_key(key), deque()).append(key)
+        while len(found) < surplus and waiting:
+            user = max(waiting, key=lambda one: open_of[one])  # of equals the one whose oldest is the oldest
+            found.add(waiting[user].popleft())
+            open_of[user] -= 1
+            if not waiting[user]:
+                del waiting[user]
+        return found
 
     def _put_back(self, claim: WorkspaceClaim) -> list[Path]:
         """End a claim; the folders that are to be deleted now."""

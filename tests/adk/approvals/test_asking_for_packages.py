@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from adk_skills_agent import SandboxPolicy, with_skills
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.catalog import Skill
 from adk_skills_agent.cli.sources import open_skill
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.packages import Dependencies, SkillEnvironments, resolve
 from adk_skills_agent.packages.environments import collect
 from adk_skills_agent.packages.skill_environments import write_lock
@@ -179,6 +180,21 @@ def test_a_lock_that_a_skill_brings_installs_nothing_by_itself(
     with pytest.raises(Exception, match="not installed here"):
         locked.environment_for(opened(skill))
     assert len(index.downloads) == before
+
+
+def test_a_lock_that_a_skill_brings_is_no_way_around_the_owners_date(
+    skill: Path, dependencies: Dependencies, index: LocalIndex, tmp_path: Path
+) -> None:
+    """A package that was published a moment ago may be an attack that nobody has noticed."""
+    lock = resolve(["pypdf"], cache=tmp_path / "elsewhere", index=dependencies.index)
+    write_lock(skill / "adk-skills.lock", lock)
+    before = len(index.downloads)
+    dated = replace(dependencies, mode="install", exclude_newer=datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(PackageError):
+        SkillEnvironments(dated).environment_for(opened(skill))
+    assert len(index.downloads) == before
+    environment = SkillEnvironments(replace(dependencies, mode="install")).environment_for(opened(skill))
+    assert environment is not None
 
 
 def test_locks_of_the_project_come_before_those_of_the_skills(

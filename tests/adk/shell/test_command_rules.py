@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,18 @@ trap - EXIT
 [ -f x ] && [[ -n "$X" ]]
 echo $((1 + 2))
 sort a.txt | uniq -c | sort -rn | head -5
+i=0; while [ "$i" -lt 3 ]; do echo "$i"; i=$((i + 1)); done
+for i in {1..10}; do echo $((i * 2)); done
+for f in *.csv; do n=$((n + 1)); echo "$f"; done
+n=$(wc -l < data.csv); echo $((n * 2))
+n=$(ls | wc -l); [[ $n -gt 3 ]] && echo many
+n=$(cat data.csv); [ "$n" = x ] && echo yes
+x=$(date); [ -z "$x" ] || echo "$x"
+f() { echo "$1"; }; f a; echo $((1 + 2))
+awk '{print $1}' a.csv; i=1; echo $((i + 1))
+echo {1..3} ${x:-'a b'} `ls -l`
+sort -k2 a | split -l 5
+jobs -l
 """
 
 ASKED = r"""
@@ -264,6 +277,42 @@ git -c alias.p=push p
 git --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a --a push
 kubectl --weird x delete pod
 curl https://example.org
+echo `echo \`git push\``
+echo "`echo \`git push\``"
+echo `echo \$(git push)`
+echo "${x:-'$(git push)'}"
+cat <<X⏎${x:-'$(git push)'}⏎X
+git {fd}>x push
+jobs -x git push
+bash -co posix 'git push'
+OPTIND='a[$(git push)]'
+RANDOM='a[$(git push)0]'
+HISTCMD='a[$(git push)]'
+for SECONDS in 'a[$(git push)]'; do :; done
+x='a[$(git push)]'; y=([x]=1)
+k=\$; k="a[$k(git push)]"; echo $((k))
+k='`'; k="a[${k}git push$k]"; echo $((k))
+a=\$; b="a[$a(git push)]"; c=$b; echo $((c))
+printf -v k 'a[\x24(git push)]'; echo $((k))
+printf -v k 'a[%s(git push)]' '$'; echo $((k))
+k=$(echo 'a[X(git push)]' | tr X '$'); echo $((k))
+k=$(base64 -d <<< YVskKGdpdCBwdXNoKV0=); [[ k -eq 1 ]]
+k=$(base64 -d <<< YVskKGdpdCBwdXNoKV0=); SECONDS=$k
+k=$(base64 -d <<< YVskKGdpdCBwdXNoKV0=); test -v "$k"
+base64 -d <<< YVskKGdpdCBwdXNoKV0= > f; k=$(<f); echo ${x:k}
+read k < f; echo $((k))
+for k in *; do echo $((k)); done
+for k in {#..%}; do a+=$k; done; echo $((a))
+c=${BASH_EXECUTION_STRING:5:1}; echo $((c))
+echo $(( $(cat f) + 1 ))
+set -- "$(cat f)"; echo $(( $1 ))
+f() { echo $(( $1 )); }; f "$(cat k)"
+bash -c 'echo $(( $1 ))' x "$(cat k)"
+sg root -c 'git push'
+split --filter='git push' x
+split --filt='git push' x
+sort --compress-program='git push' x
+tar -I 'git push' -xf x
 """
 
 DENIED = r"""
@@ -528,3 +577,21 @@ async def test_no_line_that_may_run_starts_what_a_rule_denies(tmp_path: Path) ->
         if found[1] > 400:
             break
     assert found[1] > 100
+
+
+@pytest.mark.parametrize("part", ["{a", "a[b", "<<A ", "s3 ", "a|", "$("])
+def test_the_time_for_a_line_grows_with_its_length_and_not_its_square(part: str) -> None:
+    """A line of a hostile skill must not stop the agent: ``re`` and the grammar hold the interpreter's lock."""
+    rules = Permissions(commands={"aws * s3 * rm *": "ask", "git push *": "deny"})
+
+    def seconds(count: int) -> float:
+        line = "aws " + part * count + "x"
+        best = float("inf")
+        for _ in range(3):
+            start = time.process_time()
+            decide_command(rules, line)
+            best = min(best, time.process_time() - start)
+        return best
+
+    few = 2_000
+    assert seconds(8 * few) < 30 * max(seconds(few), 0.001)

@@ -18,7 +18,8 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 
 from adk_skills_agent import CommandFinished, SandboxPolicy, ShellSettings, ShellToolset
-from adk_skills_agent.adk.shell.jobs import MAX_JOBS, Job, Jobs, bring_back, copy_workspace
+from adk_skills_agent.adk.shell import jobs as jobs_module
+from adk_skills_agent.adk.shell.jobs import MAX_JOBS, MAX_JOBS_OF_USER, Job, Jobs, bring_back, copy_workspace
 from adk_skills_agent.errors import InvalidArguments, SandboxError
 
 
@@ -328,6 +329,36 @@ def is_soon(mark: str, *, asleep: bool) -> bool:
     return sleeping(mark) is asleep
 
 
+async def test_row_79_what_ended_jobs_left_does_not_stay_in_the_agents_memory(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_module, "MAX_HELD_BYTES", 25_000)
+    for number in range(1, 6):
+        await desk("execute", command=f"yes | head -c 20000 | tee {number}.txt", background=True)
+        await desk.until(f"job-{number}", "never said")
+    kept = [job for jobs in jobs_module.JOBS._sessions.values() for job in jobs]
+    assert sum(job.held for job in kept) <= 35_000
+    assert not any(job.outcome for job in kept)
+    first = await desk("job_output", id="job-1")
+    assert first["output"] == ""
+    last = await desk("job_output", id="job-5")
+    assert last["output"].startswith("y\ny\n")
+
+
+def test_row_81_one_user_does_not_take_all_places() -> None:
+    jobs, owner = Jobs(), object()
+
+    async def rest(job: Job) -> None:
+        await asyncio.sleep(60)
+
+    for number in range(MAX_JOBS_OF_USER):
+        jobs.start(f"session-{number // 4}", "hostile", owner, "sleep", 4, 1_000, rest)
+    with pytest.raises(InvalidArguments, match="of this user"):
+        jobs.start("another session", "hostile", owner, "sleep", 4, 1_000, rest)
+    assert jobs.start("a session", "victim", owner, "sleep", 4, 1_000, rest).name == "job-1"
+    jobs.close(owner)
+
+
 def test_only_so_many_run_on_the_machine() -> None:
     jobs, owner = Jobs(), object()
 
@@ -335,9 +366,9 @@ def test_only_so_many_run_on_the_machine() -> None:
         await asyncio.sleep(60)
 
     for number in range(MAX_JOBS):
-        jobs.start(f"session-{number}", owner, "sleep", 4, 1_000, rest)
+        jobs.start(f"session-{number}", f"user-{number // 4}", owner, "sleep", 4, 1_000, rest)
     with pytest.raises(InvalidArguments, match="Too many background jobs"):
-        jobs.start("one more", owner, "sleep", 4, 1_000, rest)
+        jobs.start("one more", "another", owner, "sleep", 4, 1_000, rest)
     jobs.close(owner)
-    assert jobs.start("one more", owner, "sleep", 4, 1_000, rest).name == "job-1"
+    assert jobs.start("one more", "another", owner, "sleep", 4, 1_000, rest).name == "job-1"
     jobs.close(owner)

@@ -201,8 +201,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 SLOW = frozenset({"namespaces-cgroup-bubblewrap", "namespaces-zygote", "namespaces-slots"})
-"""In `make test` the level namespaces is there with both makers, and with control groups and without: bubblewrap
-without, the zygote with them, what a plain user and a root agent get. All others are in `make test-levels`."""
+"""Backends of `make test-levels`. In `make test` the level namespaces is there as most people have it: made by the
+zygote with control groups, or by bubblewrap where there are none; landlock and process are there, too."""
 
 
 COSTLY = frozenset(
@@ -222,6 +222,7 @@ COSTLY = frozenset(
         "test_row_73_too_few_descriptors_are_a_typed_error_and_leak_nothing",
         "test_row_77_a_run_uses_up_what_the_kernel_counts_for_a_user_for_itself_only",
         "test_row_79_buffers_of_sockets_count_as_memory",
+        "test_row_79_large_messages_between_processes_count_as_memory",
         "test_row_79_page_tables_count_as_memory",
         "test_row_84_many_mappings_do_not_blind_the_watchdog",
         "test_several_event_loops_in_several_threads_at_once",
@@ -229,29 +230,30 @@ COSTLY = frozenset(
         "test_two_hundred_runs_get_their_turn_in_order_at_every_level",
     }
 )
-"""Rows of seconds: `make test` has them where it has those of the host's side."""
+"""Rows of seconds: `make test` has them on one backend."""
 
 
-def _where_often() -> frozenset[str]:
-    """Where `make test` runs rows that attack the host's side (input, files, streaming, invocation) and rows of
-    seconds: on one backend with a file system of its own and on one without. All others are in `make test-levels`.
-    """
+def _usual() -> str:
+    """The backend that `make test` has for the level namespaces."""
     grouped = level_table.problem_of_control_groups() is None
-    return frozenset({"namespaces-cgroup-zygote" if grouped else "namespaces-bubblewrap", "landlock"})
+    return "namespaces-cgroup-zygote" if grouped else "namespaces-bubblewrap"
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    often = None
+    usual = None
     for item in items:
         chosen = item.callspec.params.get("backend") if hasattr(item, "callspec") else None
         if not isinstance(chosen, Backend):
             continue
-        more = chosen.name in SLOW
-        seldom = item.get_closest_marker("host_side") is not None or item.originalname in COSTLY
-        if not more and chosen.is_local and seldom:
-            often = often or _where_often()
-            more = chosen.name not in often
+        usual = usual or _usual()
+        more = chosen.name in SLOW or (chosen.has_namespaces and chosen.name != usual)
+        if chosen.is_local and item.originalname in COSTLY:
+            more = chosen.name != usual
+        elif (
+            chosen.is_local and item.get_closest_marker("host_side") is not None
+        ):  # what is done before and after a run
+            more = chosen.name not in (usual, "landlock")
         if more and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.every_level)
         if more or not chosen.is_local:

@@ -563,3 +563,29 @@ time.sleep(5)
     )  # fmt: skip
     kept = int(result.stdout or b"0")
     assert result.status is Status.OUT_OF_MEMORY or 0 < kept <= 128, (result.status, kept, result.stderr)
+
+
+@pytest.mark.local("what the watchdog or a control group counts")
+@pytest.mark.level("landlock")
+async def test_row_79_large_messages_between_processes_count_as_memory(box):
+    """Seen: 6.9 GiB with a limit of 512 MiB and the status success; the data is in pages that no counter names."""
+    code = """
+import os, socket, time
+for _ in range(12):
+    if os.fork() == 0:
+        held = []
+        for _ in range(100):
+            held += socket.socketpair()
+            for one in held[-2:]:
+                one.setblocking(False)
+                try:
+                    while True:
+                        one.send(bytes(1 << 16))
+                except BlockingIOError:
+                    pass
+        time.sleep(6)
+        os._exit(0)
+time.sleep(8)
+"""
+    result = await box.python(code, memory_bytes=128 << 20, wall_seconds=30, open_files=1024, pids=64)
+    assert result.status is Status.OUT_OF_MEMORY, (result.status, result.stderr)

@@ -365,3 +365,13 @@ async def test_results_that_are_left_in_the_home_folder_are_told_of(box):
 async def test_a_policy_without_room_for_temporary_files_has_room_for_an_empty_home(box):
     result = await box.bash("cd ~ && sleep 0.7 && pwd", tmp_bytes=0)
     assert (result.status, result.stdout) == (Status.OK, b"/tmp/home\n")
+
+
+async def test_row_74_a_run_with_a_secret_has_temporary_files_of_its_own(box, shared):
+    """Programs keep caches of code in TMPDIR under names that everybody knows: node's compile cache, jiti, inductor."""
+    left = await box.bash('mkdir -p "$TMPDIR/v8-compile-cache" && echo evil > "$TMPDIR/v8-compile-cache/x"')
+    assert left.status is Status.OK, left.stderr
+    code = 'test "$TMPDIR" = "$HOME" && ls -A "$TMPDIR" | wc -l; '
+    code += 'python3 -c "import tempfile; print(tempfile.gettempdir())"'
+    result = await box.bash(f"{code} | grep -c home", env={"TOKEN": Secret(STOLEN)})
+    assert result.stdout == b"0\n1\n", (result.stdout, result.stderr)

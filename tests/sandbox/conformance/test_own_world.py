@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -308,3 +309,64 @@ async def test_row_77_a_run_uses_up_what_the_kernel_counts_for_a_user_for_itself
         assert int(sent) >= 60 or os.geteuid() != 0, (sent, refused)
         # Processes of another run are no more to be signalled than the agent's.
         assert reached == "0" or os.geteuid() != 0
+
+
+@pytest.mark.local("an environment is of this machine")
+@pytest.mark.parametrize("preload", [(), ("decimal",)])
+async def test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_than_a_script(box, tmp_path, preload):
+    """A ``.pth`` file ran as process 1 with root's user id, which may write /proc/sys without a capability."""
+    import venv
+
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
+    site.joinpath("first.pth").write_text("import first\n")
+    site.joinpath("first.py").write_text(
+        "import os, resource\n"
+        "seen = [os.getuid() == 0, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]\n"
+        "for name in ('kernel/core_pattern', 'fs/file-max', 'vm/drop_caches'):\n"
+        "    try: os.close(os.open('/proc/sys/' + name, os.O_WRONLY)); seen.append(name)\n"
+        "    except OSError: pass\n"
+    )
+    tmp_path.chmod(0o755)
+    python = str(tmp_path / "venv" / "bin" / "python3")
+    waits = {"preload": preload, "warm_slots": 1} if preload else {}
+    code = box.script("import first, os; import json; print(json.dumps([*first.seen, os.getuid() == 0]))")
+    for _ in range(2 if preload else 1):
+        result = await box.run(python, code, python=python, open_files=77, **waits)
+        assert result.status is Status.OK, result.stderr
+        was_root, limit, *opened, is_root = json.loads(result.stdout)
+        assert was_root == is_root
+        assert limit == 77 or preload
+        assert not opened or box.policy["isolation"] == "process"
+        if preload:
+            await asyncio.sleep(0.5)  # the next one waits with the module
+
+
+GREEDY = {
+    "memory": "x = bytearray(300 << 20)",
+    "processes": "if os.fork() == 0: time.sleep(60)",
+    "nothing": "",
+}
+
+
+@pytest.mark.local("a sandbox that waits with modules")
+@pytest.mark.level("namespaces")
+@pytest.mark.parametrize("what", GREEDY)
+async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(box, tmp_path, what):
+    """Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed."""
+    import venv
+
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
+    site.joinpath("greedy.py").write_text(f"import os, time\nif os.getpid() == 1:\n    {GREEDY[what] or 'pass'}\n")
+    tmp_path.chmod(0o755)
+    python = str(tmp_path / "venv" / "bin" / "python3")
+    code = box.script("import greedy, os; print(len([name for name in os.listdir('/proc') if name.isdigit()]))")
+    settings = {"python": python, "preload": ("greedy",), "warm_slots": 1, "memory_bytes": 128 << 20}
+    warm = False
+    for _ in range(8):
+        result = await box.run(python, code, **settings)
+        assert result.stdout == b"2\n", result.stderr
+        warm = warm or result.warm
+        await asyncio.sleep(0.3)
+    assert warm is (what == "nothing")

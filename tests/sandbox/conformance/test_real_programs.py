@@ -21,19 +21,37 @@ PROGRAMS = {
     "perl": 'perl -e \'open(my $f, ">", "p"); print $f 42; close $f; print -s "p"\'',
     "java": "java -version",
 }
-# At Landlock there are no sockets, terminals and other processes' priorities, and attributes of files are pretended.
-CPYTHON = {
-    "test.test_threading": {"test_import_from_another_thread"},
-    "test.test_subprocess": {"test_group", "test_group_error", "test_user", "test_extra_groups", "test_pipesizes"},
-    "test.test_os": {
-        "test_invalid_offset", "test_keywords", "test_listdir", "test_lpath", "test_offset_overflow", "test_openpty",
-        "test_send_at_certain_offset", "test_send_whole_file", "test_set_get_priority", "test_simple",
+CPYTHON = (
+    "test.test_threading",
+    "test.test_subprocess",
+    "test.test_os",
+    "test.test_asyncio.test_subprocess",
+    "test.test_queue",
+    "test.test_multiprocessing_main_handling",
+)
+# A ``.pth`` file may import threading before the test that wants to be the first; then it fails outside, too.
+FAILS_OUTSIDE = {"test_import_from_another_thread"}
+# What each level does not give, said in docs/explanation/isolation.md.
+WITHOUT = {
+    # At Landlock there are no sockets, terminals, /proc of processes, groups and priorities of others, and attributes
+    # of files are pretended to a run that may own the user's files.
+    IsolationLevel.LANDLOCK: {
+        "test.test_subprocess": {
+            "test_group", "test_group_error", "test_user", "test_extra_groups", "test_pipesizes",
+            "test_failed_child_execute_fd_leak", "test_restore_signals",
+        },
+        "test.test_os": {
+            "test_invalid_offset", "test_keywords", "test_listdir", "test_lpath", "test_offset_overflow",
+            "test_openpty", "test_send_at_certain_offset", "test_send_whole_file", "test_set_get_priority",
+            "test_simple",
+        },
     },
-    "test.test_asyncio.test_subprocess": set(),
-    "test.test_queue": set(),
-    "test.test_multiprocessing_main_handling": set(),
+    # The user namespace has one user: another id is an invalid argument (EINVAL) and not a refusal (EPERM).
+    IsolationLevel.NAMESPACES: {
+        "test.test_os": {"test_chown_without_permission"},
+        "test.test_subprocess": {"test_user"},
+    },
 }  # fmt: skip
-ONLY_AT_LANDLOCK = {"test.test_os"}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -71,6 +89,8 @@ async def test_pythons_own_tests_pass(box, backend, module: str) -> None:
     """What fails is what fails outside, too, or is named above with the reason."""
     if not backend.is_local or backend.level is IsolationLevel.PROCESS:
         pytest.skip("about the filter")
+    if backend.level is IsolationLevel.LANDLOCK and "multiprocessing" in module:
+        pytest.skip("Landlock has no /dev/shm for semaphores; see test_processes_without_semaphores_work")
     python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     has_tests = [str(python), "-c", f"import {module.rpartition('.')[0]}.support, {module}"]
     if subprocess.run(has_tests, capture_output=True, check=False).returncode:
@@ -82,7 +102,21 @@ async def test_pythons_own_tests_pass(box, backend, module: str) -> None:
     )  # fmt: skip
     failed = set(re.findall(r"^(?:ERROR|FAIL): (\S+) \(", result.stderr.decode(errors="replace"), re.MULTILINE))
     assert re.search(rb"^Ran [1-9]\d* tests", result.stderr, re.MULTILINE), result.stderr[-2000:]
-    allowed = CPYTHON[module]
-    if module in ONLY_AT_LANDLOCK and backend.level is not IsolationLevel.LANDLOCK:
-        allowed = set()
-    assert failed <= allowed, result.stderr[-4000:].decode(errors="replace")
+    allowed = WITHOUT[backend.level].get(module, set())
+    assert failed - FAILS_OUTSIDE <= allowed, result.stderr[-4000:].decode(errors="replace")
+
+
+async def test_processes_without_semaphores_work(box, backend) -> None:
+    """What of ``multiprocessing`` holds at every level; :data:`WITHOUT` says why the rest does not at Landlock."""
+    if not backend.is_local:
+        pytest.skip("about the filter")
+    result = await box.python(
+        "import multiprocessing, os\n"
+        "def work(pipe): pipe.send(sum(pipe.recv())); pipe.close()\n"
+        "if __name__ == '__main__':\n"
+        "    for method in ('fork', 'spawn'):\n"
+        "        ours, theirs = multiprocessing.get_context(method).Pipe()\n"
+        "        child = multiprocessing.get_context(method).Process(target=work, args=(theirs,))\n"
+        "        child.start(); ours.send([1, 2, 39]); print(ours.recv()); child.join(); print(child.exitcode)\n"
+    )
+    assert result.stdout.split() == [b"42", b"0"] * 2, result.stderr

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import call_key
 from adk_skills_agent.adk.permissions import Decision, Keep, Verdict, own_question
 from adk_skills_agent.adk.shell.command_rules import decide_command
+from adk_skills_agent.adk.shell.command_words import AS_BLANKS
 from adk_skills_agent.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 _MARK = "adk_skills_command"
 _SHOWN = 400
+_MOST_SHOWN = 12
 _MOST_KEPT = 500
 
 
@@ -88,9 +91,8 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
             reason=decision.reason,
         )
     )
-    shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]}... ({len(line):,} characters)"
     context.request_confirmation(
-        hint=f"Run this command in the sandbox? {shown}\nAsked because of '{decision.target[:80]}': {decision.reason}.",
+        hint=f"Run this command in the sandbox? {shown_line(line)}\n{_asked_for(decision)}",
         payload={_MARK: {"command": line, "commands": list(decision.subjects)}},
     )
     context.actions.skip_summarization = True
@@ -98,6 +100,25 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
         ErrorCode.APPROVAL_REQUIRED,
         "The user is asked to approve this command. Do not repeat the call; it continues by itself once they answer.",
     )
+
+
+def shown_line(text: str, most: int = _SHOWN) -> str:
+    """A command as people are asked about it: in one line, runs of blanks as one, its beginning and its end."""
+    text = " ".join(re.sub(r"[\r\n]+", " ⏎ ", text).split())
+    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} ... ({len(text) - most:,} characters more) ... {text[-most // 2 :]}"
+
+
+def _asked_for(decision: Decision) -> str:
+    """What the approval covers, each command of it: one that stands behind many blanks must not go unseen."""
+    commands = [subject.removeprefix("command:") for subject in decision.subjects if subject.startswith("command:")]
+    shown = "; ".join(shown_line(command.translate(AS_BLANKS), 120) for command in commands[:_MOST_SHOWN])
+    more = f"; and {len(commands) - _MOST_SHOWN} more" if len(commands) > _MOST_SHOWN else ""
+    whole = " This line only." if len(commands) < len(decision.subjects) else ""
+    asked = f"You approve: {shown}{more}.{whole} " if len(decision.subjects) > 1 else ""
+    return f"{asked}Asked because of '{shown_line(decision.target, 80)}': {decision.reason}."
 
 
 def _decided(

@@ -30,15 +30,20 @@ from adk_skills_agent.scripts.workspaces import Usage, in_pages, usage_of
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox import SandboxPolicy
     from adk_skills_agent.scripts import ScriptOutcome
+    from adk_skills_agent.scripts.outcome import RefusedHost
 
 logger = logging.getLogger(__name__)
 
 MAX_JOBS = 16
 """In this process at a time: each takes one of the places of running commands."""
+MAX_JOBS_OF_USER = MAX_JOBS // 2
+"""Of all sessions of one user: nobody takes the places of everybody (row 81)."""
 MAX_REMEMBERED = 64
 """Jobs of one session that have ended and whose output can still be read."""
 MAX_SESSIONS = 256
 """Sessions whose ended jobs are remembered."""
+MAX_HELD_BYTES = 64 << 20
+"""Of ended jobs' files and output in this process; what ended first goes first."""
 _CLOSE_SECONDS = 10.0
 
 Stamp = tuple[int, int]
@@ -57,8 +62,9 @@ class Job:
         left_out: Bytes of its output that were not kept.
         stopped: Whether somebody ended it.
         owner: Whose end ends it.
-        outcome: What happened; its files become artifacts when the model hears of the end.
-        saved: Whether they have.
+        user: Whose session it is.
+        outcome: What happened, until the model hears of the end and its files become artifacts.
+        refused: Hosts it was refused.
         skill: Whose variables it had.
         run: The id of its events.
     """
@@ -72,8 +78,9 @@ class Job:
     left_out: int = 0
     stopped: bool = False
     owner: object = None
+    user: str = ""
     outcome: ScriptOutcome | None = None
-    saved: bool = False
+    refused: tuple[RefusedHost, ...] = ()
     skill: str = ""
     run: str = ""
     _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
@@ -82,6 +89,22 @@ class Job:
     _decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     future: Future[None] | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of this process's memory that it holds."""
+        return self.kept + (0 if self.outcome is None else sum(file.size for file in self.outcome.result.files))
+
+    def let_go(self) -> None:
+        """Forget its files and its output, of which an offset past the end is told from now on."""
+        if self.outcome is not None and self.outcome.result.files and self.answer is not None:
+            notes = self.answer.get("notes")
+            said = "Its files are in the working directory; they were not saved as artifacts, it ended too long ago."
+            self.answer["notes"] = [*(notes if isinstance(notes, list) else []), said]
+        with self._changed:
+            self.outcome = None
+            self.left_out, self.kept = self.left_out + self.kept, 0
+            self._text.clear()
 
     def take(self, stream: str, chunk: bytes) -> None:
         """Keep a piece of its output, of either stream, in the order in which they came."""
@@ -152,6 +175,7 @@ class Jobs:
     def start(
         self,
         key: str,
+        user: str,
         owner: object,
         command: str,
         most: int,
@@ -162,6 +186,7 @@ class Jobs:
 
         Args:
             key: Of its session.
+            user: Whose session it is.
             owner: Whose end ends it.
             command: What runs, for the model's list.
             most: Jobs that may run in this session at once.
@@ -179,12 +204,18 @@ class Jobs:
             if len(running) >= most:
                 names = ", ".join(job.name for job in running)
                 raise InvalidArguments(f"{len(running)} jobs run already ({names}). Stop one, or wait for its end.")
-            if sum(job.ended is None for others in self._sessions.values() for job in others) >= MAX_JOBS:
+            everywhere = [job for others in self._sessions.values() for job in others if job.ended is None]
+            if sum(job.user == user for job in everywhere) >= MAX_JOBS_OF_USER:
+                raise InvalidArguments(
+                    f"{MAX_JOBS_OF_USER} background jobs of this user run already, in other sessions. Try again later."
+                )
+            if len(everywhere) >= MAX_JOBS:
                 raise InvalidArguments("Too many background jobs run on this machine. Try again later.")
             self._count[key] = self._count.get(key, 0) + 1
-            job = Job(f"job-{self._count[key]}", command, most_bytes, owner=owner)
+            job = Job(f"job-{self._count[key]}", command, most_bytes, owner=owner, user=user)
             jobs.append(job)
             self._forget(key, jobs)
+            self._make_room()
             loop = self._running_loop()
         job.future = asyncio.run_coroutine_threadsafe(_guarded(job, run), loop)
         return job
@@ -198,6 +229,15 @@ class Jobs:
         idle = [name for name, others in self._sessions.items() if all(job.ended is not None for job in others)]
         for name in idle[: max(len(self._sessions) - MAX_SESSIONS, 0)]:
             del self._sessions[name]  # its count stays, so that no name is used twice
+
+    def _make_room(self) -> None:
+        ended = [job for others in self._sessions.values() for job in others if job.ended is not None and job.held]
+        held = sum(job.held for job in ended)
+        for job in sorted(ended, key=lambda job: job.ended or 0.0):
+            if held <= MAX_HELD_BYTES:
+                return
+            held -= job.held
+            job.let_go()
 
     def of(self, key: str, name: str) -> Job:
         """A job of a session.

@@ -11,7 +11,6 @@ import contextlib
 import copy
 import logging
 import os
-import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, OutputEvents, ScriptOutput, origin_of
-from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
+from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, rules_without_skill, tell_refused
 from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import save_outputs
@@ -42,7 +41,7 @@ from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
 from adk_skills_agent.sandbox import uninterrupted
-from adk_skills_agent.scripts import workspace_key
+from adk_skills_agent.scripts import user_key, workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
 
@@ -56,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 _MOST_MATCHES = 5
 _MAX_WAIT = 30
+_PIECE_BYTES = 1 << 20
+_MOST_EDITED_BYTES = 8 << 20  # an edit has the text several times in the agent's memory
 
 
 class ShellTool(ToolsetTool):
@@ -170,16 +171,25 @@ class ExecuteTool(ShellTool):
         background = args.get("background") or False
         if not isinstance(background, bool):
             raise InvalidArguments("'background' must be true or false.")
-        skill = await self.skill_for(args, tool_context)
         skills = await mounted_skills(runtime, tool_context)
+        skill = await self.skill_for(args, tool_context)
+        mounted = next((one for one in skills if one.skill.name == skill), None)
+        if mounted is None and skill:
+            if args.get("skill"):
+                return {
+                    "status": "error",
+                    "error": f"The scripts of '{skill}' may not run here, so no command gets its keys and hosts. "
+                    "Do it without them, or tell the user.",
+                    "error_code": ErrorCode.PERMISSION_DENIED.value,
+                }
+            skill = ""  # what its scripts may not do, a command must not do in their place
         refusal, versions = await permit_shell(runtime, tool_context, skills)
         if refusal is not None:
             return refusal
         refusal = await permit_command(runtime, tool_context, command)
         if refusal is not None:
             return refusal
-        hosts = HostsOfCall()
-        mounted = next((one for one in skills if one.skill.name == skill), None)
+        hosts = HostsOfCall(rules_without_skill(runtime.permissions, runtime.active.active(tool_context)))
         if runtime.permissions.hosts and mounted is not None and isinstance(shell, SandboxShell):
             hosts = await hosts_of_call(runtime, tool_context, mounted.skill)
             if hosts.pending:
@@ -332,7 +342,11 @@ class ExecuteTool(ShellTool):
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
                 answer.pop("stderr", None)
-                result, job.outcome, job.skill, job.run = outcome.result, outcome, call.skill, run_id
+                result, job.skill, job.run = outcome.result, call.skill, run_id
+                job.refused = refused_hosts(outcome.plan.request.policy, result)
+                # The output is told in pages, from what the job has kept of it.
+                files_only = replace(result, stdout=b"", stderr=b"", stdout_spill=None, stderr_spill=None)
+                job.outcome = replace(outcome, stdout="", stderr="", result=files_only)
                 ended = replace(
                     ended,
                     status=str(answer["status"]),
@@ -354,8 +368,15 @@ class ExecuteTool(ShellTool):
             finally:
                 runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
 
+        session = tool_context.session
         job = JOBS.start(
-            _session_key(tool_context), runtime.owner, call.command, settings.jobs, settings.job_output_bytes, run
+            _session_key(tool_context),
+            user_key(session.app_name, session.user_id),
+            runtime.owner,
+            call.command,
+            settings.jobs,
+            settings.job_output_bytes,
+            run,
         )
         return {"status": "running", "job": job.name, "next": f"Read it with {runtime.tool_name('job_output')}."}
 
@@ -420,8 +441,7 @@ def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[st
             "program, by execute.",
             "error_code": ErrorCode.BINARY_FILE.value,
         }
-    lines = re.findall(r"[^\n]*\n|[^\n]+$", content.decode("utf-8", "replace").replace("\0", "\ufffd"))
-    total = len(lines)
+    total = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
     if not total:
         return {"status": "ok", "content": "", "total_lines": 0}
     last = min(end or total, total)
@@ -430,16 +450,20 @@ def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[st
     if start > last:
         raise InvalidArguments(f"'start_line' ({start}) is after 'end_line' ({end}).")
     shown: list[str] = []
-    size, number = 0, start
+    size = 0
+    place = _beginning_of(content, start)
     for number in range(start, last + 1):
-        line = f"{number:6d}\t{lines[number - 1]}"
+        after = content.find(b"\n", place) + 1 or len(content)
+        line = f"{number:6d}\t{_decoded(content[place : min(after, place + 4 * most)])}"
         if shown and size + len(line) > most:
             break
-        if len(line) > most:
-            left_out = len(line) - most
-            line = f"{line[:most]}[... {left_out:,} characters of this line left out ...]\n"
+        if len(line) > most or after - place > 4 * most:
+            line = line[:most]
+            left_out = after - place - len(line[7:].encode())
+            line = f"{line}[... {left_out:,} bytes of this line left out ...]\n"
         shown.append(line)
         size += len(line)
+        place = after
     read = start + len(shown) - 1
     answer: dict[str, object] = {"status": "ok", "content": "".join(shown)}
     if start > 1 or read < total:
@@ -447,6 +471,24 @@ def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[st
     if read < last:
         answer["next_line"] = read + 1
     return answer
+
+
+def _beginning_of(content: bytes, line: int) -> int:
+    """Where a line begins that is there. A file may have millions: they are counted a piece at a time."""
+    place, passed = 0, 1
+    while passed < line:
+        lines = content.count(b"\n", place, place + _PIECE_BYTES)
+        if passed + lines < line:
+            place, passed = place + _PIECE_BYTES, passed + lines
+            continue
+        for _ in range(line - passed):
+            place = content.index(b"\n", place) + 1
+        break
+    return place
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def _is_binary(content: bytes) -> bool:
@@ -517,19 +559,27 @@ class EditFileTool(ShellTool):
             content = await files.read(path)
         except NeedsApproval as pending:
             return pending.answer
-        if _is_binary(content):
-            raise InvalidArguments(f"'{path}' is binary; it cannot be edited as text.")
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError:
-            raise InvalidArguments(f"'{path}' is no valid UTF-8; an edit would damage it. Use a program.") from None
-        edited, line = _edited(path, text, old, new)
+        edited, line = await asyncio.to_thread(_edited_file, path, content, old, new)
         notes = await files.write(path, edited)
         return {"status": "ok", "message": f"Edited {path} at line {line}.", **_noted(notes)}
 
 
 def _noted(notes: Sequence[str]) -> dict[str, object]:
     return {"notes": list(notes)} if notes else {}
+
+
+def _edited_file(path: str, content: bytes, old: str, new: str) -> tuple[str, int]:
+    if len(content) > _MOST_EDITED_BYTES:
+        raise InvalidArguments(
+            f"'{path}' has {len(content):,} bytes; at most {_MOST_EDITED_BYTES:,} can be edited. Use a program."
+        )
+    if _is_binary(content):
+        raise InvalidArguments(f"'{path}' is binary; it cannot be edited as text.")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidArguments(f"'{path}' is no valid UTF-8; an edit would damage it. Use a program.") from None
+    return _edited(path, text, old, new)
 
 
 def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
@@ -598,15 +648,12 @@ class JobOutputTool(ShellTool):
 
 async def _tell_of_the_end(runtime: SkillRuntime, job: Job, tool_context: ToolContext) -> None:
     """When the model hears of a job's end for the first time: artifacts of what it left, and hosts it was refused."""
-    if job.outcome is None or job.answer is None or job.saved:
+    outcome, job.outcome = job.outcome, None  # the agent's memory is not for what was told
+    if outcome is None or job.answer is None:
         return
-    job.saved = True
-    refused = refused_hosts(job.outcome.plan.request.policy, job.outcome.result)
-    if refused:
+    if job.refused:
         origin = origin_of(tool_context)
-        tell_refused(runtime, tool_context, job.skill, COMMAND, job.run, origin, refused, job.answer)
-    files_only = replace(job.outcome.result, stdout_spill=None, stderr_spill=None)  # the output is told in pages
-    outcome = replace(job.outcome, stdout="", stderr="", result=files_only)
+        tell_refused(runtime, tool_context, job.skill, COMMAND, job.run, origin, job.refused, job.answer)
     saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
     if saved.files:
         job.answer["saved_artifacts"] = list(saved.files.values())

@@ -227,7 +227,8 @@ def build_environment(
         policy: Its ``inherit_env`` and ``env`` come after the base, in this order.
         granted: Variables of this run; they win.
         home: Host path of the run's home folder.
-        tmp: Host path of its folder for temporary files.
+        tmp: Host path of its folder for temporary files, which may hold those of earlier runs; a run with secrets has
+            them in its home folder, which is new (row 74).
         run_id: See :data:`RUN_ID_VARIABLE`; nothing can override it.
         place: Where a folder of the sandbox is in the run, for ``SKILL_DIR`` and its kin; None where it is.
         host: The host's environment; None takes ``os.environ``. Read only for names in ``inherit_env``.
@@ -237,10 +238,12 @@ def build_environment(
         ValueError: A granted name or value cannot be in an environment.
     """
     host = os.environ if host is None else host
+    # Programs keep caches of code under names that everybody knows: another skill could have put its own there.
+    has_secrets = any(isinstance(value, Secret) for value in granted.values())
     environment = {
         "PATH": search_path(policy.python),
         "HOME": home,
-        "TMPDIR": tmp,
+        "TMPDIR": home if has_secrets else tmp,
         "LANG": "C.UTF-8",
         "PYTHONUTF8": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -417,6 +420,20 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
         soft, hard = _clamp(resource.RLIMIT_CPU, cpu), _clamp(resource.RLIMIT_CPU, cpu + 1)
         both.append((resource.RLIMIT_CPU, soft or 0, hard or 0))
     return tuple(both)
+
+
+def import_limits(memory_bytes: int | None, pids: int | None) -> tuple[tuple[int, int, int], ...]:
+    """The limits of a sandbox that imports modules before it has a run: those that all its runs have alike.
+
+    Args:
+        memory_bytes: The policy's.
+        pids: The policy's; process 1 counts, too.
+    """
+    import resource
+
+    wanted = ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_NPROC, None if pids is None else pids + 1))
+    limits = [(which, _clamp(which, value)) for which, value in wanted]
+    return tuple((which, value, value) for which, value in limits if value is not None)
 
 
 def run_uid(policy: SandboxPolicy) -> int | None:

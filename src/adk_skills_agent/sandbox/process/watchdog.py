@@ -38,6 +38,15 @@ HIDDEN_MEMORY = (
 _BLOCK = 512
 
 
+# What takes the machine's memory and says so.
+_NAMED = frozenset(
+    b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
+)
+_MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
+_MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each
+_EVERYTHING = 1 << 62
+
+
 @dataclass(frozen=True, slots=True)
 class MachineMemory:
     """Memory of the whole machine that no process has as its own: cheap to read, and a reason to look closer.
@@ -45,7 +54,7 @@ class MachineMemory:
     Attributes:
         shared: Bytes in files in memory and shared mappings.
         page_tables: Bytes in page tables.
-        kernel: Bytes the kernel cannot give back: socket buffers of all kinds are among them.
+        kernel: Bytes the kernel cannot give back or has no name for, as buffers of sockets and lists of mappings.
     """
 
     shared: int = 0
@@ -56,18 +65,14 @@ class MachineMemory:
 def machine_memory() -> MachineMemory:
     """What it is now; zeros where the system does not say."""
     found: dict[bytes, int] = {}
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"{PROC}/meminfo", "rb") as stream:
-            for line in stream:
-                name, _, rest = line.partition(b":")
-                if name in {b"Shmem", b"PageTables", b"SUnreclaim"}:
-                    found[name] = int(rest.split()[0]) * 1024
-        with open(f"{PROC}/net/sockstat", "rb") as stream:
-            for line in stream:
-                fields = line.split()
-                if fields[0] in {b"TCP:", b"UDP:"}:  # of all network namespaces together
-                    found[fields[0]] = int(fields[fields.index(b"mem") + 1]) * PAGE_BYTES
-    kernel = sum(found.get(name, 0) for name in (b"SUnreclaim", b"TCP:", b"UDP:"))
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"{PROC}/meminfo", "rb") as stream:
+        for line in stream:
+            name, _, rest = line.partition(b":")
+            if name in _NAMED or name in {b"MemTotal", b"Shmem", b"SUnreclaim"}:
+                found[name] = int(rest.split()[0]) * 1024
+    # The data of large messages is in pages that no line counts.
+    unnamed = found.get(b"MemTotal", 0) - sum(found.get(name, 0) for name in _NAMED)
+    kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
     return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel)
 
 
@@ -86,6 +91,30 @@ def page_tables(pids: Iterable[int]) -> int:
 def holds_sockets(pids: Iterable[int]) -> bool:
     """Whether one of these processes has a socket open, whose buffers nothing shows."""
     return any(where.startswith("socket:") for pid in pids for _, where in _open_files(pid))
+
+
+def most_in_kernel(pids: Iterable[int]) -> int:
+    """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings."""
+    until = time.monotonic() + _ADDING_SECONDS
+    sockets: set[str] = set()
+    found = 0
+    for pid in pids:
+        sockets.update(where for _, where in _open_files(pid) if where.startswith("socket:"))
+        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:
+            if len(stream.read(_MAPS_BYTES)) == _MAPS_BYTES:
+                found += _MOST_IN_MAPPINGS
+        if time.monotonic() > until:
+            return _EVERYTHING
+    return found + len(sockets) * _buffers_of_a_socket()
+
+
+@functools.lru_cache(maxsize=1)
+def _buffers_of_a_socket() -> int:
+    try:
+        with open(f"{PROC}/sys/net/core/wmem_max", "rb") as stream:
+            return 2 * int(stream.read())
+    except (OSError, ValueError):
+        return 2 * 212_992
 
 
 def memory_in_files(pids: Iterable[int]) -> int:
@@ -436,9 +465,9 @@ def _other_memory(
         if used > limit:
             return used, "page tables"
     grown = now.kernel - before.kernel
-    # Nothing says whose buffers they are: so it takes half as much again as the limit, and no other run beside it.
-    if alone and grown > limit * 3 // 2 and holds_sockets(pids):
-        return grown, "buffers of sockets"
+    # Nothing says whose it is: so it takes half as much again as the limit, and the run must be able to cause that.
+    if grown > limit * 3 // 2 and most_in_kernel(pids) > limit:
+        return grown, "buffers of sockets and lists of mappings"
     return None
 
 

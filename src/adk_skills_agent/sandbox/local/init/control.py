@@ -71,14 +71,20 @@ def init_line(python: str, flags: Sequence[str]) -> list[str]:
     return [python, *flags, "-c", _BOOTSTRAP]
 
 
-def init_program(uid: int | None, preload: tuple[str, ...]) -> bytes:
+def init_program(
+    uid: int | None, preload: tuple[str, ...], limits: tuple[tuple[int, int, int], ...], *, site: bool
+) -> bytes:
     """What the init program reads first.
 
     Args:
         uid: The user and group id it takes on; None keeps the agent's.
         preload: Modules it imports before it is ready.
+        limits: Under which it imports them: resource, soft and hard limit.
+        site: Whether it was started without ``site``, which runs code of the interpreter's packages: that is for after
+            root is given up and the limits are set.
     """
-    return marshal.dumps((code_of("program.py"), {"uid": uid, "preload": list(preload)}))
+    spec = {"uid": uid, "preload": list(preload), "limits": limits, "site": site}
+    return marshal.dumps((code_of("program.py"), spec))
 
 
 @functools.lru_cache(maxsize=4)
@@ -242,6 +248,9 @@ def not_started(command: str, step: str, number: int) -> Exception:
 
 USUAL_FLAGS = ("-s", "-B", "-X", "utf8")
 """The switches scripts of skills are run with."""
+
+SETTINGS_OF_KERNEL = ("sys", "sysrq-trigger", "irq", "bus")
+"""Names in /proc through which a process with root's user id could change the machine."""
 
 MOVED = "/opt"
 """Where an interpreter is shown that is in a folder called as the workspace on the host."""

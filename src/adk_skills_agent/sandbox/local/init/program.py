@@ -74,7 +74,11 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
         # Without a handler of its own, process 1 of a namespace gets no signal from inside.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         step = "preload"
-        _preload(spec["preload"])
+        if spec["preload"]:
+            _limit(library, spec["limits"])
+            if spec.get("site"):  # it says where the modules are
+                _start_packages(spec)
+            _preload(spec["preload"])
         spec["end"] = spec.get("end") or QuickEnd()
         step = "fork"
         payload = posix.fork()
@@ -89,7 +93,7 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
             _warm_up()
         job = _receive()
         step = "begin"
-        return (*_begin(library, job), spec["end"].ended)
+        return (*_begin(library, job, spec), spec["end"].ended)
     except OSError as error:
         _tell(f"failed {_one_word(error.strerror if step == 'prepare' else step)} {error.errno}")
     except _NotLoaded as error:
@@ -99,14 +103,20 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
     posix._exit(_NOT_STARTED)
 
 
+def _start_packages(spec: dict) -> None:  # type: ignore[type-arg]
+    """What the interpreter would have done at its start: find its packages, whose code may run."""
+    import site
+
+    spec["site"] = False
+    site.main()
+
+
 class _NotLoaded(Exception):
     """A module to be imported first cannot be: its name, and the class of what it raised."""
 
 
 def _preload(names: "list[str]") -> None:
     """Import modules before there is a job. What they print belongs to no run."""
-    if not names:
-        return
     null = posix.open("/dev/null", posix.O_WRONLY)
     kept = [(number, posix.dup(number)) for number in (1, 2)]
     for number, _ in kept:
@@ -118,6 +128,12 @@ def _preload(names: "list[str]") -> None:
             raise _NotLoaded(name, type(error).__name__) from error
     if len(sys._current_frames()) > 1:
         raise RuntimeError("a module started a thread")  # which would be missing in the payload
+    try:
+        posix.waitpid(_CHILDREN, posix.WNOHANG)
+    except ChildProcessError:
+        pass
+    else:
+        raise RuntimeError("a module started a process")  # which would be there when the job comes
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     for number, copy in kept:
@@ -210,7 +226,7 @@ def _read(length: int) -> bytes:
     return data
 
 
-def _begin(library: "_Library", job: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
+def _begin(library: "_Library", job: "dict[str, Any]", spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
     stdin = _received_stdin() if job["stdin"] else posix.open("/dev/null", posix.O_RDONLY)
     host = posix.dup(_HOST)  # closed by a successful exec
     posix.dup2(stdin, 0)
@@ -226,6 +242,8 @@ def _begin(library: "_Library", job: "dict[str, Any]") -> tuple:  # type: ignore
             _exec(job)
         step = "begin"
         _new_stdin()
+        if spec.get("site"):
+            _start_packages(spec)
         begun = _script(job)
     except OSError as error:
         posix.write(host, f"failed {_one_word(step)} {error.errno}\n".encode())

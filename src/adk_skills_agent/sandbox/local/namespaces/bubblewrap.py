@@ -23,13 +23,21 @@ import re
 import select
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import HOME_DIR, TMP_DIR
-from adk_skills_agent.sandbox.local.init.control import BASE, InitControl, init_line, init_program
+from adk_skills_agent.sandbox.local.init.control import (
+    BASE,
+    SETTINGS_OF_KERNEL,
+    InitControl,
+    init_line,
+    init_program,
+    shown_at,
+)
 from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     READY_SECONDS,
     SandboxSpec,
@@ -44,6 +52,7 @@ from adk_skills_agent.sandbox.process.command import (
     NOBODY,
     encode,
     find_program,
+    import_limits,
     install_command,
     own_id,
     search_path,
@@ -156,11 +165,16 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
             arguments += ["--setenv", name, value]
         arguments += ["--seccomp", str(passed.memory(filter_of(spec, watches=False)))]
         listed = passed.memory(b"\0".join(encode(part) for part in arguments) + b"\0")
-        program = passed.memory(init_program(spec.uid, spec.preload))
+        # What starts with an interpreter is for the agent's own only: an environment's has code of strangers.
+        deferred = spec.python not in {shown_at(sys.executable), shown_at(os.path.realpath(sys.executable))}
+        limits = import_limits(spec.memory_bytes, spec.pids)
+        site = deferred and "-S" not in spec.flags
+        program = passed.memory(init_program(spec.uid, spec.preload, limits, site=site))
+        flags = ("-S", *spec.flags) if deferred else spec.flags
         outside = own_id(spec.uid)
         found = features()
         assert found is not None  # noqa: S101  # checked by the level
-        line = [found.path, "--args", str(listed), "--", *init_line(spec.python, spec.flags), str(program)]
+        line = [found.path, "--args", str(listed), "--", *init_line(spec.python, flags), str(program)]
         words = tuple(encode(part) for part in line)
         group = temporary.enter_context(kept_group())
         child = spawner().spawn(
@@ -220,7 +234,12 @@ def _argument(step: Step, passed: _Passed) -> list[str]:
             return ["--perms", "0444", "--file", str(passed.memory(content.encode())), path]
         case "seal", str(path):
             return ["--remount-ro", path]
-        case kind, str(path):  # a folder, processes or devices
+        case "proc", str(path):
+            settings = (f"/proc/{name}" for name in SETTINGS_OF_KERNEL)
+            # A process with root's user id may write them without any capability, and bubblewrap leaves them.
+            covered = [("--ro-bind", one, path + one.removeprefix("/proc")) for one in settings if os.path.exists(one)]  # noqa: PTH110
+            return ["--proc", path, *(part for bound in covered for part in bound)]
+        case kind, str(path):  # a folder or devices
             return [f"--{kind}", path]
         case _:
             raise AssertionError(f"{step!r} is no step of a file system")

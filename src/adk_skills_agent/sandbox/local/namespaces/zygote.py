@@ -42,7 +42,7 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     map_users,
     python_folders_of,
 )
-from adk_skills_agent.sandbox.process.command import OWN_IDS, encode, own_id, search_path
+from adk_skills_agent.sandbox.process.command import OWN_IDS, encode, import_limits, own_id, search_path
 from adk_skills_agent.sandbox.process.supervise import Child, Launch, memory_file, own_peak, spawner
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.threads import OnePerProcess
@@ -206,6 +206,7 @@ def _told(spec: SandboxSpec, outside: int | None) -> bytes:
             "python": spec.python,
             "utf8": "utf8" in spec.flags,
             "preload": list(spec.preload),
+            "limits": import_limits(spec.memory_bytes, spec.pids),
         }
     )
 

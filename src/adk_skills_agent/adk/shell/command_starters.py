@@ -1,0 +1,147 @@
+"""Programs that start other programs, and how their command lines tell which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Programs that start others and are called in too many ways to say where the command begins.
+_STARTING = (
+    "prlimit taskset setpriv setarch linux32 linux64 i386 x86_64 uname26 chrt choom nsenter dbus-run-session ssh-agent "
+    "runuser pkexec systemd-run start-stop-daemon unbuffer fakeroot bwrap numactl toybox"
+)
+OTHER_STARTERS = frozenset(_STARTING.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """The command-line form of a program that starts another.
+
+    Attributes:
+        alone: Options without a value.
+        with_value: Options with one.
+        lines: Options whose value a shell reads.
+        asks: Options with which it starts nothing.
+        before: Words of its own before the command.
+        assignments: Whether ``NAME=value`` may stand before the command.
+        adds: Whether it adds arguments of its own.
+        is_line: Whether a single argument is read by a shell.
+        opens_shell: Whether it starts a shell where it is given no command.
+    """
+
+    alone: frozenset[str] = frozenset()
+    with_value: frozenset[str] = frozenset()
+    lines: frozenset[str] = frozenset()
+    asks: frozenset[str] = frozenset()
+    before: int = 0
+    assignments: bool = False
+    adds: bool = False
+    is_line: bool = False
+    opens_shell: bool = False
+
+
+def _options(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+STARTERS: Mapping[str, Starter] = {
+    "env": Starter(
+        alone=_options("-i --ignore-environment -0 --null -v --debug"),
+        with_value=_options("-u --unset -C --chdir"),
+        lines=_options("-S --split-string"),
+        asks=_options("--help --version"),
+        assignments=True,
+    ),
+    "sudo": Starter(
+        alone=_options("-n -E -H -S -b -k -i -s -A -P --preserve-env --non-interactive --login --shell"),
+        with_value=_options("-u -g -h -p -C -r -t -U -D -R -T --user --group --host --chdir --prompt"),
+        asks=_options("-l -v -K -V --list --validate --version"),
+        assignments=True,
+        opens_shell=True,
+    ),
+    "doas": Starter(alone=_options("-n -s -L"), with_value=_options("-u -C -a")),
+    "timeout": Starter(
+        alone=_options("--preserve-status --foreground -v --verbose -p -f"),
+        with_value=_options("-k --kill-after -s --signal"),
+        asks=_options("--help --version"),
+        before=1,
+    ),
+    "nice": Starter(with_value=_options("-n --adjustment")),
+    "ionice": Starter(alone=_options("-t"), with_value=_options("-c -n -p --class --classdata")),
+    "nohup": Starter(),
+    "setsid": Starter(alone=_options("-c -f -w --ctty --fork --wait")),
+    "stdbuf": Starter(with_value=_options("-i -o -e --input --output --error")),
+    "time": Starter(alone=_options("-p -v -a"), with_value=_options("-f -o --format --output"), assignments=True),
+    "command": Starter(alone=_options("-p"), asks=_options("-v -V")),
+    "builtin": Starter(),
+    "exec": Starter(alone=_options("-c -l -cl"), with_value=_options("-a")),
+    "coproc": Starter(),
+    "xargs": Starter(
+        alone=_options(
+            "-0 --null -r --no-run-if-empty -t --verbose -x --exit -p --interactive -o --open-tty "
+            "-i -l -e --replace --max-lines --eof"
+        ),
+        with_value=_options("-I -n -L -P -s -d -E -a --max-args --max-procs --max-chars --delimiter --arg-file"),
+        asks=_options("--help --version --show-limits"),
+        adds=True,
+    ),
+    "parallel": Starter(
+        alone=_options("-0 --null -k --keep-order --bar --will-cite --tag"),
+        with_value=_options("-j --jobs -n -a -I"),
+        adds=True,
+        is_line=True,
+        opens_shell=True,
+    ),
+    "watch": Starter(
+        alone=_options("-d -t -b -e -g -c -x --differences --no-title --errexit --chgexit --color --exec"),
+        with_value=_options("-n --interval"),
+        is_line=True,
+    ),
+    "busybox": Starter(asks=_options("--list --help")),
+    "chroot": Starter(with_value=_options("--userspec --groups"), before=1, opens_shell=True),
+    "flock": Starter(
+        alone=_options("-s -x -e -n -u -o -F --shared --exclusive --nonblock"),
+        with_value=_options("-w -E --timeout --conflict-exit-code"),
+        lines=_options("-c --command"),
+        before=1,
+    ),
+    "strace": Starter(alone=_options("-f -q -v -tt -t -c -C -y"), with_value=_options("-e -o -s -p -u -E")),
+    "unshare": Starter(alone=_options("-r -n -m -p -f -U -i -u -C --fork --net --pid --user"), opens_shell=True),
+    "script": Starter(
+        alone=_options("-q -a -e -f --quiet --append --return --flush"),
+        lines=_options("-c --command"),
+        before=1,
+        opens_shell=True,
+    ),
+    "sg": Starter(lines=_options("-c"), before=1, is_line=True, opens_shell=True),
+    "su": Starter(
+        alone=_options("-l -m -p --login"),
+        with_value=_options("-s -g -G --shell --group"),
+        lines=_options("-c --command"),
+        before=1,
+        opens_shell=True,
+    ),
+}
+
+
+_RUNNER = Starter(
+    alone=_options(
+        "-q --quiet -v --verbose --offline --no-sync --locked --frozen --isolated --no-project --active --exact "
+        "--all-extras --all-groups --no-dev --no-cache --refresh"
+    ),
+    with_value=_options(
+        "-p --python --with --with-editable --with-requirements --extra --group --only-group --package --project "
+        "--directory --env-file"
+    ),
+    asks=_options("-m --module -s --script -h --help"),  # Python runs it
+)
+RUNNERS: Mapping[str, Starter] = {"uv": _RUNNER, "poetry": Starter(), "pipenv": Starter(), "pdm": Starter()}
+LINE_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "split": ("--filter",),
+    "sort": ("--compress-program",),
+    "tar": ("-I", "--use-compress-program", "--to-command", "--checkpoint-action", "--info-script", "--rsh-command"),
+    "rsync": ("-e", "--rsh", "--rsync-path"),
+    "man": ("-P", "--pager", "-H"),
+    "zip": ("-TT", "--unzip-command"),
+}
+"""Options of programs that start what their value says."""

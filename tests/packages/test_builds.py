@@ -1,0 +1,156 @@
+"""Packages without a wheel are built in the sandbox, and only where the owner allows it (issue 16, row 112)."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.errors import PackageError
+from adk_skills_agent.packages.environments import prepare
+from adk_skills_agent.packages.lock import resolve
+from adk_skills_agent.packages.uv import Index
+from local_index import LocalIndex, serving
+
+BACKEND = """
+import base64, hashlib, os, sys, zipfile
+
+def get_requires_for_build_wheel(settings=None):
+    return {requires}
+
+def build_wheel(folder, settings=None, metadata=None):
+    {code}
+    name = "{wheel}"
+    info = "alpha-1.0.dist-info"
+    files = {{"alpha.py": "BUILT = True\\n",
+             info + "/METADATA": "Metadata-Version: 2.1\\nName: alpha\\nVersion: 1.0\\n",
+             info + "/WHEEL": "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}}
+    record = "".join(f"{{path}},sha256=" + base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(
+        b"=").decode() + f",{{len(text)}}\\n" for path, text in files.items())
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as archive:
+        for path, text in {{**files, info + "/RECORD": record + info + "/RECORD,,\\n"}}.items():
+            archive.writestr(path, text)
+    return name
+"""
+
+
+def source(code: str = "pass", *, wheel: str = "alpha-1.0-py3-none-any.whl", requires: str = "[]") -> bytes:
+    files = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "alpha"\nversion = "1.0"\n',
+        "backend.py": BACKEND.format(code=code, wheel=wheel, requires=requires),
+        "PKG-INFO": "Metadata-Version: 2.2\nName: alpha\nVersion: 1.0\n",
+    }
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"alpha-1.0/{name}")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+@pytest.fixture
+def index() -> Iterator[LocalIndex]:
+    with serving(LocalIndex()) as made:
+        yield made
+
+
+def places(index: LocalIndex, builds: tuple[str, ...] | bool = True) -> Index:
+    return Index((index.url,), builds=builds)
+
+
+def refused(index: LocalIndex, cache: Path, builds: tuple[str, ...] | bool = True) -> str:
+    with pytest.raises(PackageError) as caught:
+        resolve(["alpha"], cache=cache / "uv", index=places(index, builds))
+    return f"{caught.value} {' '.join(caught.value.__notes__)}"
+
+
+def test_a_package_without_a_wheel_is_built_and_used_again(index: LocalIndex, tmp_path: Path) -> None:
+    index.files["alpha-1.0.tar.gz"] = source()
+    lock = resolve(["alpha"], cache=tmp_path / "uv", index=places(index, ("Alpha",)))
+    environment = prepare(lock, cache=tmp_path, index=places(index))
+    said = subprocess.run(
+        [environment.python, "-I", "-c", "import alpha; print(alpha.BUILT)"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "True\n"
+    fetched = len(index.downloads)
+    again = resolve(["alpha"], cache=tmp_path / "uv", index=places(index))
+    assert again.packages == lock.packages
+    assert len(index.downloads) == fetched  # neither fetched nor built again
+
+
+def test_nothing_is_built_that_the_owner_did_not_name(index: LocalIndex, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    index.files["alpha-1.0.tar.gz"] = source(f"open({str(mark)!r}, 'w')")
+    for builds in (False, ("beta",)):
+        assert "no ready-made wheel" in refused(index, tmp_path, builds)
+    assert not mark.exists()
+
+
+def test_row_112_a_build_reaches_neither_the_host_nor_the_network(
+    index: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, address = tmp_path / "ran", index.url.split("/")[2].split(":")
+    monkeypatch.setenv("A_KEY", "hunter2-of-the-agent")
+    code = f"""
+    import socket
+    seen = ["key"] if "A_KEY" in os.environ else []
+    for what in (lambda: open({str(mark)!r}, "w"), lambda: open("/etc/shadow").read() and os.getuid() or 1 / 0,
+                 lambda: socket.create_connection(({address[0]!r}, {address[1]}), 2)):
+        try:
+            what()
+            seen.append("got")
+        except (OSError, ZeroDivisionError):
+            pass
+    if seen:
+        raise SystemExit(str(seen))"""
+    index.files["alpha-1.0.tar.gz"] = source(code.strip())
+    resolve(["alpha"], cache=tmp_path / "uv", index=places(index))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (source("sys.exit('no compiler here')"), "no compiler here"),
+        (source(wheel="requests-9.9-py3-none-any.whl"), "made requests-9.9"),
+        (source(wheel="../alpha-1.0-py3-none-any.whl"), "failed"),
+        (b"no archive", "cannot be read"),
+    ],
+    ids=["fails", "another package", "a path", "damaged"],
+)
+def test_a_build_that_goes_wrong_is_a_sentence(index: LocalIndex, tmp_path: Path, made: bytes, said: str) -> None:
+    index.files["alpha-1.0.tar.gz"] = made
+    text = refused(index, tmp_path)
+    assert said in text
+    assert str(tmp_path) not in text.split(".")[0]
+    assert not list((tmp_path / "builds").rglob("*.whl")) if (tmp_path / "builds").exists() else True
+
+
+def test_a_source_with_another_hash_than_announced_is_refused(index: LocalIndex, tmp_path: Path) -> None:
+    index.files["alpha-1.0.tar.gz"] = source()
+    index.lies.add("alpha-1.0.tar.gz")
+    assert "another SHA-256" in refused(index, tmp_path)
+
+
+def test_the_owners_date_holds_for_sources(index: LocalIndex, tmp_path: Path) -> None:
+    """An index that does not say when a file was published cannot answer."""
+    index.files["alpha-1.0.tar.gz"] = source()
+    with pytest.raises(PackageError):
+        resolve(["alpha"], cache=tmp_path / "uv", index=places(index), exclude_newer=datetime(2020, 1, 1, tzinfo=UTC))
+
+
+def test_what_a_build_asks_for_itself_comes_as_wheels(index: LocalIndex, tmp_path: Path) -> None:
+    index.add("helper")
+    index.files["alpha-1.0.tar.gz"] = source("import helper", requires='["helper"]')
+    lock = resolve(["alpha"], cache=tmp_path / "uv", index=places(index))
+    assert [one.name for one in lock.packages] == ["alpha"]
+    assert any("helper" in path for path in index.downloads)
+    assert os.listdir(tmp_path / "builds" / "wheels") == [lock.packages[0].hashes[0]]
