@@ -42,9 +42,15 @@ if TYPE_CHECKING:
         SkillDiscovered,
         SkillDropped,
         SkillEvent,
+        WorkspaceStored,
     )
     from adk_skills_agent.adk.permissions import Permissions
-    from adk_skills_agent.adk.plugins import CodeExecutionRecoveryPlugin, ModelErrorsPlugin, ToolCallsPlugin
+    from adk_skills_agent.adk.plugins import (
+        CodeExecutionRecoveryPlugin,
+        ModelErrorsPlugin,
+        ToolCallsPlugin,
+        UnfinishedCallsPlugin,
+    )
     from adk_skills_agent.adk.skills.registry_source import RegistrySource
     from adk_skills_agent.catalog import RegistryConfig, Skill, SkillsRegistry, SkillsView
     from adk_skills_agent.catalog.skill_source import SkillSource
@@ -85,6 +91,7 @@ if TYPE_CHECKING:
         local_sandbox,
     )
     from adk_skills_agent.scripts.grants import Grant
+    from adk_skills_agent.scripts.workspace_store import WorkspaceStore
     from adk_skills_agent.sources import FolderSource, FsspecSource, OriginSource
 
 __version__ = "0.1.0"
@@ -123,10 +130,11 @@ _HOME = {
         "SkillDiscovered",
         "SkillDropped",
         "SkillEvent",
+        "WorkspaceStored",
     ),
     "adk.permissions": ("Permissions",),
     "adk.skills.registry_source": ("RegistrySource",),
-    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin"),
+    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin", "UnfinishedCallsPlugin"),
     "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
     "catalog.skill_source": ("SkillSource",),
     "sources": ("FolderSource", "FsspecSource", "OriginSource"),
@@ -160,6 +168,7 @@ _HOME = {
         "local_sandbox",
     ),
     "scripts.grants": ("Grant",),
+    "scripts.workspace_store": ("WorkspaceStore",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -227,7 +236,10 @@ __all__ = [
     "SkillsRegistry",
     "SkillsView",
     "ToolCallsPlugin",
+    "UnfinishedCallsPlugin",
     "ValidationResult",
+    "WorkspaceStore",
+    "WorkspaceStored",
     "create_read_reference_tool",
     "create_run_script_tool",
     "create_search_skills_tool",

@@ -17,6 +17,8 @@
     ├── PackageError             what a skill needs cannot be resolved, fetched or installed (``.__notes__``: why)
     ├── SourceError              skills of others cannot be fetched, pinned, updated or served
     │   └── IntegrityError       a pinned skill is not what its lock says (``.changes``)
+    ├── StorageError             a store that machines share does not answer, refuses, or holds damaged objects
+    │   └── StorageDamaged       an object is not what was stored
     ├── ConfigError              a setting of the owner's cannot be used
     │   └── EvalFileError        a file of eval cases cannot be read as one (``.problems``)
     ├── EvaluationError          something could not be measured; never a score
@@ -27,6 +29,7 @@
         │   ├── EngineUnavailable  no container engine can be used here; says what to install or to start
         │   └── ImageUnavailable   the container image is not there, cannot be built, or has no usable Python
         ├── TooManyRuns          so many runs of the same user or session wait already that this one was not begun
+        ├── WorkspaceUnavailable  the session's files are in use on another server, or cannot be fetched
         └── CleanupFailed        a container could not be removed (``.left_behind``); its run itself had ended
 
 A script that fails, times out or is killed is a *result*, not an exception.
@@ -62,6 +65,7 @@ class ErrorCode(StrEnum):
     SANDBOX_ERROR = "SANDBOX_ERROR"
     SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
     TOO_MANY_RUNS = "TOO_MANY_RUNS"
+    WORKSPACE_UNAVAILABLE = "WORKSPACE_UNAVAILABLE"
     PACKAGES_UNAVAILABLE = "PACKAGES_UNAVAILABLE"
     CONFIG_ERROR = "CONFIG_ERROR"
 
@@ -200,6 +204,14 @@ class IntegrityError(SourceError):
         self.changes: tuple[str, ...] = tuple(changes)
 
 
+class StorageError(SkillsError):
+    """A store that machines share does not answer, refuses, or holds damaged objects. For the owner."""
+
+
+class StorageDamaged(StorageError):
+    """An object in a store is missing, cut off, or not what was stored."""
+
+
 class EvaluationError(SkillsError):
     """Something could not be measured. An error of the run: never a pass, never a zero."""
 
@@ -249,6 +261,12 @@ class TooManyRuns(SandboxError):
     """So many runs of the same user or session wait already that this one was not begun (attack row 81)."""
 
     code = ErrorCode.TOO_MANY_RUNS
+
+
+class WorkspaceUnavailable(SandboxError):
+    """The session's files are in use on another server, or the store that has them cannot be used; nothing ran."""
+
+    code = ErrorCode.WORKSPACE_UNAVAILABLE
 
 
 class CleanupFailed(SandboxError, RuntimeError):

@@ -40,10 +40,14 @@ COMMANDS = (
     "trust",
     "approvals",
     "usage",
+    "workspaces",
     "doctor",
     "demo",
     "completion",
 )
+
+
+PARTS = (("bench", "skillsbench"), ("workspaces", "ls"), ("workspaces", "rm"), ("workspaces", "gc"))
 
 
 def help_of(*command: str) -> str:
@@ -59,7 +63,7 @@ def help_of(*command: str) -> str:
 
 def page() -> str:
     parts = ["# Command line", "", "Made from `--help` by `tests/cli/test_help.py`.", ""]
-    for command in ((), *((name,) for name in COMMANDS), ("bench", "skillsbench")):
+    for command in ((), *((name,) for name in COMMANDS), *PARTS):
         title = " ".join(["adk-skills", *command])
         parts += [f"## {title}", "", "```text", help_of(*command), "```", ""]
     return "\n".join(parts)

@@ -64,8 +64,9 @@ def with_skills(
         relative_to: Where relative folders start: give ``__file__`` for the folder of your own file. The working
             directory when None.
         more: ``dependencies``, ``integrity``, ``permissions``, ``on_event``, ``audit_log``, ``limits``,
-            ``require_activation``, ``workspace``, ``shell``, ``trust_allowed_tools``, ``additional_tools`` and
-            ``lifecycle_config``, as :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
+            ``require_activation``, ``workspace``, ``workspace_store``, ``shell``, ``trust_allowed_tools``,
+            ``additional_tools`` and ``lifecycle_config``, as
+            :class:`~adk_skills_agent.adk.skill_toolset.SkillToolset` has them.
 
     Raises:
         ConfigError: A folder does not exist, google-adk knows no such model as the agent's, or a setting cannot be

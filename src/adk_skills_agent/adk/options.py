@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
     from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.catalog import CatalogReader
     from adk_skills_agent.packages import Dependencies, SkillEnvironments
@@ -81,6 +82,19 @@ def workspace_of(choice: str) -> str:
     if choice not in WORKSPACES:
         raise ConfigError(f"workspace must be 'session' or 'skill', not {choice!r}.")
     return choice
+
+
+def workspace_stores_of(setting: object) -> WorkspaceStores | None:
+    """The meaning of a toolset's setting ``workspace_store``; without one nothing about stores is imported.
+
+    Raises:
+        ConfigError: It is no store, or cannot be used.
+    """
+    if setting is None:
+        return None
+    from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
+
+    return WorkspaceStores(setting)
 
 
 @dataclass(frozen=True)
@@ -260,6 +274,7 @@ class SharedSettings(TypedDict, total=False):
     limits: SkillLimits | None
     require_activation: bool
     workspace: str
+    workspace_store: Any
     shell: bool | ShellSettings
     trust_allowed_tools: bool
     additional_tools: Sequence[Any] | None

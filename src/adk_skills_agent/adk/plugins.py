@@ -1,7 +1,7 @@
-"""Plugins for google-adk's runner: what people see in a terminal, and code execution that Gemini 2.x would lose.
+"""Plugins for google-adk's runner: terminals, calls that a dead server left, and code that Gemini 2.x would lose.
 
 ``ToolCallsPlugin`` prints the tool calls of a turn, which ``adk run`` does not show. ``ModelErrorsPlugin`` shows an
-error of the model's service once.
+error of the model's service once. ``UnfinishedCallsPlugin`` answers tool calls whose server ended before they did.
 
 ``CodeExecutionRecoveryPlugin`` is for Gemini 2.x and an executor of one's own (S3, google/adk-python#5315). Such a
 model wants to call the native ``code_execution`` tool, which only ``BuiltInCodeExecutor`` declares; its service then
@@ -150,6 +150,68 @@ def _said(result: object) -> str:
     first = text.strip().partition("\n")[0]
     return f"{state}: {first}" if first and first != state else state
 
+
+class UnfinishedCallsPlugin(BasePlugin):
+    """Tells the model of tool calls that have no answer because their server ended: what they did is not known.
+
+    google-adk leaves such a call out of the next request, so that a model would make it again without knowing that it
+    may have been done. With this plugin the session gets an answer for each when its next message arrives. Calls of
+    long-running tools, and those that wait for the user, are left alone: their answers come with a message.
+
+    Send the messages of a session one after another, as google-adk needs it anyway: a call that still runs for another
+    request has no answer either.
+
+    Args:
+        name: The plugin's name in google-adk.
+    """
+
+    def __init__(self, name: str = "unfinished_calls") -> None:
+        super().__init__(name=name)
+
+    async def on_user_message_callback(
+        self, *, invocation_context: InvocationContext, user_message: types.Content
+    ) -> types.Content | None:
+        """Answer what was left, before the message becomes part of the session."""
+        from google.adk.events import Event
+
+        session = invocation_context.session
+        answered = {response.id for event in session.events for response in event.get_function_responses()}
+        answered |= {part.function_response.id for part in user_message.parts or () if part.function_response}
+        for event in list(session.events):
+            waits = event.long_running_tool_ids or set()
+            left = [call for call in event.get_function_calls() if call.id not in answered and call.id not in waits]
+            if not left or event.invocation_id == invocation_context.invocation_id:
+                continue
+            parts = [
+                types.Part(
+                    function_response=types.FunctionResponse(
+                        id=call.id, name=call.name, response=dict(UNFINISHED_ANSWER)
+                    )
+                )
+                for call in left
+            ]
+            logger.warning(
+                "session %s: %s had no answer; the model is told that what it did is not known",
+                session.id,
+                ", ".join(str(call.name) for call in left),
+            )
+            await invocation_context.session_service.append_event(
+                session,
+                Event(
+                    invocation_id=event.invocation_id,
+                    author=event.author,
+                    branch=event.branch,
+                    content=types.Content(role="user", parts=parts),
+                ),
+            )
+        return None
+
+
+UNFINISHED_ANSWER: Mapping[str, str] = {
+    "status": "unknown",
+    "error": "The server ended before this call did. It may have been done or not: look before you do it again.",
+}
+"""The answer of a tool call whose server ended."""
 
 RECOVERED_FROM = "adk_skills_recovered_from"
 """Key of ``custom_metadata`` in a recovered response; its value is the error code."""

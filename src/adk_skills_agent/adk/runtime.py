@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.activation.listing import SkillListing
     from adk_skills_agent.adk.guard import RetryGuard
     from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
     from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.adk.skills.known import KnownSkill
     from adk_skills_agent.adk.skills.source import SkillSource
@@ -73,6 +74,7 @@ class SkillRuntime:
         script_timeout: In seconds, when the owner gave one.
         google_arguments: Whether arguments are spelled as google-adk does it.
         workspace: Whether all skills of a session share a workspace (``session``) or each has its own (``skill``).
+        workspace_stores: Where the files of its sessions are kept for other servers, or None for nowhere.
         shell: The settings of its shell, or None for none.
         trust_allowed_tools: Whether what an active skill's ``allowed-tools`` names is not asked about.
         save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
@@ -105,6 +107,7 @@ class SkillRuntime:
     script_timeout: float | None = None
     google_arguments: bool = False
     workspace: str = "session"
+    workspace_stores: WorkspaceStores | None = None
     shell: ShellSettings | None = None
     trust_allowed_tools: bool = False
     save_output_artifacts: bool = False
@@ -127,6 +130,13 @@ class SkillRuntime:
                 "skill_writes='session' lets a skill change its scripts, so rules for single scripts would not hold. "
                 "Give rules for whole skills, or leave skill_writes out."
             )
+        if self.workspace_stores is not None:
+            if self.shell is not None and self.shell.keep_in is not None:
+                raise ConfigError(
+                    "workspace_store keeps the sessions' files, and so does the shell's keep_in. Give one of them."
+                )
+            if self.environment is not None:
+                raise ConfigError("workspace_store needs our sandbox: an environment keeps its files in its own way.")
         if self.permissions.hosts and self.settings.policy.network.mode == "host":
             logger.warning(
                 "The rules for hosts do not hold: the policy's network is 'host', which nothing checks. Name the hosts "

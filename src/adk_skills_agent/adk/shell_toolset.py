@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.adk.activation.active_skills import ActiveSkills
 from adk_skills_agent.adk.activation.listing import SkillListing
 from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of
+from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, workspace_stores_of
 from adk_skills_agent.adk.permissions import permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
@@ -39,6 +39,7 @@ class ShellToolset(RuntimeToolset):
         sandbox: Where commands run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``) or an object.
         environment: A google-adk environment instead.
         policy: The limits of each command: a policy, or the name of a preset.
+        workspace_store: As :class:`SkillToolset` has it.
         env: Variables given to every command; a :class:`Secret` reaches the commands and nobody else.
         on_event: Who is told what happens.
         audit_log: A file that gets a line for each event.
@@ -57,6 +58,7 @@ class ShellToolset(RuntimeToolset):
         sandbox: Sandbox | str | None = None,
         environment: BaseEnvironment | None = None,
         policy: SandboxPolicy | str | None = None,
+        workspace_store: Any = None,
         env: Mapping[str, EnvValue] | None = None,
         on_event: Callable[[Any], object] | Sequence[Callable[[Any], object]] = (),
         audit_log: Path | str | AuditLog | None = None,
@@ -85,6 +87,7 @@ class ShellToolset(RuntimeToolset):
             sandbox=sandbox_of(sandbox) if environment is None else None,
             prefers_sandbox=True,
             environment=environment,
+            workspace_stores=workspace_stores_of(workspace_store),
             shell=settings,
             prefix=prefix,
             owner=self,

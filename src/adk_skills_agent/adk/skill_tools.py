@@ -19,6 +19,7 @@ from adk_skills_agent.adk.options import (
     limits_of,
     packages_of,
     workspace_of,
+    workspace_stores_of,
 )
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import SkillRuntime, events_for
@@ -66,6 +67,7 @@ def short_named_runtime(
     limits: SkillLimits | None = None,
     require_activation: bool = False,
     workspace: str = "session",
+    workspace_store: Any = None,
     shell: bool | ShellSettings = False,
     trust_allowed_tools: bool = False,
     additional_tools: Sequence[Any] | None = None,
@@ -105,6 +107,7 @@ def short_named_runtime(
         prefers_sandbox=prefers_sandbox,
         require_activation=require_activation,
         workspace=workspace_of(workspace),
+        workspace_stores=workspace_stores_of(workspace_store),
         shell=shell_of(shell),
         trust_allowed_tools=trust_allowed_tools,
         prefix=prefix,
@@ -125,8 +128,8 @@ class SkillTools(RuntimeToolset):
         tool_name_prefix: As for every google-adk toolset.
         more: ``user_skills`` (those that a user may ask for by name), and ``dependencies``, ``integrity``, ``env``,
             ``grants``, ``permissions``, ``on_event``, ``audit_log``, ``limits``, ``require_activation``, ``workspace``,
-            ``shell``, ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``, ``budget_tokens`` and
-            ``model``, as ``SkillToolset`` has them.
+            ``workspace_store``, ``shell``, ``trust_allowed_tools``, ``additional_tools``, ``lifecycle_config``,
+            ``budget_tokens`` and ``model``, as ``SkillToolset`` has them.
     """
 
     def __init__(

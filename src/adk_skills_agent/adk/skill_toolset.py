@@ -25,6 +25,7 @@ from adk_skills_agent.adk.options import (
     limits_of,
     packages_of,
     workspace_of,
+    workspace_stores_of,
 )
 from adk_skills_agent.adk.permissions import Permissions, permissions_of
 from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, events_for
@@ -101,6 +102,9 @@ class SkillToolset(RuntimeToolset):
         file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
         workspace: ``"session"``: all skills of a session work in one folder and find each other's files there;
             ``"skill"``: each has a folder of its own in each session.
+        workspace_store: Where the files of each session are kept besides, so that its next request may reach another
+            server: a folder, a URL such as ``s3://bucket/prefix``, a :class:`~adk_skills_agent.WorkspaceStore`, an
+            artifact service of google-adk, or ``"artifacts"`` for that of the Runner. None keeps them on this server.
         shell: True, or settings, for ``execute``, ``read_file``, ``write_file`` and ``edit_file`` in the session's
             workspace, or in the environment.
         trust_allowed_tools: Whether what an active skill's ``allowed-tools`` names needs no question of its own: tools
@@ -148,6 +152,7 @@ class SkillToolset(RuntimeToolset):
         file_list: bool = True,
         argument_style: str = "unix",
         workspace: str = "session",
+        workspace_store: Any = None,
         shell: bool | ShellSettings = False,
         trust_allowed_tools: bool = False,
         dependencies: Dependencies | str | None = None,
@@ -211,6 +216,7 @@ class SkillToolset(RuntimeToolset):
             google_arguments=_is_google_style(argument_style),
             save_output_artifacts=save_output_artifacts,
             workspace=workspace_of(workspace),
+            workspace_stores=workspace_stores_of(workspace_store),
             shell=shell_of(shell),
             trust_allowed_tools=trust_allowed_tools,
             require_activation=require_activation,

@@ -97,6 +97,25 @@ def _grants(value: Any, _file: Path) -> Any:
     return written_grants(value)
 
 
+def _store(value: Any, file: Path) -> Any:
+    """A URL, ``artifacts``, or a path that starts at the file; or a mapping with ``url`` and the store's settings."""
+    from adk_skills_agent.scripts.workspace_store import WorkspaceStore
+
+    if isinstance(value, Mapping):
+        known = ("url", "key", "max_bytes", "lease_seconds", "wait_seconds", "options")
+        wrong = next((str(name) for name in value if name not in known), None)
+        if wrong is not None or "url" not in value:
+            raise ConfigError(f"there is no {wrong!r}. It has {', '.join(known)}." if wrong else "url is missing.")
+        settings = {name: given for name, given in value.items() if name not in ("url", "key", "options")}
+        if "key" in value:
+            key = _variables({"KEY": value["key"]}, file)["KEY"]
+            settings["key"] = key
+        return WorkspaceStore(_store(value["url"], file), **settings, **(value.get("options") or {}))
+    if isinstance(value, str) and "://" not in value and value != "artifacts":
+        return _path(value, file)
+    return value
+
+
 def _made_of(kind: type[Any]) -> Callable[[Any, Path], Any]:
     """The function that makes a settings object from a mapping of its fields."""
     known = tuple(field.name for field in fields(kind) if field.init and not field.name.startswith("_"))
@@ -114,6 +133,18 @@ def _made_of(kind: type[Any]) -> Callable[[Any, Path], Any]:
     return read
 
 
+def _dependencies(value: Any, file: Path) -> Any:
+    """As Python has it; ``store_key`` as ``{secret: NAME}``, and a ``store`` that is a folder starts at the file."""
+    if isinstance(value, Mapping):
+        own = dict(value)
+        if isinstance(own.get("store_key"), Mapping):
+            own["store_key"] = _variables({"KEY": own["store_key"]}, file)["KEY"]
+        if "store" in own:
+            own["store"] = _store(own["store"], file)
+        value = own
+    return _made_of(Dependencies)(value, file)
+
+
 _READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "dirs": _folders,
     "missing": _plain,
@@ -124,7 +155,7 @@ _READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "env": _variables,
     "interpreters": _plain,
     "shell": _made_of(ShellSettings),
-    "dependencies": _made_of(Dependencies),
+    "dependencies": _dependencies,
     "limits": _made_of(SkillLimits),
     "lifecycle_config": _made_of(SkillLifecycleConfig),
     "discovery_mode": _plain,
@@ -139,6 +170,7 @@ _READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "file_list": _plain,
     "argument_style": _plain,
     "workspace": _plain,
+    "workspace_store": _store,
     "integrity": _plain,
     "trust_allowed_tools": _plain,
 }

@@ -58,6 +58,7 @@ COMMANDS = {
     "trust": ("trust:trust_command", "Trust a project's skills."),
     "approvals": ("trust:approvals_command", "List, give or take back approvals of skills."),
     "usage": ("usage:command", "Show how skills are used: activations, failures, latency, tokens."),
+    "workspaces": ("workspaces:command", "List and remove the files of sessions in a store."),
     "doctor": ("doctor:command", "Print versions and what isolation works."),
     "demo": ("demo:command", "Show the whole job with an example agent."),
     "completion": ("main:completion_command", "Print tab completion for a shell."),

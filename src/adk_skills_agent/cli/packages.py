@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -173,6 +174,11 @@ Skills that resolve alike share one environment, which is read-only and needs no
 )
 @click.option("--exclude-newer", metavar="DATE", help="Only what was published before, such as 2026-11-01.")
 @click.option("--offline", is_flag=True, help="Use only what was fetched before.")
+@click.option(
+    "--store",
+    metavar="URL",
+    help="A store that servers share, as Dependencies(store=) has it: fetch from it what is there, put what is made.",
+)
 @click.option("--yes", "-y", is_flag=True, help="Fetch large packages without asking.")
 @click.option("--collect", is_flag=True, help="Remove environments that were not used for a while, and stop.")
 @click.option("--unused-days", default=30.0, show_default=True, type=click.FloatRange(0), help="For --collect.")
@@ -192,6 +198,7 @@ def prepare_command(
     builds: tuple[str, ...],
     exclude_newer: str | None,
     offline: bool,
+    store: str | None,
     yes: bool,
     collect: bool,
     unused_days: float,
@@ -214,6 +221,8 @@ def prepare_command(
         offline=offline,
         npm_registry=npm_registry,
         builds=builds,
+        store=store,
+        store_key=os.environ.get("ADK_SKILLS_WORKSPACE_KEY") or None if store is not None else None,
     )
     if collect:
         _collect(dependencies, unused_days, as_json=as_json)
@@ -347,14 +356,14 @@ def _make(
     from adk_skills_agent.packages import SkillEnvironments, prepare
     from adk_skills_agent.packages.skill_environments import write_lock
 
-    environment = prepare(
-        lock,
-        cache=SkillEnvironments(dependencies).cache,
-        python=python,
-        index=dependencies.index,
-        what=what,
-        progress=_progress(),
-    )
+    cache, shared = SkillEnvironments(dependencies).cache, dependencies.shared
+    environment = shared.fetch(lock, cache=cache, python=python, what=what) if shared is not None else None
+    if environment is None:
+        environment = prepare(
+            lock, cache=cache, python=python, index=dependencies.index, what=what, progress=_progress()
+        )
+    if shared is not None and not shared.save(environment, python=python):
+        raise ConfigError(f"The environment is ready here, but {dependencies.store} did not take it; see the log.")
     if place is not None:
         write_lock(place, lock)
     if as_json:

@@ -336,6 +336,7 @@ EVENTS = frozenset(
         "ScriptOutput",
         "HostRefused",
         "FileReceived",
+        "WorkspaceStored",
         "ApprovalRequested",
         "ApprovalDecided",
         "GuardTripped",

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from adk_skills_agent.packages.findings import Findings
     from adk_skills_agent.packages.lock import Lock
     from adk_skills_agent.packages.needs import Needs
+    from adk_skills_agent.packages.shared_environments import SharedEnvironments
     from adk_skills_agent.packages.uv import Index, Progress
+    from adk_skills_agent.sandbox import Secret
 
 MODES = ("off", "locked", "ask", "install")
 PRESETS = ("office",)
@@ -61,6 +63,9 @@ class Dependencies:
         npm_registry: The URL of the registry of npm packages; empty for the one that npm is configured with.
         builds: Packages that may be built where there is no wheel, by name, or True for all. A build runs the package's
             own code: it runs in the sandbox, without the network. The lock then holds for this machine only.
+        store: Where servers share environments, as ``workspace_store`` has it: what one prepared the others fetch.
+        store_key: Encrypts them there, and tells that nobody else wrote them: 64 hexadecimal digits, best a
+            :class:`~adk_skills_agent.Secret`.
     """
 
     mode: str = "ask"
@@ -73,6 +78,8 @@ class Dependencies:
     offline: bool = False
     npm_registry: str = ""
     builds: tuple[str, ...] | bool = False
+    store: str | Path | None = None
+    store_key: str | Secret | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -84,6 +91,8 @@ class Dependencies:
         for name in ("indexes", "find_links", "builds"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"Dependencies.{name} takes a list; write ({getattr(self, name)!r},).")
+        if self.store_key is not None and self.store is None:
+            raise ConfigError("Dependencies.store_key needs a store. Give store='s3://bucket/prefix' or a folder.")
 
     @property
     def index(self) -> Index:
@@ -92,6 +101,21 @@ class Dependencies:
 
         builds = self.builds if isinstance(self.builds, bool) else tuple(self.builds)
         return Index(tuple(self.indexes), tuple(map(str, self.find_links)), self.offline, self.npm_registry, builds)
+
+    @property
+    def shared(self) -> SharedEnvironments | None:
+        """The environments in the store; None without one.
+
+        Raises:
+            ConfigError: There is no such store, or the key cannot be used.
+        """
+        if self.store is None:
+            return None
+        from adk_skills_agent.packages.shared_environments import SharedEnvironments
+        from adk_skills_agent.sandbox import Secret
+
+        key = self.store_key.reveal() if isinstance(self.store_key, Secret) else self.store_key
+        return SharedEnvironments(self.store, key)
 
 
 def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Dependencies:
@@ -162,6 +186,7 @@ class SkillEnvironments:
         self._failed: dict[tuple[object, ...], tuple[float, PackageError]] = {}
         self._needs: OrderedDict[tuple[object, ...], tuple[Findings, Needs]] = OrderedDict()
         self._mutex = threading.Lock()
+        self._shared = dependencies.shared
 
     @property
     def on(self) -> bool:
@@ -377,7 +402,7 @@ class SkillEnvironments:
         approved: Collection[str],
         progress: Progress | None,
     ) -> Environment | None:
-        from adk_skills_agent.packages.environments import find_environment, prepare
+        from adk_skills_agent.packages.environments import prepare
         from adk_skills_agent.packages.lock import preset_requirements, resolve
         from adk_skills_agent.packages.needs import as_requirement
         from adk_skills_agent.packages.uv import failure
@@ -390,13 +415,13 @@ class SkillEnvironments:
         beside = self._locks(skill)
         for lock in beside:
             if lock.packages and lock.answers(own):
-                found = find_environment(lock, cache=self.cache, python=python)
+                found = self._found_or_fetched(lock, python)
                 if found is not None:
                     return found
         base = preset_requirements(settings.preset) if settings.preset else ()
         if base:
             for shared in self._kept(base, python):
-                found = find_environment(shared, cache=self.cache, python=python) if _covers(shared, own) else None
+                found = self._found_or_fetched(shared, python) if _covers(shared, own) else None
                 if found is not None:
                     return found
         elif not node and not self._wants(skill, needs, script, python):
@@ -406,7 +431,7 @@ class SkillEnvironments:
         node_lock = author_node_lock(skill) if node else None
         kept = self._kept(wanted, python, node_lock)
         for lock in (*answering, *kept):
-            found = find_environment(lock, cache=self.cache, python=python)
+            found = self._found_or_fetched(lock, python)
             if found is not None:
                 return found
         if settings.mode in {"locked", "off"}:
@@ -442,7 +467,22 @@ class SkillEnvironments:
             self.keep(lock, wanted, python, node_lock)  # an answer is about exactly this one
         if settings.mode == "ask" and lock.digest not in approved:
             raise PackagesNotApproved(skill.name, lock)
-        return prepare(lock, cache=self.cache, python=python, index=settings.index, what=what, progress=progress)
+        found = self._found_or_fetched(lock, python)
+        if found is not None:
+            return found
+        made = prepare(lock, cache=self.cache, python=python, index=settings.index, what=what, progress=progress)
+        if self._shared is not None:
+            self._shared.save(made, python=python)
+        return made
+
+    def _found_or_fetched(self, lock: Lock, python: str | None) -> Environment | None:
+        """The environment of a lock that is here, or in the store of the servers."""
+        from adk_skills_agent.packages.environments import find_environment
+
+        found = find_environment(lock, cache=self.cache, python=python)
+        if found is None and self._shared is not None:
+            found = self._shared.fetch(lock, cache=self.cache, python=python)
+        return found
 
     def _locks(self, skill: Skill) -> list[Lock]:
         """The locks of the project, and beside the skill, that can be read."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import shutil
@@ -21,10 +22,15 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox import MAX_WAITING, Semaphore, temporary_folder
+from adk_skills_agent.errors import SandboxError, WorkspaceUnavailable
+from adk_skills_agent.sandbox import MAX_WAITING, Semaphore, temporary_folder, uninterrupted
 from adk_skills_agent.scripts.plan import user_of_key
+
+if TYPE_CHECKING:
+    from adk_skills_agent.scripts.stored_files import SessionFolders
+    from adk_skills_agent.scripts.stored_workspace import SessionStore, StoredWorkspace
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +50,7 @@ class _Workspace:
     turn: Semaphore = field(default_factory=lambda: Semaphore(1, most_waiting=MAX_WAITING))
     owners: set[int] = field(default_factory=set)
     kept_in: Path | None = None
+    stored: StoredWorkspace | None = None
     doomed: bool = False
     making: threading.Lock = field(default_factory=threading.Lock)
 
@@ -76,11 +83,14 @@ class SessionWorkspace:
 class WorkspaceClaim:
     """A run's claim to the workspace of its session. Nothing of it is on the disk before :meth:`open`."""
 
-    def __init__(self, workspaces: SessionWorkspaces, workspace: _Workspace) -> None:
+    def __init__(self, workspaces: SessionWorkspaces, workspace: _Workspace, store: SessionStore | None = None) -> None:
         self._workspaces = workspaces
         self._workspace = workspace
+        self._store = store
         self._opened: SessionWorkspace | None = None
         self._ended = False
+        self.notes: list[str] = []
+        """Sentences for the model about files that were fetched from, or not saved in, the session's store."""
 
     def open(self) -> SessionWorkspace:
         """The folder, made when it is missing; the same one however often it is asked for. May block.
@@ -90,29 +100,129 @@ class WorkspaceClaim:
         """
         return self._opened or self._workspaces._open_folder(self)
 
-    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+    def turn(self, *, writes: bool = True, call: str = "") -> contextlib.AbstractAsyncContextManager[None]:
         """Have the folder alone; waits while another run of the session has it.
+
+        With a store the files are those of the session's last call, on whatever server that was, and are saved at the
+        end. What could not be done is in :attr:`notes`.
+
+        Args:
+            writes: Whether files may change in this turn.
+            call: What the turn is for, in a few words: another server tells them when this one dies in it.
 
         Raises:
             TooManyRuns: On entering: too many runs of the session wait for it already.
+            WorkspaceUnavailable: On entering: another server works on the session, or its store cannot be used.
         """
-        return self._workspace.turn.turn(_ONE_SESSION)
+        own = self._workspace.turn.turn(_ONE_SESSION)
+        return own if self._store is None else _StoredTurn(self, own, self._store, writes=writes, call=call)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What parts of the server remember of the session, for the next one. Read and set within a turn."""
+        stored = self._workspace.stored
+        return {name: json.loads(fact) for name, fact in stored.facts.items()} if stored is not None else {}
+
+    def remember(self, name: str, fact: object) -> None:
+        """Set one of :attr:`facts`, a JSON value; nothing happens without a store."""
+        if self._workspace.stored is not None:
+            self._workspace.stored.facts[name] = json.dumps(fact)
+
+    def _folders(self) -> SessionFolders:
+        from adk_skills_agent.scripts.stored_files import SessionFolders
+
+        opened = self.open()
+        return SessionFolders(opened.path, opened.tmp, opened.skills)
+
+
+_POLL_SECONDS = 0.25
+
+
+class _StoredTurn(contextlib.AbstractAsyncContextManager[None]):
+    """A turn in which the files come from a store and go back there."""
+
+    def __init__(
+        self,
+        claim: WorkspaceClaim,
+        own: contextlib.AbstractAsyncContextManager[None],
+        store: SessionStore,
+        *,
+        writes: bool,
+        call: str,
+    ) -> None:
+        self._claim = claim
+        self._own = own
+        self._store = store
+        self._writes = writes
+        self._call = call
+
+    async def __aenter__(self) -> None:
+        await self._own.__aenter__()
+        try:
+            await self._begin()
+        except BaseException:
+            await self._own.__aexit__(None, None, None)
+            raise
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            await uninterrupted(asyncio.to_thread(self._end))
+        finally:
+            await self._own.__aexit__(None, None, None)
+
+    async def _begin(self) -> None:
+        from adk_skills_agent.scripts.stored_workspace import Busy, StoreReport
+
+        until = time.monotonic() + self._store.store.wait_seconds
+        while True:
+            try:
+                self._claim.notes += await uninterrupted(asyncio.to_thread(self._begun))
+            except Busy:
+                if time.monotonic() >= until:
+                    problem = (
+                        "Another server works on the session, so this call was refused after "
+                        f"{self._store.store.wait_seconds:g} seconds. Send the requests of a session one by one."
+                    )
+                    self._store.tell(StoreReport("busy", problem=problem))
+                    raise WorkspaceUnavailable(
+                        "Another call of this session is at work on another server, so nothing was started. Try again "
+                        "when it has ended."
+                    ) from None
+            except asyncio.CancelledError:
+                await uninterrupted(asyncio.to_thread(self._end))  # it may have the session already
+                raise
+            else:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _begun(self) -> list[str]:
+        stored = self._claim._workspace.stored
+        return stored.begin(self._claim._folders(), self._store, self._call, writes=self._writes) if stored else []
+
+    def _end(self) -> None:
+        stored = self._claim._workspace.stored
+        if stored is not None and self._writes:
+            self._claim.notes += stored.end(self._claim._folders(), self._store)
 
 
 class _Claiming(contextlib.AbstractAsyncContextManager[WorkspaceClaim]):
     """The length of one call; a class, because a generator costs each call several times as much."""
 
-    __slots__ = ("_claim", "_kept_in", "_key", "_owner", "_workspaces")
+    __slots__ = ("_claim", "_kept_in", "_key", "_owner", "_store", "_workspaces")
 
-    def __init__(self, workspaces: SessionWorkspaces, key: str, owner: int, kept_in: Path | None) -> None:
+    def __init__(
+        self, workspaces: SessionWorkspaces, key: str, owner: int, kept_in: Path | None, store: SessionStore | None
+    ) -> None:
         self._workspaces = workspaces
         self._key = key
         self._owner = owner
         self._kept_in = kept_in
+        self._store = store
         self._claim: WorkspaceClaim
 
     async def __aenter__(self) -> WorkspaceClaim:
-        self._claim = WorkspaceClaim(self._workspaces, self._workspaces._claimed(self._key, self._owner, self._kept_in))
+        workspace = self._workspaces._claimed(self._key, self._owner, self._kept_in, self._store)
+        self._claim = WorkspaceClaim(self._workspaces, workspace, self._store)
         return self._claim
 
     async def __aexit__(self, *error: object) -> None:
@@ -135,7 +245,7 @@ class SessionWorkspaces:
         self._reset()
 
     def claim(
-        self, key: str, owner: object = None, kept_in: Path | None = None
+        self, key: str, owner: object = None, kept_in: Path | None = None, store: SessionStore | None = None
     ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
         """The right to the folder of ``key``, for the length of one call; nothing blocks but deleting what was made.
 
@@ -144,8 +254,9 @@ class SessionWorkspaces:
             owner: Who must be closed before the folder is deleted.
             kept_in: A folder of the owner's for workspaces that are never deleted: a session that goes on after a
                 restart finds its files there. None for a temporary one.
+            store: Where the files are kept beside, for other servers; None for nowhere.
         """
-        return _Claiming(self, key, id(owner), kept_in)
+        return _Claiming(self, key, id(owner), kept_in, store)
 
     @contextlib.asynccontextmanager
     async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
@@ -182,7 +293,7 @@ class SessionWorkspaces:
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._root: Path | None = None
 
-    def _claimed(self, key: str, owner: int, kept_in: Path | None) -> _Workspace:
+    def _claimed(self, key: str, owner: int, kept_in: Path | None, store: SessionStore | None = None) -> _Workspace:
         """Only memory is touched, so that this may be done on an event loop."""
         if self._pid != os.getpid():
             self._reset()  # a forked child: the folders are its parent's
@@ -193,6 +304,12 @@ class SessionWorkspaces:
                 workspace = self._open[key] = _Workspace(key, now, kept_in=kept_in)
             workspace.users += 1
             workspace.owners.add(owner)
+            if store is not None and workspace.stored is None:
+                from adk_skills_agent.scripts.stored_workspace import StoredWorkspace
+
+                workspace.stored = StoredWorkspace(store.store, key)
+                if workspace.path is not None:
+                    workspace.stored.start_with_files()
             workspace.used = now
         return workspace
 
@@ -210,7 +327,7 @@ class SessionWorkspaces:
         spill = Path(f"{os.path.dirname(path)}/spill-{os.urandom(8).hex()}")  # noqa: PTH120
         with self._mutex:
             lost = self._lost.pop(workspace.key, self) is None
-            opened = SessionWorkspace(path, spill, note if lost else None)
+            opened = SessionWorkspace(path, spill, note if lost and workspace.stored is None else None)
             if not claim._ended:  # its call may have been cancelled meanwhile
                 workspace.openers += 1
                 claim._opened = opened
@@ -231,6 +348,8 @@ class SessionWorkspaces:
             if path is not None:
                 logger.warning("the workspace of %s was deleted by somebody else", workspace.key)
                 self._lost[workspace.key] = None
+                if workspace.stored is not None:
+                    workspace.stored.start_empty()
             doomed = self._evict(time.monotonic())
             workspace.path = made
             if (
@@ -253,6 +372,8 @@ class SessionWorkspaces:
         for key, workspace in idle:
             if key in too_many or now - workspace.used > self._idle:
                 logger.info("the workspace of %s was idle and is deleted", key)
+                if workspace.stored is not None and workspace.stored.unsaved:
+                    logger.warning("the workspace of %s had files that its store does not have", key)
                 del self._open[key]
                 workspace.doomed = True
                 if workspace.path is not None and workspace.kept_in is None:

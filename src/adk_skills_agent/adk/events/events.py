@@ -294,6 +294,26 @@ class FileReceived(SkillEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceStored(SkillEvent):
+    """The files of a session were fetched from its ``workspace_store`` or saved there, or could not be.
+
+    Attributes:
+        action: ``fetched``, ``saved``, ``not_saved``, ``lost`` (another server took the session over), ``withheld`` (a
+            file holds a secret), ``busy`` (another server works on the session), ``unavailable`` or ``damaged``.
+        files: How many files were moved.
+        bytes: Their size.
+        seconds: How long it took.
+        problem: What is wrong and what to do, or empty.
+    """
+
+    action: str
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostRefused(SkillEvent):
     """A script tried to connect to a host that it may not reach.
 
@@ -645,6 +665,7 @@ class Telemetry:
         self._commands = meter.create_counter("skill.shell.commands", "{command}", "Commands that agents ran.")
         self._hosts = meter.create_counter("skill.hosts.refused", "{host}", "Hosts that scripts might not reach.")
         self._approvals = meter.create_counter("skill.approvals", "{decision}", "Questions to the user, and decisions.")
+        self._stored = meter.create_counter("skill.workspace.stored", "{action}", "Files of sessions moved, by action.")
         self._guard = meter.create_counter("skill.guard.trips", "{miss}", "Calls that missed, by kind.")
 
     @property
@@ -689,6 +710,9 @@ class Telemetry:
             case ApprovalDecided():
                 self._approvals.add(1, names | {"skill.approval.decision": event.decision})
                 _on_current_span(event, {"skill.approval.decision": event.decision, "skill.approval.by": event.by})
+            case WorkspaceStored():
+                self._stored.add(1, _without_skill(names) | {"skill.workspace.action": event.action})
+                _on_current_span(event, {"skill.workspace.action": event.action, "skill.workspace.bytes": event.bytes})
             case GuardTripped():
                 attributes: dict[str, AttributeValue] = {
                     "skill.guard.kind": event.kind,

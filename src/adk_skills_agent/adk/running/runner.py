@@ -132,12 +132,12 @@ class OwnSandbox:
             whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if getattr(self.sandbox, "wants_invocation", False):
                 whose = on_behalf_of(tool_context.get_invocation_context())
-            async with claim.turn():
+            async with claim.turn(call=f"{call.path} of the skill {skill}"):
                 with whose:
                     async with copy as told:
                         outcome = await self._execute(plan, runtime)
             saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
-        notes = [*([workspace.note] if workspace.note else []), *told, *saved.notes]
+        notes = [*([workspace.note] if workspace.note else []), *told, *claim.notes, *saved.notes]
         answer = outcome.to_model(
             artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes
         )
@@ -292,7 +292,9 @@ def workspace_claim(
     session = tool_context.session
     own = skill if runtime.workspace == "skill" and skill else None
     key = workspace_key(session.app_name, session.user_id, session.id, own)
-    return SHARED_WORKSPACES.claim(key, runtime.owner, runtime.shell.keep_in if runtime.shell is not None else None)
+    kept_in = runtime.shell.keep_in if runtime.shell is not None else None
+    stores = runtime.workspace_stores
+    return SHARED_WORKSPACES.claim(key, runtime.owner, kept_in, stores.of(runtime, tool_context) if stores else None)
 
 
 def script_backend_of(

@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING
 from google.genai import types
 
 from adk_skills_agent.adk.events.events import FileReceived, origin_of
+from adk_skills_agent.adk.running.runner import workspace_claim
+from adk_skills_agent.errors import ConfigError, WorkspaceUnavailable
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox import distinct_name, safe_name
 from adk_skills_agent.scripts.plan import workspace_key
-from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, usage_of
+from adk_skills_agent.scripts.workspaces import usage_of
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -128,20 +130,39 @@ class Uploads:
         if not sources and not artifacts and known is None:
             return ""
         known = known or self._remember(key)
-        kept_in = runtime.shell.keep_in if runtime.shell is not None else None
-        async with SHARED_WORKSPACES.claim(key, runtime.owner, kept_in) as claim:
+        problems = ""
+        try:
+            problems = " ".join(await self._copy_new(runtime, tool_context, known, sources, artifacts))
+        except (WorkspaceUnavailable, ConfigError) as error:  # the next request tries again
+            logger.warning("the user's files were not copied into the workspace: %s", error.message)
+            problems = "Files that the user attached are not in the working directory yet; try again later."
+        _replace_unreadable(llm_request, known.uploads)
+        return " ".join(part for part in (_line(list(known.uploads.values())), problems) if part)
+
+    async def _copy_new(
+        self,
+        runtime: SkillRuntime,
+        tool_context: ToolContext,
+        known: _Session,
+        sources: list[_Source],
+        artifacts: list[_Source],
+    ) -> list[str]:
+        async with workspace_claim(runtime, tool_context, "") as claim:
             opened = await asyncio.to_thread(claim.open)
             if known.folder != opened.path and not artifacts:
                 artifacts = await _artifacts(tool_context)  # a new folder has none of the earlier ones
-            if known.folder != opened.path or any(one.key not in known.uploads for one in (*sources, *artifacts)):
-                async with claim.turn():
-                    if known.folder != opened.path:
-                        known.folder, known.uploads = opened.path, {}
-                    for source in (*sources, *artifacts):
-                        if source.key not in known.uploads:
-                            await self._copy(runtime, tool_context, source, known)
-        _replace_unreadable(llm_request, known.uploads)
-        return _line(list(known.uploads.values()))
+            if known.folder == opened.path and all(one.key in known.uploads for one in (*sources, *artifacts)):
+                return []
+            async with claim.turn(call="copying the user's files"):
+                if known.folder != opened.path:
+                    known.folder, known.uploads = opened.path, {}
+                known.uploads |= _from_json(claim.facts.get(FOLDER))  # what another server has copied
+                for source in (*sources, *artifacts):
+                    if source.key not in known.uploads:
+                        await self._copy(runtime, tool_context, source, known)
+                if known.uploads:
+                    claim.remember(FOLDER, _to_json(known.uploads))
+        return claim.notes
 
     def _remember(self, key: str) -> _Session:
         found = self._sessions[key] = _Session()
@@ -189,6 +210,20 @@ class Uploads:
 
 SHARED_UPLOADS = Uploads()
 """The uploads of this process, as ``SHARED_WORKSPACES``: several agents of one session must not copy a file twice."""
+
+
+def _to_json(uploads: dict[str, Upload]) -> dict[str, list[object]]:
+    return {key: [one.path, one.size, one.problem, one.digest.hex()] for key, one in uploads.items()}
+
+
+def _from_json(fact: object) -> dict[str, Upload]:
+    """What :func:`_to_json` made; nothing of what has another form: then a file is copied again."""
+    found: dict[str, Upload] = {}
+    for key, value in fact.items() if isinstance(fact, dict) else ():
+        with contextlib.suppress(TypeError, ValueError):
+            path, size, problem, digest = value
+            found[str(key)] = Upload(str(path), int(size), str(problem), bytes.fromhex(digest))
+    return found
 
 
 def upload_name(name: str, mime_type: str, number: int) -> str:

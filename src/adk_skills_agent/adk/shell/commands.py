@@ -206,10 +206,10 @@ class SandboxShell:
         async with workspace_claim(self.runtime, context, call.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
             plan = await self.plan(context, call, workspace)
-            async with claim.turn(), self._copy_of(call, plan, workspace) as told:
+            async with claim.turn(call="a shell command"), self._copy_of(call, plan, workspace) as told:
                 outcome = await self.execute(context, plan)
             saved = await save_outputs(context, outcome, MODEL_STREAM_CHARS)
-        notes = [*([workspace.note] if workspace.note else []), *told, *saved.notes]
+        notes = [*([workspace.note] if workspace.note else []), *told, *claim.notes, *saved.notes]
         answer = command_answer(
             outcome.to_model(artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes)
         )

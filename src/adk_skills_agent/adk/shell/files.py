@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -54,8 +55,11 @@ class ShellFiles(ABC):
         """
 
     @abstractmethod
-    async def write(self, path: str, content: str) -> None:
+    async def write(self, path: str, content: str) -> Sequence[str]:
         """Create or replace a file of the workspace or of ``/tmp``.
+
+        Returns:
+            Sentences for the model about what was not kept for other servers.
 
         Raises:
             InvalidArguments: It is in no place that can be written, or too large.
@@ -86,10 +90,10 @@ class WorkspaceFiles(ShellFiles):
         async with workspace_claim(self.runtime, self.context, self.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
             root = workspace.path if place == WORK_DIR else workspace.tmp
-            async with claim.turn():
+            async with claim.turn(writes=False):
                 return await asyncio.to_thread(_read, root, place, relative, self.policy.file_bytes)
 
-    async def write(self, path: str, content: str) -> None:
+    async def write(self, path: str, content: str) -> Sequence[str]:
         """See :meth:`ShellFiles.write`."""
         place, relative = _place(path)
         if place == SKILLS_DIR:
@@ -98,8 +102,9 @@ class WorkspaceFiles(ShellFiles):
             )
         async with workspace_claim(self.runtime, self.context, self.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
-            async with claim.turn():
+            async with claim.turn(call=f"writing the file {relative}"):
                 await asyncio.to_thread(self._write, workspace.path, workspace.tmp, place, relative, content)
+        return claim.notes
 
     def _write(self, work: Path, tmp: Path, place: PurePosixPath, relative: PurePosixPath, content: str) -> None:
         policy = self.policy
@@ -162,7 +167,7 @@ class EnvironmentFiles(ShellFiles):
             raise InvalidArguments(f"'{path}' has {len(content):,} bytes; at most {self.most:,} can be read at once.")
         return bytes(content)
 
-    async def write(self, path: str, content: str) -> None:
+    async def write(self, path: str, content: str) -> Sequence[str]:
         """See :meth:`ShellFiles.write`."""
         _check(path)
         try:
@@ -171,6 +176,7 @@ class EnvironmentFiles(ShellFiles):
             raise
         except Exception as error:  # each environment has its own exceptions
             raise InvalidArguments(f"'{path}' cannot be written: {_cause(error)}.") from error
+        return ()
 
 
 def _check(path: str) -> None:

@@ -39,6 +39,7 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
     TooManyRuns,
+    WorkspaceUnavailable,
     nearest,
 )
 from adk_skills_agent.sandbox import redact_error
@@ -147,7 +148,7 @@ class RunSkillScriptTool(ToolsetTool):
             return await self._answer(args, tool_context, key, started)
         except SkillsError as error:
             redact_error(error, runtime.grants.forms)
-            if isinstance(error, SandboxError) and not isinstance(error, TooManyRuns):
+            if isinstance(error, SandboxError) and not isinstance(error, (TooManyRuns, WorkspaceUnavailable)):
                 logger.exception("the sandbox failed for %s", self.name)
             answer, named = failure(error), self.skill_of(args)
             if not started:
@@ -280,7 +281,7 @@ class RunSkillScriptTool(ToolsetTool):
             run = await backend.run(runtime, tool_context, call)
             status, reason, code = run.status, run.reason, str(run.answer.get("error_code") or "")
         except SkillsError as error:
-            broken = isinstance(error, SandboxError) and not isinstance(error, TooManyRuns)
+            broken = isinstance(error, SandboxError) and not isinstance(error, (TooManyRuns, WorkspaceUnavailable))
             reason, code = "sandbox_error" if broken else "not_started", error.code.value
             raise
         finally:

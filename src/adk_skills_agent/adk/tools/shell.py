@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -314,7 +315,7 @@ class ExecuteTool(ShellTool):
                     workspace = await asyncio.to_thread(claim.open)
                     copy = workspace.spill.with_name(f"job-{os.urandom(8).hex()}")
                     try:
-                        async with claim.turn():
+                        async with claim.turn(writes=False):
                             before = await uninterrupted(asyncio.to_thread(copy_workspace, workspace.path, copy))
                         own = replace(workspace, path=copy)
                         heard = replace(call, on_output=job.take)
@@ -322,7 +323,9 @@ class ExecuteTool(ShellTool):
                         # A turn of its own in /tmp would be lost in another's; a job has one that is its own.
                         plan = replace(plan, request=replace(plan.request, tmp=None))
                         outcome = await shell.execute(tool_context, plan)
-                        async with claim.turn():  # to its end, once it has begun: nobody must see half of it
+                        async with claim.turn(
+                            call=f"the background job {job.name}"
+                        ):  # to its end, once it has begun: nobody must see half of it
                             own_policy = shell.own.settings.policy
                             back = asyncio.ensure_future(
                                 asyncio.to_thread(bring_back, copy, before, workspace.path, own_policy)
@@ -332,6 +335,7 @@ class ExecuteTool(ShellTool):
                             except asyncio.CancelledError:
                                 stopped = True
                             notes = back.result()
+                        notes = [*notes, *claim.notes]
                     finally:
                         with contextlib.suppress(RuntimeError):  # the loop is closed
                             await asyncio.shield(asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True))
@@ -520,8 +524,8 @@ class WriteFileTool(ShellTool):
         """That it was written, or why it cannot be."""
         path, content = _string(args, "path"), _string(args, "content", empty=True)
         skill = await self.skill_for(args, tool_context)
-        await self.shell(tool_context).files(tool_context, skill).write(path, content)
-        return {"status": "ok", "message": f"Wrote {len(content.encode()):,} bytes to {path}."}
+        notes = await self.shell(tool_context).files(tool_context, skill).write(path, content)
+        return {"status": "ok", "message": f"Wrote {len(content.encode()):,} bytes to {path}.", **_noted(notes)}
 
 
 class EditFileTool(ShellTool):
@@ -556,8 +560,12 @@ class EditFileTool(ShellTool):
         except NeedsApproval as pending:
             return pending.answer
         edited, line = await asyncio.to_thread(_edited_file, path, content, old, new)
-        await files.write(path, edited)
-        return {"status": "ok", "message": f"Edited {path} at line {line}."}
+        notes = await files.write(path, edited)
+        return {"status": "ok", "message": f"Edited {path} at line {line}.", **_noted(notes)}
+
+
+def _noted(notes: Sequence[str]) -> dict[str, object]:
+    return {"notes": list(notes)} if notes else {}
 
 
 def _edited_file(path: str, content: bytes, old: str, new: str) -> tuple[str, int]:

@@ -1,0 +1,441 @@
+"""A store of objects: a folder, any file system of fsspec, or what another layer brings.
+
+An object is bytes under a name such as ``3f9a/log/000000000007``. All that is asked of a store is that a reader finds
+an object whole, that names are listed as soon as they are written, and that of several writers who *create* the same
+name just one succeeds. No clock is compared between machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from adk_skills_agent.errors import ConfigError, StorageError
+from adk_skills_agent.installation import install_hint
+from adk_skills_agent.platforms import O_CLOEXEC
+
+_T = TypeVar("_T")
+_ASIDE = ".aside-"
+ASIDE_SECONDS = 3_600.0
+"""What a process left aside is surely nobody's after so long."""
+_AT_ONCE = 8
+"""Objects that are read or written at a time, where each is a request to another machine."""
+_TRIES = 3
+_FIRST_PAUSE = 0.2
+_PATIENCE_SECONDS = 10.0
+"""A request that took longer to fail is not tried again: the client has tried for that long itself."""
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS})
+
+
+class ObjectStore(ABC):
+    """Objects by name. Every method blocks, and may be called from any thread.
+
+    Attributes:
+        shown: How the store is called in sentences for the owner; never with credentials.
+    """
+
+    shown: str = ""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """The object; None when there is none.
+
+        Raises:
+            StorageError: The store does not answer, or refuses.
+        """
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Put an object in its place, whole or not at all; one of that name is replaced.
+
+        Raises:
+            StorageError: The store does not take it.
+        """
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> bool:
+        """Put an object where there is none; of several who try at once, one does.
+
+        Args:
+            name: Its name.
+            data: Must not be what another caller would write: an answer that got lost is told by it.
+
+        Returns:
+            False when there is another one already.
+
+        Raises:
+            StorageError: The store does not take it, or it is not known whether it did.
+        """
+
+    @abstractmethod
+    def names(self, folder: str) -> Mapping[str, int]:
+        """The objects of a folder by their last part, and their sizes in bytes (0 where the store does not say).
+
+        Raises:
+            StorageError: The store does not answer.
+        """
+
+    @abstractmethod
+    def folders(self) -> Sequence[str]:
+        """The first parts of all names, sorted.
+
+        Raises:
+            StorageError: The store does not answer.
+        """
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects; those that are not there are no error.
+
+        Raises:
+            StorageError: The store does not allow it.
+        """
+
+    def sweep(self, folder: str, seconds: float = ASIDE_SECONDS) -> None:  # noqa: B027  # most stores have nothing to do
+        """Remove what killed processes left half written in a folder; nothing where a store has no such thing.
+
+        Args:
+            folder: As :meth:`names`.
+            seconds: What is younger stays: somebody may be writing it.
+        """
+
+    def remove_folders(self, folder: str) -> None:  # noqa: B027  # most stores have no folders
+        """Remove a folder and those in it, where nothing is in them, and where a store has such things."""
+
+    def check(self) -> None:
+        """Make sure that of two who create the same object one is refused.
+
+        Raises:
+            ConfigError: Both succeed: two servers could not be kept apart.
+            StorageError: The store does not answer, or is read-only.
+        """
+        name = f"check/{os.urandom(8).hex()}"
+        try:
+            first, second = self.create(name, b"first"), self.create(name, b"second")
+        finally:
+            with contextlib.suppress(StorageError):
+                self.delete([name])
+                self.remove_folders("check")
+        if not first or second:
+            raise ConfigError(
+                f"The store {self.shown} lets two servers create the same object, so it cannot keep their files apart. "
+                "Use a local or network folder, Amazon S3, Google Cloud Storage or Azure Blob Storage."
+            )
+
+    def read_all(self, names: Sequence[str]) -> dict[str, bytes | None]:
+        """Several objects, by name.
+
+        Raises:
+            StorageError: As :meth:`read`.
+        """
+        return dict(zip(names, _each(self.read, names), strict=True))
+
+    def write_all(self, objects: Mapping[str, Callable[[], bytes]]) -> None:
+        """Several objects; their bytes are asked for when it is their turn.
+
+        Raises:
+            StorageError: As :meth:`write`.
+        """
+        _each(lambda item: self.write(item[0], item[1]()), list(objects.items()))
+
+
+def _each(do: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]:
+    if len(items) < 3:
+        return [do(item) for item in items]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
+        return list(pool.map(do, items))
+
+
+def open_objects(url: str | os.PathLike[str], **options: Any) -> ObjectStore:
+    """The store at a URL.
+
+    Args:
+        url: A folder of this machine or of a network file system, ``file://``, ``memory://``, or any URL of fsspec
+            (``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfs://...``).
+        options: For fsspec's file system: credentials, endpoints.
+
+    Raises:
+        ConfigError: There is no such kind of store, or what it needs is not installed.
+    """
+    text = os.fspath(url)
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"A store is a folder or a URL such as s3://bucket/prefix, not {url!r}.")
+    if "://" not in text:
+        return FolderObjects(Path(text))
+    if text.startswith("file://"):
+        return FolderObjects(Path(text.removeprefix("file://")))
+    return FsspecObjects(text, **options)
+
+
+class FolderObjects(ObjectStore):
+    """Objects as files of a folder, which several machines may have mounted. Needs hard links, as NFS has them.
+
+    Args:
+        folder: Made when it is first written to, for this user alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.expanduser().absolute()
+        self.shown = str(self._folder)
+
+    def read(self, name: str) -> bytes | None:
+        """See :meth:`ObjectStore.read`."""
+        try:
+            return (self._folder / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._failed("read", error) from error
+
+    def write(self, name: str, data: bytes) -> None:
+        """See :meth:`ObjectStore.write`: aside, flushed, renamed."""
+        target = self._folder / name
+        try:
+            aside = self._aside(target, data)
+            try:
+                aside.replace(target)
+            except BaseException:
+                aside.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise self._failed("written", error) from error
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See :meth:`ObjectStore.create`: a second name for the file aside, which only one can give it."""
+        target = self._folder / name
+        try:
+            aside = self._aside(target, data)
+            try:
+                target.hardlink_to(aside)
+            except FileExistsError:
+                return self.read(name) == data
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS:
+                    raise
+                raise StorageError(
+                    f"The store {self.shown} is on a file system without hard links, so two servers cannot be kept "
+                    "apart there. Use another file system, or a bucket by its URL."
+                ) from error
+            finally:
+                aside.unlink(missing_ok=True)
+            _flush(target.parent)
+        except OSError as error:
+            raise self._failed("written", error) from error
+        return True
+
+    def names(self, folder: str) -> Mapping[str, int]:
+        """See :meth:`ObjectStore.names`."""
+        found: dict[str, int] = {}
+        try:
+            with os.scandir(self._folder / folder) as entries:
+                for entry in entries:
+                    if not entry.name.startswith(_ASIDE) and entry.is_file(follow_symlinks=False):
+                        with contextlib.suppress(FileNotFoundError):
+                            found[entry.name] = entry.stat(follow_symlinks=False).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise self._failed("read", error) from error
+        return found
+
+    def folders(self) -> Sequence[str]:
+        """See :meth:`ObjectStore.folders`."""
+        try:
+            return sorted(path.name for path in self._folder.iterdir() if path.is_dir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._failed("read", error) from error
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See :meth:`ObjectStore.delete`; folders stay, because others may be writing into them."""
+        try:
+            for name in names:
+                (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._failed("changed", error) from error
+
+    def remove_folders(self, folder: str) -> None:
+        """See :meth:`ObjectStore.remove_folders`."""
+        for place, _, _ in os.walk(self._folder / folder, topdown=False):
+            with contextlib.suppress(OSError):  # somebody writes there again
+                os.rmdir(place)  # noqa: PTH106
+
+    def _aside(self, target: Path, data: bytes) -> Path:
+        """The bytes, on the disk, beside their place."""
+        aside = target.with_name(f"{_ASIDE}{os.urandom(8).hex()}")
+        for attempt in range(_TRIES):
+            try:
+                if not target.parent.is_dir():
+                    self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC, 0o600)
+                break
+            except FileNotFoundError:  # another process removed the folder while it was empty
+                if attempt == _TRIES - 1:
+                    raise
+        try:
+            with os.fdopen(descriptor, "wb", buffering=0) as file:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(descriptor)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+        return aside
+
+    def sweep(self, folder: str, seconds: float = ASIDE_SECONDS) -> None:
+        """See :meth:`ObjectStore.sweep`."""
+        for path in (self._folder / folder).glob(f"{_ASIDE}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_mtime > seconds:
+                    path.unlink()
+
+    def _failed(self, done: str, error: OSError) -> StorageError:
+        return StorageError(
+            f"The store {self.shown} cannot be {done}: {error.strerror or type(error).__name__}. Check that the folder "
+            "is there, has room, and is this user's."
+        )
+
+
+def _flush(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class FsspecObjects(ObjectStore):
+    """Objects of any file system that fsspec knows.
+
+    Args:
+        url: Where they are.
+        options: For the file system: credentials, endpoints.
+
+    Raises:
+        ConfigError: fsspec, or what it needs for such URLs, is not installed.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.shown = _without_credentials(url)
+        try:
+            import fsspec
+        except ImportError as error:
+            raise ConfigError(f"The store {self.shown} needs fsspec. Install it: {install_hint('fsspec')}.") from error
+        try:
+            # What another server wrote a moment ago must be seen: no listing is remembered.
+            self._fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
+        except (ImportError, ValueError, TypeError) as error:
+            kind = url.partition("://")[0]
+            raise ConfigError(f"The store {self.shown} cannot be used: {kind}:// {error}") from error
+        self._root = root.rstrip("/")
+        self._in_memory = url.startswith("memory://")
+
+    def read(self, name: str) -> bytes | None:
+        """See :meth:`ObjectStore.read`."""
+        return self._tried("read", lambda: self._read(name))
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            data = self._fs.cat_file(self._path(name))
+        except FileNotFoundError:
+            return None
+        return bytes(data)
+
+    def write(self, name: str, data: bytes) -> None:
+        """See :meth:`ObjectStore.write`."""
+        self._tried("written", lambda: self._fs.pipe_file(self._path(name), data))
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See :meth:`ObjectStore.create`: a conditional write, as S3, Google Cloud Storage and Azure have it."""
+        path = self._path(name)
+        if self._in_memory:
+            with _MEMORY:
+                if self._fs.exists(path):
+                    return self._read(name) == data
+                self._fs.pipe_file(path, data)
+                return True
+        try:
+            self._fs.pipe_file(path, data, mode="create")
+        except Exception as error:  # each file system has its own for "there is one already", and for a lost answer
+            there = self.read(name)
+            if there is None:
+                raise self._failed("written", error) from error
+            return there == data
+        return True
+
+    def names(self, folder: str) -> Mapping[str, int]:
+        """See :meth:`ObjectStore.names`."""
+        found = self._tried("read", lambda: self._listed(self._path(folder)))
+        return {
+            info["name"].rstrip("/").rpartition("/")[2]: int(info.get("size") or 0)
+            for info in found
+            if info["type"] == "file"
+        }
+
+    def folders(self) -> Sequence[str]:
+        """See :meth:`ObjectStore.folders`."""
+        found = self._tried("read", lambda: self._listed(self._root))
+        return sorted(info["name"].rstrip("/").rpartition("/")[2] for info in found if info["type"] == "directory")
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See :meth:`ObjectStore.delete`."""
+        _each(self._delete, list(names))
+
+    def _delete(self, name: str) -> None:
+        def remove() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(name))
+
+        self._tried("changed", remove)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _listed(self, path: str) -> list[dict[str, Any]]:
+        self._fs.invalidate_cache()
+        try:
+            return list(self._fs.ls(path, detail=True))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _tried(self, done: str, do: Callable[[], _T]) -> _T:
+        """Do it, a few times where it fails: all that is done so may be done twice."""
+        began = time.monotonic()
+        for attempt in range(_TRIES):
+            try:
+                return do()
+            except PermissionError as error:
+                raise self._failed(done, error) from error
+            except Exception as error:  # each file system has its own exceptions
+                if attempt == _TRIES - 1 or time.monotonic() - began > _PATIENCE_SECONDS:
+                    raise self._failed(done, error) from error
+            time.sleep(_FIRST_PAUSE * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _failed(self, done: str, error: Exception) -> StorageError:
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        return StorageError(
+            f"The store {self.shown} cannot be {done}: {why}. Check its address, the network, and what the credentials "
+            "of this server allow."
+        )
+
+
+_MEMORY = threading.Lock()
+
+
+def _without_credentials(url: str) -> str:
+    kind, mark, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{kind}{mark}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
