@@ -169,7 +169,7 @@ def test_the_configuration_of_the_working_directory_counts_for_nothing(
         (("nobody-made-this",), "does not exist", "Check the name"),
         (("alpha", "gamma"), "exclude one another", "exclude one another"),
         (("withdrawn",), "withdrawn|does not exist", "yanked|does not exist"),
-        (("source-only",), "no ready-made wheel", "Nothing is built here"),
+        (("source-only",), "no ready-made wheel", "it has to be allowed"),
         (("alpha @ https://evil.example.com/alpha-1.0-py3-none-any.whl",), "not from a package index", "configured"),
         (("-e .",), "not from a package index", "configured"),
     ],
