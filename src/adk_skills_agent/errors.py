@@ -27,6 +27,7 @@
         │   ├── EngineUnavailable  no container engine can be used here; says what to install or to start
         │   └── ImageUnavailable   the container image is not there, cannot be built, or has no usable Python
         ├── TooManyRuns          so many runs of the same user or session wait already that this one was not begun
+        ├── RunLost              the machine of a cluster that ran it was lost; it was not run again
         └── CleanupFailed        a container could not be removed (``.left_behind``); its run itself had ended
 
 A script that fails, times out or is killed is a *result*, not an exception.
@@ -62,6 +63,7 @@ class ErrorCode(StrEnum):
     SANDBOX_ERROR = "SANDBOX_ERROR"
     SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
     TOO_MANY_RUNS = "TOO_MANY_RUNS"
+    RUN_LOST = "RUN_LOST"
     PACKAGES_UNAVAILABLE = "PACKAGES_UNAVAILABLE"
     CONFIG_ERROR = "CONFIG_ERROR"
 
@@ -249,6 +251,12 @@ class TooManyRuns(SandboxError):
     """So many runs of the same user or session wait already that this one was not begun (attack row 81)."""
 
     code = ErrorCode.TOO_MANY_RUNS
+
+
+class RunLost(SandboxError):
+    """What ran the script on another machine was lost before the script had ended. Nothing is ever run twice."""
+
+    code = ErrorCode.RUN_LOST
 
 
 class CleanupFailed(SandboxError, RuntimeError):
