@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import sys
 import time
@@ -193,6 +194,8 @@ class RaySandbox(Sandbox):
                     f"No worker of the cluster had a place for {self._wait_seconds:g} seconds. Try again later."
                 )
             await entering
+        except GeneratorExit:
+            raise
         except BaseException:
             await _given_up(entering, turn)
             raise
@@ -204,12 +207,11 @@ class RaySandbox(Sandbox):
     async def _run(
         self, request: ExecutionRequest, policy: SandboxPolicy, secrets: SecretForms | None, asked: float
     ) -> ExecutionResult | Exception:
-        loop = asyncio.get_running_loop()
-        staged = await uninterrupted(threads.submit(loop, lambda: stage(_copied(request))))
-        folder = _folder(request, policy)
+        staged = await _staged(request)
+        folder = opened = _folder(request, policy)
         try:
             skills = tuple(mount.source.name for mount in staged.request.mounts)
-            files = b"" if folder is None else await _work(lambda: _filled(folder))
+            files = b"" if folder is None else await _work(functools.partial(_filled, folder))
             head, values = pack(_shipment(request, policy, staged, folder))
             worker = self._pool.take(skills)
             try:
@@ -225,11 +227,12 @@ class RaySandbox(Sandbox):
             result = outcome.result
             notes = [*staged.notes, *result.notes]
             if folder is not None:
-                more = await _work(lambda: _taken(folder, outcome))
+                more = await _work(functools.partial(_taken, folder, outcome))
                 notes += more if secrets is None else [secrets.text(note) for note in more]
             spills: tuple[Path | None, Path | None] = (None, None)
             if any(content is not None for content in outcome.spilled):
-                spills = await _work(lambda: _spilled(request.spill_dir, outcome))
+                spills, problems = await _work(lambda: _spilled(request.spill_dir, outcome))
+                notes += problems
             return replace(
                 result,
                 notes=tuple(dict.fromkeys(notes)),
@@ -237,11 +240,15 @@ class RaySandbox(Sandbox):
                 stderr_spill=spills[1],
                 setup_ms=max(0.0, (time.monotonic() - asked) * 1000 - result.wall_ms),
             )
+        except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+            opened = None
+            if folder is not None:
+                folder.discard()
+            raise
         finally:
             staged.release()
-            if folder is not None:
-                discarded = folder
-                await _work(discarded.discard)
+            if opened is not None:
+                await _work(opened.discard)
 
     async def _sent_and_done(
         self,
@@ -265,15 +272,12 @@ class RaySandbox(Sandbox):
     async def _deliver(self, worker: Worker, copy: Path) -> None:
         """See that a skill is on the worker's node; its bytes go there once, whoever needs them."""
         key = (worker.answer.node_id, copy.name)
-        while True:
-            sending = self._sent.get(key)
-            if sending is None:
-                break
+        mine: Future[None] = Future()
+        while (sending := self._sent.setdefault(key, mine)) is not mine:
             if sending.done() and sending.exception() is None:
                 return
             with contextlib.suppress(Exception):  # the one who sends it says what was wrong
                 await asyncio.shield(asyncio.wrap_future(sending))
-        mine = self._sent[key] = Future()
         try:
             packed = await _work(lambda: packed_folder(copy))
             await self._answer(worker, worker.actor.take_skill.remote(copy.name, packed))
@@ -311,7 +315,14 @@ class RaySandbox(Sandbox):
         heard = _Heard(request)
         tasks: list[asyncio.Future[Any]] = []
         try:
-            call = asyncio.ensure_future(result_of(worker.actor.run.remote(number, *arguments)))
+            try:
+                reference = worker.actor.run.remote(number, *arguments)
+            except ray.exceptions.RayError as error:  # the object store is full, for instance
+                raise SandboxError(
+                    f"The run could not be sent to the cluster and was not started ({type(error).__name__}). Try again "
+                    "later, or send less."
+                ) from error
+            call = asyncio.ensure_future(result_of(reference))
             tasks.append(call)
             if heard.wanted:
                 tasks.append(asyncio.ensure_future(heard.listen(lambda: result_of(worker.actor.events.remote(number)))))
@@ -328,6 +339,10 @@ class RaySandbox(Sandbox):
                 ) from None
             except asyncio.CancelledError:
                 await uninterrupted(self._ended(worker, number, call, "did not end a run that was cancelled"))
+                raise
+            except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+                with contextlib.suppress(Exception):
+                    worker.actor.cancel.remote(number)
                 raise
             if heard.failure is not None:
                 await uninterrupted(self._ended(worker, number, call, "did not end a run that nobody listens to"))
@@ -347,7 +362,8 @@ class RaySandbox(Sandbox):
             self._pool.finished(number)
             for task in tasks:
                 if not task.done():
-                    task.cancel()
+                    with contextlib.suppress(RuntimeError):  # the loop is gone
+                        task.cancel()
                 elif not task.cancelled():
                     task.exception()  # taken, so that it is not reported as lost
 
@@ -419,6 +435,18 @@ async def _work(work: Callable[[], Any]) -> Any:
     return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
 
 
+async def _staged(request: ExecutionRequest) -> Staged:
+    """The copies of a request's mounts; they are let go of when nobody waits for them any more."""
+    wanted = replace(request, mounts=tuple(replace(mount, copied=True) for mount in request.mounts))
+    staging = threads.submit(asyncio.get_running_loop(), lambda: stage(wanted))
+    try:
+        return await uninterrupted(staging)
+    except asyncio.CancelledError:
+        if not staging.cancelled() and staging.exception() is None:
+            staging.result().release()
+        raise
+
+
 def check_level(policy: SandboxPolicy) -> None:
     """Refuse what has no wall between a script and its worker.
 
@@ -426,15 +454,13 @@ def check_level(policy: SandboxPolicy) -> None:
         SandboxUnavailable: The policy asks for it.
     """
     asked = policy.isolation
+    if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
+        reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
+        raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
     if asked in {IsolationLevel.PROCESS.value, IsolationLevel.CONTAINER.value, IsolationLevel.REMOTE.value}:
         why = "a script at that level could end its worker" if asked == "process" else "a worker has no such level"
         reason = f"ray: {why}, and isolation={asked!r} is required"
         raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
-
-
-def _copied(request: ExecutionRequest) -> ExecutionRequest:
-    """The request with a copy of every mount: what is not copied is not there."""
-    return replace(request, mounts=tuple(replace(mount, copied=True) for mount in request.mounts))
 
 
 def _folder(request: ExecutionRequest, policy: SandboxPolicy) -> RunFolder | None:
@@ -459,23 +485,29 @@ def _taken(folder: RunFolder, outcome: Outcome) -> list[str]:
     return [*folder.notes[:known], *folder.collect(None).notes, *folder.notes[known:]]
 
 
-def _spilled(place: Path | None, outcome: Outcome) -> tuple[Path | None, Path | None]:
-    """Write the whole texts of long streams where they are wanted."""
+def _spilled(place: Path | None, outcome: Outcome) -> tuple[tuple[Path | None, Path | None], list[str]]:
+    """Write the whole texts of long streams where they are wanted; where they are, and why one is not."""
     result = outcome.result
     assert result is not None  # noqa: S101  # asked before
     written: list[Path | None] = []
-    for there, content in zip((result.stdout_spill, result.stderr_spill), outcome.spilled, strict=True):
-        if place is None or there is None or content is None:
-            written.append(None)
-            continue
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = place / there.name
-        aside = target.with_name(f".{target.name}.part")
-        aside.write_bytes(content)
-        aside.chmod(0o600)
-        aside.rename(target)
+    problems = []
+    for name, there, content in zip(
+        ("stdout", "stderr"), (result.stdout_spill, result.stderr_spill), outcome.spilled, strict=True
+    ):
+        target = None
+        if place is not None and there is not None and content is not None:
+            target = place / there.name
+            aside = target.with_name(f".{target.name}.part")
+            try:
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(content)
+                aside.rename(target)
+            except OSError as error:
+                target = None
+                problems.append(f"{name}: its full text could not be kept: {error.strerror}.")
         written.append(target)
-    return written[0], written[1]
+    return (written[0], written[1]), problems
 
 
 def sent_policy(policy: SandboxPolicy) -> SandboxPolicy:

@@ -287,11 +287,14 @@ class _Folder:
         self.work, self.spill = self._root / "work", self._root / "spill"
         self.work.mkdir(mode=0o700)
         self._workspace = Workspace(str(self.work))
+        self._folders: list[str] = []
 
     def fill(self, files: bytes) -> None:
         """Write what the agent sent."""
         for frame in frames.FrameReader().feed(files):
             self._workspace.put(frame)
+            if frame.get("kind") == "folder":
+                self._folders.append(frames.text(frame, "path"))
         self._workspace.remember()
 
     def outcome(self, result: Any, kept: dict[str, int] | None) -> Outcome:
@@ -300,6 +303,9 @@ class _Folder:
         unlisted = 0
         if kept is not None:
             unlisted = self._workspace.tell_changes(1, kept, lambda frame: changes.extend(frames.encode(frame)))
+            for path in sorted(self._folders, reverse=True):  # those in a folder first
+                if not (self.work / path).is_dir():
+                    changes.extend(frames.encode({"t": "gone", "id": 1, "path": path}))
         spilled = tuple(
             None if path is None else path.read_bytes() for path in (result.stdout_spill, result.stderr_spill)
         )
