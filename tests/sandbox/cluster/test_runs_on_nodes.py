@@ -111,9 +111,9 @@ async def test_a_script_runs_on_a_node_and_the_report_says_where(on_nodes: Make,
 async def test_a_worker_that_is_killed_is_told_replaced_and_its_script_never_run_twice(
     nodes: Nodes, on_nodes: Make, asked: Asked, begun: Begun
 ) -> None:
-    sandbox = on_nodes()
+    sandbox, name = on_nodes(), f"run-{os.urandom(8).hex()}"
     run = asyncio.ensure_future(
-        sandbox.run(asked(f"{begun.code}time.sleep(60)", "killed", network="host", wall_seconds=90.0))
+        sandbox.run(asked(f"{begun.code}time.sleep(60)", name, network="host", wall_seconds=90.0))
     )
     await begun.until(1)
     only_worker(nodes).kill()
@@ -121,10 +121,10 @@ async def test_a_worker_that_is_killed_is_told_replaced_and_its_script_never_run
         await asyncio.wait_for(run, 30)
     assert caught.value.code == "RUN_LOST"
     assert "Node " in "".join(caught.value.__notes__)
-    await gone("killed")
+    await gone(name)
     after = await asyncio.wait_for(sandbox.run(asked(f"{begun.code}print('here')", "after", network="host")), 60)
     assert after.stdout == b"here\n"
-    assert begun.names == {"killed": 1, "after": 1}
+    assert begun.names == {name: 1, "after": 1}
 
 
 async def test_a_worker_that_hangs_is_lost_and_replaced(nodes: Nodes, on_nodes: Make, asked: Asked) -> None:
@@ -144,14 +144,14 @@ async def test_a_worker_that_hangs_is_lost_and_replaced(nodes: Nodes, on_nodes: 
 async def test_a_cancelled_run_is_over_on_its_node_and_its_worker_goes_on(
     nodes: Nodes, on_nodes: Make, asked: Asked, begun: Begun
 ) -> None:
-    sandbox = on_nodes()
-    run = asyncio.ensure_future(sandbox.run(asked(f"{begun.code}time.sleep(60)", "cancelled-run", network="host")))
+    sandbox, name = on_nodes(), f"run-{os.urandom(8).hex()}"
+    run = asyncio.ensure_future(sandbox.run(asked(f"{begun.code}time.sleep(60)", name, network="host")))
     await begun.until(1)
     worker = only_worker(nodes)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert not any("cancelled-run" in " ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"]))
+    assert not any(name in " ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"]))
     assert (await sandbox.run(asked("print(1)"))).stdout == b"1\n"
     assert only_worker(nodes).pid == worker.pid
 
@@ -180,7 +180,9 @@ async def test_output_and_samples_come_while_the_script_runs(on_nodes: Make, ask
     await asyncio.wait_for(first.wait(), 20)
     assert not run.done()
     result = await run
-    assert (seen, result.stdout, result.stderr) == ([("stdout", b"one\n"), ("stderr", b"two\n")], b"one\n", b"two\n")
+    assert (result.stdout, result.stderr) == (b"one\n", b"two\n")
+    assert b"".join(chunk for _, chunk in seen) == b"one\ntwo\n"
+    assert [name for name, _ in seen] == sorted((name for name, _ in seen), reverse=True)
     assert samples
 
 
