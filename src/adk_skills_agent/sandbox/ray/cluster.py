@@ -97,10 +97,15 @@ class Connection:
         A connection that the program has made itself (``ray.init``) is used as it is, and never ended.
 
         Raises:
-            ConfigError: See :func:`join`; or this process uses another cluster already.
+            ConfigError: See :func:`join`; or this process uses another cluster already, or the address is a client's.
         """
         with self._lock:
             ray = load_ray("sandbox='ray'")
+            if address.startswith("ray://"):
+                raise ConfigError(
+                    f"sandbox='ray' does not go through Ray's client ({address}): make this machine a node that runs "
+                    "nothing, with `ray start --address HOST:PORT --num-cpus 0`, and use HOST:PORT."
+                )
             if not ray.is_initialized():
                 join(ray, address)
                 self._address, self._users = address, 0

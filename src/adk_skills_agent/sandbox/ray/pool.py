@@ -204,8 +204,8 @@ class WorkerPool:
             self._in_use.pop(number, None)
 
     def wake(self) -> None:
-        """Somebody waits: there may have to be more workers."""
-        if self.turns.waiting or self.turns.free <= 0:
+        """Somebody is about to wait: there may have to be more workers."""
+        if self.turns.free <= 0:
             self._wake.set()
 
     def lose(self, worker: Worker, why: str) -> None:

@@ -13,7 +13,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +70,7 @@ class RaySandbox(Sandbox):
     workers are its own, and end with it or with this process.
 
     Args:
-        address: ``HOST:PORT`` of the cluster on a node of it, ``ray://HOST:PORT`` from outside, or ``auto``; None takes
+        address: ``HOST:PORT`` of the cluster, of which this machine is a node, or ``auto``; None takes
             ``RAY_ADDRESS``, else ``auto``. A program that has called ``ray.init`` itself is connected already.
         min_workers: Workers that are kept from the first run on.
         max_workers: Workers there are at most; more are started while runs wait, and Ray's autoscaler sees that.
@@ -182,23 +182,17 @@ class RaySandbox(Sandbox):
         self._sent.clear()
 
     @contextlib.asynccontextmanager
-    async def _turn(self, share: tuple[str, ...]) -> Any:
+    async def _turn(self, share: tuple[str, ...]) -> AsyncIterator[None]:
         """A place in a worker, when it is this one's turn."""
         turn = self._pool.turns.turn(share)
-        entering = asyncio.ensure_future(turn.__aenter__())
+        self._pool.wake()
         try:
-            self._pool.wake()
-            done, _ = await asyncio.wait([entering], timeout=self._wait_seconds)
-            if not done:
-                raise TooManyRuns(
-                    f"No worker of the cluster had a place for {self._wait_seconds:g} seconds. Try again later."
-                )
-            await entering
-        except GeneratorExit:
-            raise
-        except BaseException:
-            await _given_up(entering, turn)
-            raise
+            async with asyncio.timeout(self._wait_seconds):
+                await turn.__aenter__()
+        except TimeoutError:
+            raise TooManyRuns(
+                f"No worker of the cluster had a place for {self._wait_seconds:g} seconds. Try again later."
+            ) from None
         try:
             yield
         finally:
@@ -419,15 +413,6 @@ def lost(worker: Worker, error: BaseException) -> RunLost:
 async def result_of(reference: Any) -> Any:
     """The value of a reference of Ray's."""
     return await reference
-
-
-async def _given_up(entering: asyncio.Future[None], turn: Any) -> None:
-    """Nobody waits for this turn any more; one that came at the last moment is given back."""
-    entering.cancel()
-    with contextlib.suppress(BaseException):
-        await uninterrupted(asyncio.wait([entering]))
-    if not entering.cancelled() and entering.exception() is None:
-        await turn.__aexit__(None, None, None)
 
 
 async def _work(work: Callable[[], Any]) -> Any:
