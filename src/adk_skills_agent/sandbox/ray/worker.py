@@ -42,8 +42,8 @@ from adk_skills_agent.sandbox.supervisor.files import Workspace
 LEAST = IsolationLevel.LANDLOCK
 """Below this level a script could end its worker: it is the same user's process."""
 _HELD_SKILLS = 256
-_REMEMBERED = 10_000
-"""Cancellations of runs that have not come yet, or are over."""
+_REMEMBERED = 1_000
+"""Runs that are over, and cancellations of runs that have not come yet."""
 
 
 class RayWorker:
@@ -52,7 +52,9 @@ class RayWorker:
     def __init__(self) -> None:
         self._sandbox = local_sandbox()
         self._runs: dict[int, _Run] = {}
+        self._awaited: dict[int, asyncio.Event] = {}
         self._unwanted: deque[int] = deque(maxlen=_REMEMBERED)
+        self._over: deque[int] = deque(maxlen=_REMEMBERED)
         self._skills: OrderedDict[str, Materialised] = OrderedDict()
         self._sessions: dict[int, SessionChannel] = {}
         self._node_id = ""
@@ -108,8 +110,11 @@ class RayWorker:
             secrets: Those of the request.
         """
         if number in self._unwanted:
+            self._finished(number)
             return Outcome(cancelled=True)
         run = self._runs[number] = _Run(asyncio.ensure_future(self._run(number, unpack(head, secrets), files)))
+        if (awaited := self._awaited.pop(number, None)) is not None:
+            awaited.set()
         try:
             await asyncio.wait([run.task])
             if run.task.cancelled():
@@ -122,10 +127,18 @@ class RayWorker:
             raise error
         finally:
             del self._runs[number]
+            self._finished(number)
             run.arrived.set()
+
+    def _finished(self, number: int) -> None:
+        self._over.append(number)
+        if (awaited := self._awaited.pop(number, None)) is not None:
+            awaited.set()
 
     async def events(self, number: int) -> tuple[Event, ...] | None:
         """What has happened in a run since the last time, as soon as there is something; None when it is over."""
+        if number not in self._runs and number not in self._over:  # Ray may begin this call before that of the run
+            await self._awaited.setdefault(number, asyncio.Event()).wait()
         run = self._runs.get(number)
         if run is None:
             return None
