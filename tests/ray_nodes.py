@@ -43,10 +43,10 @@ class Nodes:
 
     def workers(self) -> list[psutil.Process]:
         """The processes of the actors."""
-        found = []
+        found, own = [], str(self.temporary)
         for process in psutil.process_iter():
             try:
-                if process.cmdline()[:1] == ["ray::RayWorker"] or process.name() == "ray::RayWorker":
+                if process.name().startswith("ray::RayWorker") and process.environ().get("TMPDIR") == own:
                     found.append(process)
             except psutil.Error:
                 continue

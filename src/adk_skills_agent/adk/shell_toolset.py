@@ -36,7 +36,8 @@ class ShellToolset(RuntimeToolset):
 
     Args:
         shell: Its settings; True for the defaults.
-        sandbox: Where commands run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``) or an object.
+        sandbox: Where commands run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``, ``"ray"``) or
+            an object.
         environment: A google-adk environment instead.
         policy: The limits of each command: a policy, or the name of a preset.
         env: Variables given to every command; a :class:`Secret` reaches the commands and nobody else.

@@ -74,7 +74,8 @@ class RayWorker:
             if report.level.strength < LEAST.strength:
                 why = "; ".join(report.reasons)
                 problem = f"it has no sandbox: scripts would run at level '{report.level.value}' ({why})"
-        return WorkerAnswer(platform.node(), self._node_id, __version__, python_version(), report, problem)
+        placed = None if report is None else self._placed(report)
+        return WorkerAnswer(platform.node(), self._node_id, __version__, python_version(), placed, problem)
 
     async def ping(self) -> None:
         """An answer, when the event loop is alive."""
