@@ -155,7 +155,8 @@ def what_breaks_first(found: list[Measured]) -> list[str]:
         *lines,
         "",
         f"- **Places**: one agent process runs {PLACES} scripts at the same time. Scripts that take "
-        f"({'; '.join(held)}) fill them, whether they compute or wait for somebody: with slow scripts this is the first limit, and more "
+        f"({'; '.join(held)}) fill them, whether they compute or wait for somebody: with slow "
+        "scripts this is the first limit, and more "
         "agent processes are the answer. Further runs wait in turn, and past 256 of a user they are refused.",
         f"- **Memory**: {PLACES} runs may use {memory:g} GiB at the default limit of 512 MiB each; a trivial script "
         f"used {max(one.rss_bytes for one in found) / 2**20:.0f} MiB at its most.",
@@ -185,10 +186,10 @@ def page(found: list[Measured], missing: dict[str, str], price: float, seconds: 
         "",
         "## What a day needs",
         "",
-        f"Simulated with these numbers. Parameters: the peak is {PEAK:g} times the mean of the day; 99 of 100 runs wait "
-        f"at most {MOST_WAIT * 1000:g} ms for a core at the peak; a core-hour costs {price:g} (any currency: a million "
-        "runs cost in proportion). Cores are bought for the peak all day, except in the last column, which pays for the "
-        "mean as a perfect autoscaler would.",
+        f"Simulated with these numbers. Parameters: the peak is {PEAK:g} times the mean of the day; 99 of 100 runs "
+        f"wait at most {MOST_WAIT * 1000:g} ms for a core at the peak; a core-hour costs {price:g} (any currency: a "
+        "million runs cost in proportion). Cores are bought for the peak all day, except in the last column, "
+        "which pays for the mean as a perfect autoscaler would.",
         *what_a_day_needs(found, price),
         "",
         "## What breaks first",

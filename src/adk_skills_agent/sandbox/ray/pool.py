@@ -21,7 +21,7 @@ from typing import Any
 from adk_skills_agent.errors import ConfigError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import IsolationReport
 from adk_skills_agent.sandbox.ray.cluster import connection, sentence_of
-from adk_skills_agent.sandbox.ray.wire import WorkerAnswer, python_version
+from adk_skills_agent.sandbox.ray.wire import WorkerAnswer, package_version, python_version
 from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore
 
 _TICK_SECONDS = 0.5
@@ -327,8 +327,6 @@ class WorkerPool:
                 )
 
     def _take_in(self, one: _Starting) -> None:
-        from adk_skills_agent import __version__
-
         try:
             answer: WorkerAnswer = self.ray.get(one.hello, timeout=self._options.start_seconds)
         except Exception as error:  # noqa: BLE001  # of Ray's, or what the node's own version makes of it
@@ -336,10 +334,10 @@ class WorkerPool:
             self._failed(_why_not(error))
             return
         problem = answer.problem
-        if (answer.version, answer.python) != (__version__, python_version()):
+        if (answer.version, answer.python) != (package_version(), python_version()):
             problem = (
-                f"it has adk-skills-runtime {answer.version} on Python {answer.python}, and here is {__version__} on "
-                f"{python_version()}"
+                f"it has adk-skills-runtime {answer.version} on Python {answer.python}, and here is "
+                f"{package_version()} on {python_version()}"
             )
         if problem:
             self._kill(one.actor)
@@ -462,7 +460,5 @@ def _why_not(error: Exception) -> str:
     """Why a worker did not start, as a clause."""
     text = " ".join(str(error).split())
     if "No module named 'adk_skills_agent" in text:
-        from adk_skills_agent import __version__
-
-        return f"a node of it has no adk-skills-runtime {__version__}: install the same version there as here"
+        return f"a node of it has no adk-skills-runtime {package_version()}: install the same version there as here"
     return f"a worker did not start ({sentence_of(error)})"

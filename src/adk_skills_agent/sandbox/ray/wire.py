@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import platform
+import sys
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,11 @@ def unpack_folder(packed: bytes, folder: Path) -> None:
     """Write such an archive into a folder; nothing leaves it. Blocking."""
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
+
+
+def package_version() -> str:
+    """Of this package, in this process."""
+    return str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", ""))  # no import upwards
 
 
 def python_version() -> str:

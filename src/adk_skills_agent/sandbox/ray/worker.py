@@ -28,6 +28,7 @@ from adk_skills_agent.sandbox.ray.wire import (
     Outcome,
     Shipment,
     WorkerAnswer,
+    package_version,
     python_version,
     unpack,
     unpack_folder,
@@ -61,8 +62,6 @@ class RayWorker:
 
     async def hello(self) -> WorkerAnswer:
         """What this worker is, found by running something in its sandbox."""
-        from adk_skills_agent import __version__
-
         ray: Any = importlib.import_module("ray")
         self._node_id = str(ray.get_runtime_context().get_node_id())
         report, problem = None, ""
@@ -75,7 +74,7 @@ class RayWorker:
                 why = "; ".join(report.reasons)
                 problem = f"it has no sandbox: scripts would run at level '{report.level.value}' ({why})"
         placed = None if report is None else self._placed(report)
-        return WorkerAnswer(platform.node(), self._node_id, __version__, python_version(), placed, problem)
+        return WorkerAnswer(platform.node(), self._node_id, package_version(), python_version(), placed, problem)
 
     async def ping(self) -> None:
         """An answer, when the event loop is alive."""
