@@ -40,7 +40,7 @@ _PAUSE = 0.1
 _LOOK_SECONDS = 3.0
 _AT_ONCE = 2  # for each core: one waits for the disk or a process while the other computes
 _TICK = os.sysconf("SC_CLK_TCK")
-_SCRIPT = "# /// script\n# dependencies = ['six==1.17.0']\n# ///\nprint('hello')\n"
+_SCRIPT = "# /// script\n# dependencies = ['inflection==0.5.1']\n# ///\nprint('hello')\n"
 
 
 def busy_seconds() -> float:
@@ -104,7 +104,10 @@ async def sandbox_of(kind: str, skill: Path) -> AsyncIterator[tuple[Sandbox, San
             from adk_skills_agent.scripts.plan import within
 
             found = SkillsRegistry.of_folders([skill.parent]).load_skill("trivial")
-            policy = within(policy, SkillEnvironments(Dependencies("install")).environment_for(found))
+            ready = SkillEnvironments(Dependencies("install")).ready_for(found, "scripts/trivial.py")
+            if ready.environment is None:
+                raise SystemExit(ready.problem.message if ready.problem is not None else "the skill needs no packages")
+            policy = within(policy, ready.environment)
         yield sandbox, policy, policy.python or sys.executable
     await sandbox.close()
 

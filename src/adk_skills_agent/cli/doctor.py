@@ -578,7 +578,7 @@ class SandboxCheck:
                 "degraded": list(report.degraded),
                 "reasons": list(report.reasons),
                 "maker": report.maker,
-                "node": report.node,
+                **({"node": report.node} if report.node else {}),
             },
         }
 
