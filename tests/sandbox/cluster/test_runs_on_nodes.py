@@ -8,6 +8,7 @@ import dataclasses
 import os
 import signal
 import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -325,3 +326,41 @@ async def test_a_script_cannot_end_its_worker(nodes: Nodes, on_nodes: Make, aske
 async def test_the_process_level_is_refused(on_nodes: Make, asked: Asked) -> None:
     with pytest.raises(SandboxUnavailable, match="a script at that level could end its worker"):
         await on_nodes().run(asked("pass", isolation="process", min_isolation="process"))
+
+
+AGENT = """\
+import asyncio, sys
+from pathlib import Path
+from adk_skills_agent.sandbox import ExecutionRequest, RaySandbox, ReadOnlyMount, SandboxPolicy
+
+async def main():
+    policy = SandboxPolicy(wall_seconds=300.0, network="host")
+    argv = ("python3", "/skill/scripts/" + sys.argv[2], sys.argv[3])
+    mounts = (ReadOnlyMount(Path(sys.argv[4])),)
+    await RaySandbox(sys.argv[1], cpus=0.1).run(ExecutionRequest(argv, policy, mounts=mounts))
+
+asyncio.run(main())
+"""
+
+
+async def test_an_agent_that_is_killed_takes_its_worker_and_its_scripts_along(
+    nodes: Nodes, asked: Asked, begun: Begun, skill: Path
+) -> None:
+    name = f"run-{os.urandom(8).hex()}"
+    script = asked(f"{begun.code}time.sleep(290)").argv[1].rpartition("/")[2]
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "ignore", "-c", AGENT, nodes.address, script, name, str(skill)
+    )
+    try:
+        await begun.until(1)
+        assert len(nodes.workers()) == 1
+    finally:
+        agent.kill()
+        await agent.wait()
+    await gone(name)
+    async with asyncio.timeout(60):
+        while nodes.workers():
+            await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        while nodes.left():  # by the next agent of the same user there, if its worker could not
+            await asyncio.sleep(0.1)
