@@ -106,7 +106,7 @@ async def test_a_script_runs_on_a_node_and_the_report_says_where(on_nodes: Make,
     assert result.isolation.level is IsolationLevel.NAMESPACES
     assert result.isolation.node.startswith(f"{socket.gethostname()}/")
     assert (await sandbox.probe()).level is IsolationLevel.NAMESPACES
-    assert result.isolation.node in str((await sandbox.describe())["workers"])
+    assert result.isolation.node in (await sandbox.describe()).workers
 
 
 async def test_a_worker_that_is_killed_is_told_replaced_and_its_script_never_run_twice(

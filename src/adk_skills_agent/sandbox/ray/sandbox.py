@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,19 @@ _CANCEL_SECONDS = 10.0
 _MOST_SENDINGS = 3
 _PATIENCE_SECONDS = 20.0
 """On top of what a run and its files may take: for the way there and back, on a loaded network."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayDescription:
+    """What ``adk-skills doctor`` prints of a cluster.
+
+    Attributes:
+        workers: The node of each worker that is there.
+        not_used: A sentence for each node on which no script runs.
+    """
+
+    workers: tuple[str, ...]
+    not_used: tuple[str, ...]
 
 
 class RaySandbox(Sandbox):
@@ -160,15 +173,14 @@ class RaySandbox(Sandbox):
         await self._pool.ready()
         return self._pool.report()
 
-    async def describe(self) -> dict[str, object]:
-        """Facts for ``adk-skills doctor``: where the workers are, and which nodes are not used.
+    async def describe(self) -> RayDescription:
+        """Where the workers are, and which nodes are not used.
 
         Raises:
             SandboxUnavailable: As :meth:`probe`.
         """
         await self._pool.ready()
-        found: dict[str, object] = {"workers": ", ".join(one.name for one in self._pool.workers)}
-        return found | self._pool.notes
+        return RayDescription(tuple(one.name for one in self._pool.workers), tuple(self._pool.notes.values()))
 
     def session_host(self) -> SessionHost:
         """Sessions in a worker each, until it is lost."""
