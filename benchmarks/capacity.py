@@ -149,15 +149,14 @@ def what_breaks_first(found: list[Measured]) -> list[str]:
             f"| {one.kind} | {process:,.0f} runs/s | {-(-machine // process):.0f} | "
             f"{pids / machine / 60:.1f} min at {machine:,.0f} runs/s, one process a run |"
         )
-    held = [f"{seconds:g} s: {PLACES / seconds:,.0f} runs/s" for seconds in (0.5, 2.0, 30.0)]
+    held = [f"at {seconds:g} s a script {PLACES / seconds:,.0f} runs/s" for seconds in (0.5, 2.0, 30.0)]
     memory = PLACES * 512 / 1024
     return [
         *lines,
         "",
-        f"- **Places**: one agent process runs {PLACES} scripts at the same time. Scripts that take "
-        f"({'; '.join(held)}) fill them, whether they compute or wait for somebody: with slow "
-        "scripts this is the first limit, and more "
-        "agent processes are the answer. Further runs wait in turn, and past 256 of a user they are refused.",
+        f"- **Places**: one agent process runs {PLACES} scripts at the same time, whether they compute or wait for "
+        f"somebody: {', '.join(held)}. With slow scripts this is the first limit, and more agent processes are the "
+        "answer. Further runs wait in turn, and past 256 of a user they are refused.",
         f"- **Memory**: {PLACES} runs may use {memory:g} GiB at the default limit of 512 MiB each; a trivial script "
         f"used {max(one.rss_bytes for one in found) / 2**20:.0f} MiB at its most.",
     ]
