@@ -6,6 +6,7 @@ import atexit
 import functools
 import importlib
 import os
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -60,6 +61,7 @@ class Nodes:
         """End it."""
         self.ray.shutdown()
         self._cluster.shutdown()
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,7 @@ def without_sandbox(nodes: Nodes) -> Iterator[str]:
     ) as process:
         yield "bare"
         process.terminate()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.slow
