@@ -9,7 +9,7 @@ WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || ech
 test test-levels test-slow test-adk-matrix: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench docs release clean
+.PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench capacity docs release clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,10 @@ requirements: setup  ## Write docs/reference/requirements.md: every requirement 
 
 bench: setup  ## Measure against google-adk and others, sides in turns, as ratios (below 10 minutes)
 	@$(BIN)/python benchmarks/run.py
+
+capacity: setup  ## Measure runs a second of each sandbox here, simulate 10^6 and 10^9 a day, write docs/explanation/capacity.md (about 5 minutes)
+	@tools/setup --extra cluster --extra container --extra packages
+	@$(BIN)/python benchmarks/capacity.py
 
 docs: setup  ## Build the documentation into site/
 	@tools/setup --extra docs

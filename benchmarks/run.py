@@ -23,6 +23,7 @@ from eval_rows import trial_rows
 from load_rows import flood_rows, parallel_rows
 from opponents import machine
 from python_session_rows import python_session_rows
+from ray_rows import ray_rows
 from script_rows import asset_rows, burst_rows, cold_rows, plain_user_rows, pydantic_ai_rows, tool_rows
 from subjects import Effort, SideFailed
 from table import Row, not_measured, print_table, say
@@ -48,6 +49,7 @@ def groups(options: argparse.Namespace) -> dict[str, Measure]:
         "script-flood": partial(flood_rows, runs),
         "python-session": partial(python_session_rows, runs),
         "container": partial(container_rows, runs),
+        "ray": partial(ray_rows, runs),
         "toolset-tokens": partial(token_rows, runs),
         "toolset-sessions": partial(session_rows, runs),
         "eval-trials": partial(trial_rows, runs),

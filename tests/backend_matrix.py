@@ -55,6 +55,7 @@ NEEDS = {
     "landlock": "Linux 5.13",
     "process": "refused unless allowed",
     "kubernetes": "a cluster with agent-sandbox, `[kubernetes]`",
+    "ray": "a Ray cluster, `[cluster]`; what `local` needs on its nodes",
     "remote": "an account of the service",
 }
 """Every backend of the suite in the page's order, and what it needs."""

@@ -33,6 +33,8 @@ def _software(backend: str) -> str:
     if backend in _LIBRARIES:
         library = _LIBRARIES[backend]
         return f"{library} {importlib.metadata.version(library)} over loopback"
+    if backend == "ray":
+        return f"Ray {importlib.metadata.version('ray')}, {_first_line('bwrap')}"
     if backend == "landlock":
         return f"Landlock ABI {landlock.abi()}"
     if backend == "process":

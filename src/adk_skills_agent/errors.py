@@ -30,6 +30,7 @@
         │   └── ImageUnavailable   the container image is not there, cannot be built, or has no usable Python
         ├── TooManyRuns          so many runs of the same user or session wait already that this one was not begun
         ├── WorkspaceUnavailable  the session's files are in use on another server, or cannot be fetched
+        ├── RunLost              the machine of a cluster that ran it was lost; it was not run again
         └── CleanupFailed        a container could not be removed (``.left_behind``); its run itself had ended
 
 A script that fails, times out or is killed is a *result*, not an exception.
@@ -66,6 +67,7 @@ class ErrorCode(StrEnum):
     SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
     TOO_MANY_RUNS = "TOO_MANY_RUNS"
     WORKSPACE_UNAVAILABLE = "WORKSPACE_UNAVAILABLE"
+    RUN_LOST = "RUN_LOST"
     PACKAGES_UNAVAILABLE = "PACKAGES_UNAVAILABLE"
     CONFIG_ERROR = "CONFIG_ERROR"
 
@@ -267,6 +269,12 @@ class WorkspaceUnavailable(SandboxError):
     """The session's files are in use on another server, or the store that has them cannot be used; nothing ran."""
 
     code = ErrorCode.WORKSPACE_UNAVAILABLE
+
+
+class RunLost(SandboxError):
+    """What ran the script on another machine was lost before the script had ended. Nothing is ever run twice."""
+
+    code = ErrorCode.RUN_LOST
 
 
 class CleanupFailed(SandboxError, RuntimeError):

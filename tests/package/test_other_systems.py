@@ -16,6 +16,7 @@ PACKAGE = REPOSITORY / "src" / "adk_skills_agent"
 PROGRAMS_OF_LINUX = (
     "sandbox/local/init/",  # assembled from parts and run inside a sandbox
     "sandbox/network/netns_helper.py",
+    "sandbox/ray/worker.py",  # runs on nodes of a cluster
     "sandbox/remote/pod_server.py",
     "sandbox/supervisor/",  # runs in containers and pods
     "evals/adk_evaluators.py",  # needs the extra eval

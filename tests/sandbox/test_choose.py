@@ -19,6 +19,7 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
+from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
 from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
 
 
@@ -95,6 +96,7 @@ def test_each_name_is_its_backend_and_making_it_touches_nothing(monkeypatch):
         "local": LocalSandbox,
         "container": ContainerSandbox,
         "kubernetes": KubernetesSandbox,
+        "ray": RaySandbox,
     }
 
 

@@ -209,3 +209,40 @@ async def test_row_81_whoever_asks_alone_is_never_kept_from_the_last_place():
             await holding.ask(f"user{user}", "a")
         assert len(holding.having) == places
         await holding.end()
+
+
+async def test_more_places_wake_those_who_wait_and_fewer_take_none_away():
+    semaphore = Semaphore(0)
+    entered: list[int] = []
+    leave = asyncio.Event()
+
+    async def one(number: int) -> None:
+        async with semaphore:
+            entered.append(number)
+            await leave.wait()
+
+    tasks = [asyncio.create_task(one(number)) for number in range(4)]
+    await asyncio.sleep(0)
+    assert (entered, semaphore.waiting) == ([], 4)
+    semaphore.resize(3)
+    async with asyncio.timeout(5):
+        while len(entered) < 3:
+            await asyncio.sleep(0)
+    semaphore.resize(1)
+    assert (entered, semaphore.held, semaphore.waiting) == ([0, 1, 2], 3, 1)
+    leave.set()
+    await asyncio.gather(*tasks)
+    assert (entered, semaphore.free) == ([0, 1, 2, 3], 1)
+
+
+async def test_more_than_may_wait_in_all_are_refused():
+    semaphore = Semaphore(0, most_in_all=2)
+    waiting = [asyncio.create_task(semaphore.turn((f"user{number}",)).__aenter__()) for number in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRuns, match="2 in all"):
+        async with semaphore.turn(("another",)):
+            pass
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert semaphore.waiting == 0

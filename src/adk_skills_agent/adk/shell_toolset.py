@@ -36,7 +36,8 @@ class ShellToolset(RuntimeToolset):
 
     Args:
         shell: Its settings; True for the defaults.
-        sandbox: Where commands run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``) or an object.
+        sandbox: Where commands run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``, ``"ray"``) or
+            an object.
         environment: A google-adk environment instead.
         policy: The limits of each command: a policy, or the name of a preset.
         workspace_store: As :class:`SkillToolset` has it.

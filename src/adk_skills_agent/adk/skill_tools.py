@@ -121,7 +121,8 @@ class SkillTools(RuntimeToolset):
 
     Args:
         skills: The skills this agent may see.
-        sandbox: Where scripts run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``) or an object.
+        sandbox: Where scripts run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``, ``"ray"``) or an
+            object.
         settings: Limits and interpreters.
         prefers_sandbox: Whether it comes before the agent's own executor; a sandbox that is given does.
         tool_filter: As for every google-adk toolset.

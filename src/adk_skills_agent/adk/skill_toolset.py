@@ -81,8 +81,8 @@ class SkillToolset(RuntimeToolset):
         discovery_mode: LAZY, EAGER or SEARCH; google-adk's enum is taken too.
         lifecycle_config: How long skills stay active; google-adk's class is taken too.
         sandbox: Where scripts run when there is neither executor nor environment here: ``"local"``, ``"container"``,
-            ``"kubernetes"``, ``"auto"`` or an object; the agent's own executor comes after it. None takes what
-            ``ADK_SKILLS_SANDBOX`` says, else ``"auto"``.
+            ``"kubernetes"``, ``"ray"``, ``"auto"`` or an object; the agent's own executor comes after it. None takes
+            what ``ADK_SKILLS_SANDBOX`` says, else ``"auto"``.
         policy: Limits of those scripts: a policy, or the name of a preset; scripts then run in our sandbox, too.
         interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
         env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.

@@ -128,6 +128,8 @@ def _try_sandbox(name: str, as_json: bool) -> None:
             _render_enforcement(found.report)
             if found.report.maker:
                 _line("maker", found.report.maker)
+            if found.report.node:
+                _line("node", found.report.node)
             for reason in found.report.reasons:
                 _line("", f"because {reason}")
     if found.problem is not None:
@@ -382,7 +384,7 @@ def diagnose() -> Diagnosis:
         chosen = next((check for check in checks if check.level == report.level.value), chosen)
     sandbox = choose_sandbox()
     found = Diagnosis(versions(), this_machine(), tuple(checks), chosen, policy.min_isolation, trial_problem, sandbox)
-    if sandbox.name in {"container", "kubernetes"}:
+    if sandbox.name in {"container", "kubernetes", "ray"}:
         return replace(found, elsewhere=check_sandbox(sandbox.name))
     if sandbox.name == "auto" and not found.default_policy_holds:
         return replace(found, elsewhere=check_sandbox("container"))
@@ -576,6 +578,7 @@ class SandboxCheck:
                 "degraded": list(report.degraded),
                 "reasons": list(report.reasons),
                 "maker": report.maker,
+                **({"node": report.node} if report.node else {}),
             },
         }
 

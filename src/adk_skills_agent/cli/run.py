@@ -329,6 +329,7 @@ def _isolation(outcome: ScriptOutcome) -> dict[str, object]:
         "enforced": dict(report.enforced),
         "degraded": list(report.degraded),
         "reasons": list(report.reasons),
+        **({"node": report.node} if report.node else {}),
     }
 
 

@@ -15,10 +15,8 @@ import io
 import logging
 import os
 import platform
-import re
 import secrets
 import signal
-import socket
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -31,6 +29,8 @@ from adk_skills_agent.evals.preparation import Prepared, Request
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.settings import SCRIPTED, ModelNames
 from adk_skills_agent.evals.run.trial import unmeasured_row
+from adk_skills_agent.sandbox import join_cluster as join
+from adk_skills_agent.sandbox import load_ray, sentence_of
 
 LOST_MOST = 3
 """How often a trial is started again because its node was lost, before its row says so."""
@@ -38,7 +38,6 @@ START_SECONDS = 120.0
 """For a node to answer with what it is."""
 _MOST_BUNDLE_BYTES = 512 << 20
 _LOCAL_NODES = 2
-_ANSWER_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
 _LOOPBACK = "127.0.0.2"
 """Ray takes 127.0.0.1 for the address that others see."""
@@ -388,7 +387,7 @@ class Cluster:
             self.notes.append(f"Node {node.name} is not used: it did not answer within {START_SECONDS:g} seconds.")
             return
         except self._ray.exceptions.RayError as error:
-            self.notes.append(f"Node {node.name} is not used: {_sentence(error)}")
+            self.notes.append(f"Node {node.name} is not used: {sentence_of(error)}")
             return
         if answer.problem:
             self.notes.append(f"Node {node.name} is not used: {answer.problem}.")
@@ -416,7 +415,7 @@ class Cluster:
             try:
                 row = await asyncio.wait_for(_result(node.actor.run.remote(trial.key)), seconds)
             except self._ray.exceptions.RayTaskError as error:  # its code failed; elsewhere it would fail as well
-                return unmeasured_row(trial, "cluster", f"node {node.name} failed: {_sentence(error)}")
+                return unmeasured_row(trial, "cluster", f"node {node.name} failed: {sentence_of(error)}")
             except TimeoutError:
                 why = f"node {node.name} did not answer for {seconds:g} seconds"
                 with contextlib.suppress(Exception):
@@ -424,7 +423,7 @@ class Cluster:
                 await self._give_up(node)
                 continue
             except self._ray.exceptions.RayError as error:  # the node, its worker or the object store is gone
-                why = f"node {node.name} was lost: {_sentence(error)}"
+                why = f"node {node.name} was lost: {sentence_of(error)}"
                 logger.warning("%s", why)
                 await self._give_up(node)
                 continue
@@ -489,11 +488,6 @@ async def _result(reference: Any) -> Any:
     return await reference
 
 
-def _sentence(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
-
-
 def _shown(needs: Needs) -> str:
     parts = [f"{needs.cpus:g} CPU"]
     parts += [f"{needs.memory_bytes >> 20} MiB"] if needs.memory_bytes else []
@@ -521,12 +515,7 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
         own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     had = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError as error:
-        from adk_skills_agent.installation import install_hint
-
-        raise ConfigError(f"--cluster needs Ray. Run: {install_hint('cluster')}") from error
+    ray = load_ray("--cluster")
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, had)
@@ -560,19 +549,15 @@ def _restore(variables: Mapping[str, str | None]) -> None:
 
 
 def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> None:
-    logging.getLogger("ray").setLevel(logging.ERROR)
     own: dict[str, str] = {}
-    if not _is_local(address):
-        _check_answers(address)
-    try:
-        if _is_local(address):
-            own = {"_node_ip_address": _LOOPBACK}
+    if _is_local(address):
+        own = {"_node_ip_address": _LOOPBACK}
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        try:
             address = _started(_local_nodes(address), stack, needs)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ConfigError(
-            f"The cluster {address!r} cannot be joined: {_sentence(error)} Check the address; `ray status` shows it."
-        ) from error
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise ConfigError(f"The cluster {address!r} cannot be started: {sentence_of(error)}") from error
+    join(ray, address, **own)
     stack.callback(ray.shutdown)
 
 
@@ -586,24 +571,6 @@ def _started(nodes: int, stack: contextlib.ExitStack, needs: Needs) -> str:
     for _ in range(nodes):
         made.add_node(num_cpus=cpus, resources=dict(needs.labels), num_gpus=needs.gpus or None, **here)
     return str(made.address)
-
-
-def _check_answers(address: str) -> None:
-    """Ask early whether anybody listens: Ray itself waits for minutes.
-
-    Raises:
-        ConfigError: Nobody does.
-    """
-    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
-    if found is None:
-        return  # such as auto: Ray knows where
-    try:
-        socket.create_connection((found[1], int(found[2])), timeout=_ANSWER_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"The cluster {address!r} cannot be joined: {getattr(error, 'strerror', None) or error}. "
-            "Check the address; `ray status` shows it."
-        ) from error
 
 
 def _is_local(address: str) -> bool:

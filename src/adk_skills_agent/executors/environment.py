@@ -65,7 +65,8 @@ class SandboxEnvironment(BaseEnvironment):
         env: Variables given to every command; a :class:`~adk_skills_agent.Secret` is kept out of what comes back.
         max_output_chars: Most characters of each stream in a result; None keeps what the policy keeps.
         on_output: Called in the event loop with ``("stdout" | "stderr", chunk)`` as output arrives.
-        sandbox: Where commands run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``) or an object.
+        sandbox: Where commands run: a name (``"auto"``, ``"local"``, ``"container"``, ``"kubernetes"``, ``"ray"``) or
+            an object.
 
     Raises:
         ConfigError: The policy has impossible values, two skills have the same folder name, or one has no SKILL.md.

@@ -91,8 +91,8 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         on_output: Called with ``("stdout" | "stderr", chunk)`` as output arrives, in the executors' own thread.
         policy: Further limits, or the name of a preset (``trusted``, ``default``, ``strict``). They hold where the
             executor's own fields were not given.
-        sandbox: Where code runs: ``"local"``, ``"container"``, ``"kubernetes"``, ``"auto"`` or an object; None takes
-            this machine.
+        sandbox: Where code runs: ``"local"``, ``"container"``, ``"kubernetes"``, ``"ray"``, ``"auto"`` or an object.
+            None takes this machine.
         stateful: Keep variables, imports and files from one execution to the next, in a state of its own for each
             ``execution_id`` of a user's session (S0-109, S0-110). An execution that fails changes nothing of it.
         session_limits: How long such a state is kept, and how many; None takes the defaults.

@@ -75,6 +75,9 @@ if TYPE_CHECKING:
         resolve_policy,
     )
     from adk_skills_agent.sandbox.process.command import NOBODY, search_path
+    from adk_skills_agent.sandbox.ray.cluster import join as join_cluster
+    from adk_skills_agent.sandbox.ray.cluster import load_ray, sentence_of
+    from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
     from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
     from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, RemoteAnswer, RemoteSandbox
     from adk_skills_agent.sandbox.remote.result import foreign_result
@@ -120,6 +123,8 @@ _NAMES = {
         "FORMER_LEVELS PRESETS check_env check_env_name check_policy load_policy looks_secret policy_of resolve_policy"
     ),
     "process.command": "NOBODY search_path",
+    "ray.cluster": "load_ray sentence_of",
+    "ray.sandbox": "RaySandbox",
     "remote.kubernetes": "KubernetesSandbox",
     "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox",
     "remote.result": "foreign_result",
@@ -132,6 +137,7 @@ _NAMES = {
 }
 _ALIASES = {
     "ContainerEngine": ("container.engine", "Engine"),
+    "join_cluster": ("ray.cluster", "join"),
     "connect_engine": ("container.engine", "connect_now"),
     "python_program_text": ("supervisor.python_program", "program_text"),
 }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "ADK_SKILLS_SANDBOX"
 FILE_VARIABLE: Final = "ADK_SKILLS_CONFIG"
-SANDBOX_NAMES: Final = ("auto", "local", "container", "kubernetes")
+SANDBOX_NAMES: Final = ("auto", "local", "container", "kubernetes", "ray")
 DEFAULT: Final = "auto"
 _KEY = "sandbox"
 _TABLE = ("tool", "adk-skills")
@@ -127,6 +127,10 @@ def _made(name: str) -> Sandbox:
 
         return KubernetesSandbox()
 
+    if name == "ray":
+        from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
+
+        return RaySandbox()
     return AutoSandbox()
 
 

@@ -318,6 +318,7 @@ class IsolationReport:
         degraded: One sentence per policy limit that is not, or only partly, enforced here.
         reasons: Why stronger levels were not used.
         maker: Who made the sandbox of a run at the level ``namespaces``: ``bubblewrap`` or ``zygote``; empty elsewhere.
+        node: The machine of a cluster that ran it; empty where there is no cluster.
     """
 
     level: IsolationLevel
@@ -325,6 +326,7 @@ class IsolationReport:
     degraded: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     maker: str = ""
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,12 +125,21 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
             So one user alone has at most three quarters of the places, several have less each, and one who has none
             finds a place that is free; the same holds for the sessions of a user within what the user may have.
         most_waiting: How many may wait for one user, and for one session; None for any number.
+        most_in_all: How many may wait together; None for any number.
     """
 
-    def __init__(self, places: int, *, fair: bool = False, most_waiting: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        places: int,
+        *,
+        fair: bool = False,
+        most_waiting: tuple[int, int] | None = None,
+        most_in_all: int | None = None,
+    ) -> None:
         self._places = places
         self._fair = fair
         self._most_waiting = most_waiting
+        self._most_in_all = most_in_all
         self._reset()
 
     def _reset(self) -> None:
@@ -146,6 +155,22 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
     def wanted(self) -> int:
         """Places somebody has, or waits for; never more than there are."""
         return min(self._places, self._all.held + self._all.waiting)
+
+    @property
+    def held(self) -> int:
+        """Places somebody has."""
+        return self._all.held
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a place."""
+        return self._all.waiting
+
+    def resize(self, places: int) -> None:
+        """Have another number of places; whoever has one that is no longer there keeps it to the end."""
+        with self._lock:
+            self._places = places
+            self._hand_out()
 
     def turn(self, share: Share) -> contextlib.AbstractAsyncContextManager[None]:
         """A place for somebody.
@@ -197,18 +222,22 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
             for holder in path:
                 holder.held -= 1
             self._forget_idle(path)
-            while self._all.held < self._places and (waiter := self._next(self._all, self._places)) is not None:
-                waiter.granted = True
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give the free places to those who wait; the lock is held."""
+        while self._all.held < self._places and (waiter := self._next(self._all, self._places)) is not None:
+            waiter.granted = True
+            for holder in waiter.path:
+                holder.waiting -= 1
+                holder.held += 1
+                holder.refused = 0
+            try:
+                waiter.loop.call_soon_threadsafe(_wake, waiter.future)
+            except RuntimeError:  # its loop is closed; nobody waits any more
                 for holder in waiter.path:
-                    holder.waiting -= 1
-                    holder.held += 1
-                    holder.refused = 0
-                try:
-                    waiter.loop.call_soon_threadsafe(_wake, waiter.future)
-                except RuntimeError:  # its loop is closed; nobody waits any more
-                    for holder in waiter.path:
-                        holder.held -= 1
-                    self._forget_idle(waiter.path)
+                    holder.held -= 1
+                self._forget_idle(waiter.path)
 
     def _path(self, share: Share) -> list[_Holder]:
         """Everybody, the user and the session; made when they are new. Without a share it is a user without a name."""
@@ -254,6 +283,11 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
         return None
 
     def _check_line(self, path: list[_Holder]) -> None:
+        if self._most_in_all is not None and self._all.waiting >= self._most_in_all:
+            raise TooManyRuns(
+                f"Too many runs are waiting: {self._all.waiting} in all. Wait until some of them have ended, then try "
+                "again."
+            )
         for holder, most, whose in zip(path, self._most_waiting or (), ("user", "session"), strict=False):
             if holder.waiting >= most:
                 holder.refused += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import importlib.util
 import os
 import stat
 import tempfile
@@ -58,8 +59,8 @@ class Backend:
 
     @property
     def has_namespaces(self) -> bool:
-        """Whether it is this machine's own level of that name."""
-        return self.level is IsolationLevel.NAMESPACES
+        """Whether it is this machine's own level of that name, made by this process."""
+        return self.level is IsolationLevel.NAMESPACES and self.is_local
 
     def agent(self, program: str) -> str:
         """A program for an agent of its own, whose argument is :attr:`policy` in JSON, in this backend's world."""
@@ -102,6 +103,19 @@ def _cluster() -> Any:
 def _pods() -> Sandbox:
     made: Sandbox = _cluster().sandbox()
     return made
+
+
+def _on_nodes() -> Sandbox:
+    from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
+    from ray_nodes import shared_nodes
+
+    return RaySandbox(shared_nodes().address, max_workers=1, runs_per_worker=64, cpus=0.1)
+
+
+def _require_nodes() -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("needs Ray: the extra cluster")
+    level_table.require("namespaces")
 
 
 def _service() -> Sandbox:
@@ -154,6 +168,7 @@ BACKENDS = (
         is_local=False,
         is_elsewhere=True,
     ),
+    Backend("ray", IsolationLevel.NAMESPACES, _on_nodes, _require_nodes, is_local=False),
     Backend("remote", IsolationLevel.REMOTE, _service, is_local=False, is_elsewhere=True),
 )
 

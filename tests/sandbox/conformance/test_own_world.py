@@ -240,6 +240,7 @@ async def test_how_a_command_ended_is_exact_where_the_kernel_tells(box):
         assert (by_code.exit_code, by_code.signal, by_signal.signal_inferred) == (137, None, False)
 
 
+@pytest.mark.local("what the kernel counts for the user of an engine's containers is the engine's to bound")
 @pytest.mark.level("namespaces")
 async def test_row_76_watches_and_terminals_are_bounded_for_each_run(box, backend):
     """Seen: 128 inotify instances charged to the agent's user, so that nobody else had any; 3,071 terminals."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.util
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -44,6 +45,21 @@ def _in(engine: str) -> SessionHost:
     return host
 
 
+def _on_nodes() -> SessionHost:
+    from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
+    from ray_nodes import shared_nodes
+
+    sandbox = RaySandbox(shared_nodes().address, max_workers=1, runs_per_worker=64, cpus=0.1)
+    _sandboxes.append(sandbox)
+    return sandbox.session_host()
+
+
+def _require_nodes() -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("needs Ray: the extra cluster")
+    level_table.require("namespaces")
+
+
 def _require(engine: str) -> None:
     container_engines.require(engine)
 
@@ -61,6 +77,7 @@ HOSTS = (
         Host(name, IsolationLevel.CONTAINER, functools.partial(_in, name), functools.partial(_require, name), SLOW)
         for name in container_engines.ENGINES
     ),
+    Host("ray", IsolationLevel.NAMESPACES, _on_nodes, _require_nodes, SLOW),
 )
 
 

@@ -249,7 +249,7 @@ class OwnSandbox:
                 "stderr of %s:\n%s", plan.request.label, result.stderr[-_LOGGED_BYTES:].decode("utf-8", "replace")
             )
         logger.info(
-            "script %s of skill %s: %s%s, return code %d, %.0f ms, isolation %s",
+            "script %s of skill %s: %s%s, return code %d, %.0f ms, isolation %s%s",
             plan.path,
             plan.skill_name,
             outcome.status.value,
@@ -257,6 +257,7 @@ class OwnSandbox:
             outcome.return_code,
             result.wall_ms,
             result.isolation.level.value,
+            f" on node {result.isolation.node}" if result.isolation.node else "",
         )
         return outcome
 

@@ -135,7 +135,7 @@ async def _run(
         started = time.monotonic()
         try:
             try:
-                async with asyncio.timeout(_longest(policy, patience)):
+                async with asyncio.timeout(longest_run(policy, patience)):
                     await _send(channel, _messages(request, policy, files, command, layout))
                     started = time.monotonic()
                     await _listen(channel, answer, files, file_frames)
@@ -311,7 +311,8 @@ async def _send(channel: Channel, messages: Iterator[bytes]) -> None:
         await channel.send(data)
 
 
-def _longest(policy: SandboxPolicy, patience: float) -> float | None:
+def longest_run(policy: SandboxPolicy, patience: float) -> float | None:
+    """Seconds after which a sandbox that has not answered is ended; None for no bound."""
     if policy.wall_seconds is None:
         return None
     # What may go in and come out at most; a bound of a bound, so none of it has one when a limit is switched off.

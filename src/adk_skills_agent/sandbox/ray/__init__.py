@@ -1,0 +1,1 @@
+"""``sandbox="ray"``: scripts run in the local sandboxes of a Ray cluster's nodes."""

@@ -1,0 +1,129 @@
+"""Join a Ray cluster, and say in a sentence why that does not work.
+
+Ray is an extra (``cluster``) and is imported here, when a cluster is asked for, and nowhere before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import re
+import socket
+import threading
+from typing import Any
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.installation import install_hint
+from adk_skills_agent.sandbox.threads import OnePerProcess
+
+_ANSWER_SECONDS = 10.0
+
+
+def load_ray(wanted_by: str) -> Any:
+    """The module ``ray``.
+
+    Args:
+        wanted_by: What needs it, as the beginning of a sentence.
+
+    Raises:
+        ConfigError: It is not installed; the sentence has the command that installs it.
+    """
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise ConfigError(f"{wanted_by} needs Ray. Run: {install_hint('cluster')}") from error
+
+
+def join(ray: Any, address: str, **options: Any) -> None:
+    """Connect this process with a cluster that is there. Blocks, for seconds.
+
+    Args:
+        ray: The module.
+        address: What ``ray.init`` takes: ``HOST:PORT`` on a node of the cluster, ``ray://HOST:PORT`` from outside,
+            ``auto`` for the one of ``RAY_ADDRESS`` or of this machine.
+        options: More of ``ray.init``'s.
+
+    Raises:
+        ConfigError: Nobody answers, or it has another version of Ray or Python.
+    """
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    _check_answers(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **options)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        with contextlib.suppress(Exception):
+            ray.shutdown()  # half of a connection would be taken for one
+        raise ConfigError(
+            f"The cluster {address!r} cannot be joined: {sentence_of(error)} Check the address; `ray status` shows it."
+        ) from error
+
+
+def sentence_of(error: BaseException) -> str:
+    """An error of Ray's in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
+
+
+def _check_answers(address: str) -> None:
+    """Ask early whether anybody listens: Ray itself waits for minutes.
+
+    Raises:
+        ConfigError: Nobody does.
+    """
+    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
+    if found is None:
+        return  # such as auto: Ray knows where
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"The cluster {address!r} cannot be joined: {getattr(error, 'strerror', None) or error}. "
+            "Check the address; `ray status` shows it."
+        ) from error
+
+
+class Connection:
+    """The connection of this process with a cluster, of which Ray allows one; ended when nobody uses it any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._address: str | None = None  # None while there is none, or where the program has made it itself
+
+    def acquire(self, address: str) -> Any:
+        """The module ``ray``, connected. Blocks; call :meth:`release` once for each.
+
+        A connection that the program has made itself (``ray.init``) is used as it is, and never ended.
+
+        Raises:
+            ConfigError: See :func:`join`; or this process uses another cluster already, or the address is a client's.
+        """
+        with self._lock:
+            ray = load_ray("sandbox='ray'")
+            if address.startswith("ray://"):
+                raise ConfigError(
+                    f"sandbox='ray' does not go through Ray's client ({address}): make this machine a node that runs "
+                    "nothing, with `ray start --address HOST:PORT --num-cpus 0`, and use HOST:PORT."
+                )
+            if not ray.is_initialized():
+                join(ray, address)
+                self._address, self._users = address, 0
+            elif self._address not in {None, address}:
+                raise ConfigError(
+                    f"This process uses the cluster {self._address!r} already, and Ray allows one. Use the same "
+                    "address everywhere, or another process."
+                )
+            self._users += 1
+            return ray
+
+    def release(self) -> None:
+        """It is not used here any more. Blocks."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._address is not None:
+                self._address = None
+                load_ray("sandbox='ray'").shutdown()
+
+
+connection = OnePerProcess(Connection)

@@ -1,0 +1,542 @@
+"""``sandbox="ray"``: each run in the local sandbox of a worker on a Ray cluster.
+
+For servers that may not make sandboxes themselves. Ray finds the machine and calls it, and isolates nothing: the worker
+runs the command in this package's own sandbox there, with the same policy, limits, filters and report. A script is
+started at most once: what is lost on the way is an error, never a second run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from adk_skills_agent.errors import RunLost, SandboxError, SandboxUnavailable, SkillsError, TooManyRuns
+from adk_skills_agent.sandbox import threads
+from adk_skills_agent.sandbox.contract import (
+    WORK_DIR,
+    ExecutionRequest,
+    ExecutionResult,
+    IsolationLevel,
+    IsolationReport,
+    Sandbox,
+    SandboxPolicy,
+)
+from adk_skills_agent.sandbox.output import secrets_of_run
+from adk_skills_agent.sandbox.policy import check_policy, looks_secret
+from adk_skills_agent.sandbox.process.command import check_argv
+from adk_skills_agent.sandbox.ray.cluster import sentence_of
+from adk_skills_agent.sandbox.ray.pool import PoolOptions, Worker, WorkerPool
+from adk_skills_agent.sandbox.ray.wire import Event, Outcome, Shipment, pack, packed_folder
+from adk_skills_agent.sandbox.secrets import (
+    MIN_SECRET_CHARS,
+    EnvValue,
+    FrozenMapping,
+    Secret,
+    SecretForms,
+    redact_error,
+)
+from adk_skills_agent.sandbox.sessions.session import SessionHost
+from adk_skills_agent.sandbox.skill_store import Staged, stage
+from adk_skills_agent.sandbox.streaming import ResourceSample
+from adk_skills_agent.sandbox.supervisor import frames
+from adk_skills_agent.sandbox.supervisor.command import Layout, longest_run
+from adk_skills_agent.sandbox.supervisor.transfer import RunFolder
+from adk_skills_agent.sandbox.threads import Step, uninterrupted
+
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+"""Ray's own variable for the address of the cluster."""
+MOST_WAITING = 10_000
+"""Runs of all users that wait for a place; a further one is refused."""
+_CANCEL_SECONDS = 10.0
+"""For a worker to end a run that is cancelled; after that it is lost itself, and so is all that runs in it."""
+_MOST_SENDINGS = 3
+_PATIENCE_SECONDS = 20.0
+"""On top of what a run and its files may take: for the way there and back, on a loaded network."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayDescription:
+    """What ``adk-skills doctor`` prints of a cluster.
+
+    Attributes:
+        workers: The node of each worker that is there.
+        not_used: A sentence for each node on which no script runs.
+    """
+
+    workers: tuple[str, ...]
+    not_used: tuple[str, ...]
+
+
+class RaySandbox(Sandbox):
+    """Runs commands on the nodes of a Ray cluster; see :class:`Sandbox` for the contract.
+
+    Nothing is asked of a cluster before the first use. One object serves any number of event loops and threads; its
+    workers are its own, and end with it or with this process.
+
+    Args:
+        address: ``HOST:PORT`` of the cluster, of which this machine is a node, or ``auto``; None takes
+            ``RAY_ADDRESS``, else ``auto``. A program that has called ``ray.init`` itself is connected already.
+        min_workers: Workers that are kept from the first run on.
+        max_workers: Workers there are at most; more are started while runs wait, and Ray's autoscaler sees that.
+        runs_per_worker: Runs at the same time in one worker.
+        cpus: Processors that Ray reserves for a worker.
+        memory_bytes: Memory that Ray reserves for a worker; 0 for none. Scripts are limited by their policy.
+        resources: Custom resources of Ray that a worker takes, such as ``{"sandboxes": 1}``, which choose its nodes.
+        idle_seconds: After so long without a run a worker above ``min_workers`` ends.
+        start_seconds: How long a worker may take to be there.
+        hang_seconds: A worker that does not answer for so long is lost.
+        wait_seconds: How long a run may wait for its turn.
+        most_waiting: Runs of all users together that may wait; of one user and session it is as everywhere.
+
+    Raises:
+        ConfigError: Numbers that make no pool.
+    """
+
+    name = "ray"
+    filters_secrets = True
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        min_workers: int = 1,
+        max_workers: int = 8,
+        runs_per_worker: int = 8,
+        cpus: float = 1.0,
+        memory_bytes: int = 0,
+        resources: Mapping[str, float] | None = None,
+        idle_seconds: float = 300.0,
+        start_seconds: float = 120.0,
+        hang_seconds: float = 20.0,
+        wait_seconds: float = 300.0,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self._pool = WorkerPool(
+            PoolOptions(
+                address or os.environ.get(ADDRESS_VARIABLE) or "auto",
+                min_workers,
+                max_workers,
+                runs_per_worker,
+                cpus,
+                memory_bytes,
+                dict(resources or {}),
+                idle_seconds,
+                start_seconds,
+                hang_seconds,
+                most_waiting,
+            )
+        )
+        self._wait_seconds = wait_seconds
+        self._sent: dict[tuple[str, str], Future[None]] = {}  # by node and digest
+
+    async def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one command to its end; see :meth:`Sandbox.run`.
+
+        Raises:
+            SandboxUnavailable: There is no cluster, or no worker of it can do what the policy needs.
+            TooManyRuns: Too many wait already, or this one waited too long.
+            RunLost: The worker was lost. The command may have done a part of its work, and is not run again.
+        """
+        asked = time.monotonic()
+        policy = check_policy(request.policy)
+        check_level(policy)
+        check_argv(request.argv)
+        with Step("prepare the run", ValueError):
+            secrets = secrets_of_run(request, policy)
+        try:
+            await self._pool.ready()
+            async with self._turn(request.share):
+                with Step("run the command", ValueError):
+                    result = await self._run(request, policy, secrets, asked)
+        except SkillsError as error:
+            redact_error(error, secrets)
+            raise
+        if isinstance(result, Exception):  # what the caller's on_output or on_sample raised
+            raise result
+        return result
+
+    async def probe(self) -> IsolationReport:
+        """What holds in the workers, found by running something in each; of several kinds the weakest.
+
+        Raises:
+            SandboxUnavailable: There is no cluster, or no worker can be started in it.
+        """
+        await self._pool.ready()
+        return self._pool.report()
+
+    async def describe(self) -> RayDescription:
+        """Where the workers are, and which nodes are not used.
+
+        Raises:
+            SandboxUnavailable: As :meth:`probe`.
+        """
+        await self._pool.ready()
+        return RayDescription(tuple(one.name for one in self._pool.workers), tuple(self._pool.notes.values()))
+
+    def session_host(self) -> SessionHost:
+        """Sessions in a worker each, until it is lost."""
+        from adk_skills_agent.sandbox.ray.sessions import RaySessions
+
+        return RaySessions(self._pool)
+
+    async def close(self) -> None:
+        """End the workers with all that waits in them. Safe to call twice."""
+        await uninterrupted(asyncio.to_thread(self._pool.close))
+        self._sent.clear()
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, share: tuple[str, ...]) -> AsyncIterator[None]:
+        """A place in a worker, when it is this one's turn."""
+        turn = self._pool.turns.turn(share)
+        self._pool.wake()
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await turn.__aenter__()
+        except TimeoutError:
+            raise TooManyRuns(
+                f"No worker of the cluster had a place for {self._wait_seconds:g} seconds. Try again later."
+            ) from None
+        try:
+            yield
+        finally:
+            await turn.__aexit__(None, None, None)
+
+    async def _run(
+        self, request: ExecutionRequest, policy: SandboxPolicy, secrets: SecretForms | None, asked: float
+    ) -> ExecutionResult | Exception:
+        staged = await _staged(request)
+        folder = opened = _folder(request, policy)
+        try:
+            skills = tuple(mount.source.name for mount in staged.request.mounts)
+            files = b"" if folder is None else await _work(functools.partial(_filled, folder))
+            head, values = pack(_shipment(request, policy, staged, folder))
+            worker = self._pool.take(skills)
+            try:
+                outcome = await self._sent_and_done(worker, staged, request, policy, (head, files, *values))
+            finally:
+                self._pool.give_back(worker)
+            if isinstance(outcome, Exception):
+                return outcome
+            if outcome.error is not None:
+                raise outcome.error
+            if outcome.result is None:
+                raise RunLost("The run was ended on the machine that ran it, and not from here. Call the script again.")
+            result = outcome.result
+            notes = [*staged.notes, *result.notes]
+            if folder is not None:
+                more = await _work(functools.partial(_taken, folder, outcome))
+                notes += more if secrets is None else [secrets.text(note) for note in more]
+            spills: tuple[Path | None, Path | None] = (None, None)
+            if any(content is not None for content in outcome.spilled):
+                spills, problems = await _work(lambda: _spilled(request.spill_dir, outcome))
+                notes += problems
+            return replace(
+                result,
+                notes=tuple(dict.fromkeys(notes)),
+                stdout_spill=spills[0],
+                stderr_spill=spills[1],
+                setup_ms=max(0.0, (time.monotonic() - asked) * 1000 - result.wall_ms),
+            )
+        except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+            opened = None
+            if folder is not None:
+                folder.discard()
+            raise
+        finally:
+            staged.release()
+            if opened is not None:
+                await _work(opened.discard)
+
+    async def _sent_and_done(
+        self,
+        worker: Worker,
+        staged: Staged,
+        request: ExecutionRequest,
+        policy: SandboxPolicy,
+        arguments: tuple[Any, ...],
+    ) -> Outcome | Exception:
+        """Send a run with the skills its node does not have, until it has begun once; how it ended."""
+        for _ in range(_MOST_SENDINGS):
+            for mount in staged.request.mounts:
+                await self._deliver(worker, mount.source)
+            outcome = await self._call(worker, request, policy, arguments)
+            if isinstance(outcome, Exception) or not outcome.lacks:
+                return outcome
+            for digest in outcome.lacks:  # thrown away there, for it was not used for long; nothing was started
+                self._sent.pop((worker.answer.node_id, digest), None)
+        raise SandboxError("The skill cannot be kept on the machine that runs scripts: its store is full.")
+
+    async def _deliver(self, worker: Worker, copy: Path) -> None:
+        """See that a skill is on the worker's node; its bytes go there once, whoever needs them."""
+        key = (worker.answer.node_id, copy.name)
+        mine: Future[None] = Future()
+        while (sending := self._sent.setdefault(key, mine)) is not mine:
+            if sending.done() and sending.exception() is None:
+                return
+            with contextlib.suppress(Exception):  # the one who sends it says what was wrong
+                await asyncio.shield(asyncio.wrap_future(sending))
+        try:
+            packed = await _work(lambda: packed_folder(copy))
+            await self._answer(worker, worker.actor.take_skill.remote(copy.name, packed))
+        except BaseException as error:
+            self._sent.pop(key, None)
+            mine.set_exception(error if isinstance(error, Exception) else SandboxError("It was not sent."))
+            raise
+        mine.set_result(None)
+
+    async def _answer(self, worker: Worker, reference: Any) -> Any:
+        """The answer of a call before anything has started."""
+        ray = self._pool.ray
+        try:
+            return await result_of(reference)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, SkillsError):
+                raise error.cause from None
+            raise SandboxError(f"The worker of the cluster failed: {type(error.cause).__name__}.") from error
+        except ray.exceptions.RayError as error:
+            self._pool.lose(worker, f"is gone ({sentence_of(error)})")
+            raise SandboxUnavailable(
+                "The machine for the script was lost before it was started. Call it again.", (sentence_of(error),)
+            ) from error
+
+    async def _call(
+        self, worker: Worker, request: ExecutionRequest, policy: SandboxPolicy, arguments: tuple[Any, ...]
+    ) -> Outcome | Exception:
+        """Run it there; what a callback raised, or the outcome.
+
+        Raises:
+            RunLost: The worker was lost, or does not answer.
+        """
+        ray = self._pool.ray
+        number = self._pool.begin(worker, "cancel")
+        heard = _Heard(request)
+        tasks: list[asyncio.Future[Any]] = []
+        try:
+            try:
+                reference = worker.actor.run.remote(number, *arguments)
+            except ray.exceptions.RayError as error:  # the object store is full, for instance
+                raise SandboxError(
+                    f"The run could not be sent to the cluster and was not started ({type(error).__name__}). Try again "
+                    "later, or send less."
+                ) from error
+            call = asyncio.ensure_future(result_of(reference))
+            tasks.append(call)
+            if heard.wanted:
+                tasks.append(asyncio.ensure_future(heard.listen(lambda: result_of(worker.actor.events.remote(number)))))
+            try:
+                async with asyncio.timeout(longest_run(policy, _PATIENCE_SECONDS)):
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    while not call.done() and heard.failure is None:
+                        await asyncio.wait([call])
+            except TimeoutError:
+                await uninterrupted(self._ended(worker, number, call, "did not end a run in time"))
+                raise RunLost(
+                    "The machine that ran the script did not answer in time after the deadline, and the script was "
+                    "ended. It may have done a part of its work and was not run again; check what it changed."
+                ) from None
+            except asyncio.CancelledError:
+                await uninterrupted(self._ended(worker, number, call, "did not end a run that was cancelled"))
+                raise
+            except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+                with contextlib.suppress(Exception):
+                    worker.actor.cancel.remote(number)
+                raise
+            if heard.failure is not None:
+                await uninterrupted(self._ended(worker, number, call, "did not end a run that nobody listens to"))
+                return heard.failure
+            try:
+                outcome: Outcome = call.result()
+            except ray.exceptions.RayTaskError as error:
+                raise SandboxError(f"The worker of the cluster failed: {type(error.cause).__name__}.") from error
+            except ray.exceptions.RayError as error:
+                self._pool.lose(worker, f"is gone ({sentence_of(error)})")
+                raise lost(worker, error) from error
+            for task in tasks[1:]:
+                await asyncio.wait([task])
+            heard.take(outcome.events)
+            return outcome if heard.failure is None else heard.failure
+        finally:
+            self._pool.finished(number)
+            for task in tasks:
+                if not task.done():
+                    with contextlib.suppress(RuntimeError):  # the loop is gone
+                        task.cancel()
+                elif not task.cancelled():
+                    task.exception()  # taken, so that it is not reported as lost
+
+    async def _ended(self, worker: Worker, number: int, call: asyncio.Future[Any], else_it: str) -> None:
+        """End a run there, and wait until nothing of it is left; a worker that does not do that is lost."""
+        asking = asyncio.ensure_future(result_of(worker.actor.cancel.remote(number)))
+        await asyncio.wait([call], timeout=_CANCEL_SECONDS)
+        if not call.done():
+            self._pool.lose(worker, else_it)
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        asking.cancel()
+
+
+class _Heard:
+    """What a run's callbacks are told; the first one that raises ends that."""
+
+    def __init__(self, request: ExecutionRequest) -> None:
+        self._output, self._sample = request.on_output, request.on_sample
+        self.wanted = self._output is not None or self._sample is not None
+        self.failure: Exception | None = None
+
+    async def listen(self, next_events: Callable[[], Awaitable[tuple[Event, ...] | None]]) -> None:
+        """Fetch events until the run is over; the call itself says when its worker is lost."""
+        with contextlib.suppress(Exception):
+            while self.failure is None and (found := await next_events()) is not None:
+                self.take(found)
+
+    def take(self, events: tuple[Event, ...]) -> None:
+        """Tell them in order."""
+        for event in events:
+            if self.failure is not None:
+                return
+            try:
+                if isinstance(event, ResourceSample):
+                    if self._sample is not None:
+                        self._sample(event)
+                elif self._output is not None:
+                    self._output(*event)
+            except Exception as error:  # noqa: BLE001  # raised again where the run is awaited
+                self.failure = error
+
+
+def lost(worker: Worker, error: BaseException) -> RunLost:
+    """The error of a run whose worker is gone; where, and what Ray says, is a note for the owner."""
+    problem = RunLost(
+        "The machine that ran the script was lost before the script had ended. It may have done a part of its work and "
+        "was not run again: check what it changed, then call it again if that is safe."
+    )
+    problem.add_note(f"Node {worker.name} of the cluster: {sentence_of(error)}")
+    return problem
+
+
+async def result_of(reference: Any) -> Any:
+    """The value of a reference of Ray's."""
+    return await reference
+
+
+async def _work(work: Callable[[], Any]) -> Any:
+    """Blocking work in a thread for such work; not left half done when the wait for it is cancelled."""
+    return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
+
+
+async def _staged(request: ExecutionRequest) -> Staged:
+    """The copies of a request's mounts; they are let go of when nobody waits for them any more."""
+    wanted = replace(request, mounts=tuple(replace(mount, copied=True) for mount in request.mounts))
+    staging = threads.submit(asyncio.get_running_loop(), lambda: stage(wanted))
+    try:
+        return await uninterrupted(staging)
+    except asyncio.CancelledError:
+        if not staging.cancelled() and staging.exception() is None:
+            staging.result().release()
+        raise
+
+
+def check_level(policy: SandboxPolicy) -> None:
+    """Refuse what has no wall between a script and its worker.
+
+    Raises:
+        SandboxUnavailable: The policy asks for it.
+    """
+    asked = policy.isolation
+    if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
+        reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
+        raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
+    if asked in {IsolationLevel.PROCESS.value, IsolationLevel.CONTAINER.value, IsolationLevel.REMOTE.value}:
+        why = "a script at that level could end its worker" if asked == "process" else "a worker has no such level"
+        reason = f"ray: {why}, and isolation={asked!r} is required"
+        raise SandboxUnavailable(f"The run is refused ({reason}).", (reason,))
+
+
+def _folder(request: ExecutionRequest, policy: SandboxPolicy) -> RunFolder | None:
+    """The session's workspace on its way; None where there is none."""
+    if request.workspace is None:
+        return None
+    own = replace(request, mounts=(), input_files=(), cwd=WORK_DIR)
+    return RunFolder(own, replace(policy, max_files=0, max_total_file_bytes=0), Layout(mounted=True))
+
+
+def _filled(folder: RunFolder) -> bytes:
+    folder.fill(os.urandom(8).hex())
+    return b"".join(folder.sent())
+
+
+def _taken(folder: RunFolder, outcome: Outcome) -> list[str]:
+    """Bring what the run changed into the session's workspace; what of it did not get there."""
+    known = len(folder.notes)
+    for frame in frames.FrameReader().feed(outcome.changes):
+        folder.take(frame)
+    folder.leave_out(outcome.unlisted)
+    return [*folder.notes[:known], *folder.collect(None).notes, *folder.notes[known:]]
+
+
+def _spilled(place: Path | None, outcome: Outcome) -> tuple[tuple[Path | None, Path | None], list[str]]:
+    """Write the whole texts of long streams where they are wanted; where they are, and why one is not."""
+    result = outcome.result
+    assert result is not None  # noqa: S101  # asked before
+    written: list[Path | None] = []
+    problems = []
+    for name, there, content in zip(
+        ("stdout", "stderr"), (result.stdout_spill, result.stderr_spill), outcome.spilled, strict=True
+    ):
+        target = None
+        if place is not None and there is not None and content is not None:
+            target = place / there.name
+            aside = target.with_name(f".{target.name}.part")
+            try:
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(content)
+                aside.rename(target)
+            except OSError as error:
+                target = None
+                problems.append(f"{name}: its full text could not be kept: {error.strerror}.")
+        written.append(target)
+    return (written[0], written[1]), problems
+
+
+def sent_policy(policy: SandboxPolicy) -> SandboxPolicy:
+    """The policy with the values of the variables that a run inherits from this process, and not from a worker."""
+    inherited: dict[str, EnvValue] = {}
+    for name in policy.inherit_env:
+        if (value := os.environ.get(name)) is not None:
+            secret = looks_secret(name) and len("".join(value.split())) >= MIN_SECRET_CHARS
+            inherited[name] = Secret(value) if secret else value
+    return replace(policy, inherit_env=(), env=FrozenMapping({**inherited, **policy.env}))
+
+
+def _shipment(request: ExecutionRequest, policy: SandboxPolicy, staged: Staged, folder: RunFolder | None) -> Shipment:
+    """What the worker gets; nothing in it is a path or a variable of this machine that it would look up there."""
+    sent = replace(
+        request,
+        policy=sent_policy(policy),
+        mounts=tuple(
+            replace(mount, source=Path(copy.source.name), without=())
+            for mount, copy in zip(request.mounts, staged.request.mounts, strict=True)
+        ),
+        workspace=None,
+        tmp=None,
+        on_output=None,
+        on_sample=None,
+        spill_dir=None,
+    )
+    return Shipment(
+        sent,
+        own_python=request.argv[0] == sys.executable,
+        kept=None if folder is None else folder.bounds,
+        spills=request.spill_dir is not None,
+        hears=request.on_output is not None,
+        looks=request.on_sample is not None,
+    )

@@ -1,0 +1,356 @@
+"""One worker of the cluster: runs what the agent sends in the local sandbox of its node.
+
+Ray makes an actor of :class:`RayWorker` and calls its methods in the event loop of a process of its own. It starts a
+script when it is told to and never again; a call that Ray would repeat does not exist (``max_task_retries=0``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import platform
+import shutil
+import sys
+import tempfile
+from collections import OrderedDict, deque
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from adk_skills_agent.errors import SandboxError, SkillsError
+from adk_skills_agent.sandbox import threads
+from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport, SandboxPolicy
+from adk_skills_agent.sandbox.files.removal import temporary_prefix
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.output import PathMapping
+from adk_skills_agent.sandbox.ray.wire import (
+    Event,
+    Outcome,
+    Shipment,
+    WorkerAnswer,
+    package_version,
+    python_version,
+    unpack,
+    unpack_folder,
+)
+from adk_skills_agent.sandbox.sessions.session import SessionChannel
+from adk_skills_agent.sandbox.skill_store import Materialised, cache_folder, materialise
+from adk_skills_agent.sandbox.streaming import ResourceSample
+from adk_skills_agent.sandbox.supervisor import frames
+from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
+from adk_skills_agent.sandbox.supervisor.files import Workspace
+
+LEAST = IsolationLevel.LANDLOCK
+"""Below this level a script could end its worker: it is the same user's process."""
+_HELD_SKILLS = 256
+_REMEMBERED = 1_000
+"""Runs that are over, and cancellations of runs that have not come yet."""
+
+
+class RayWorker:
+    """The sandbox of one process on a node; its methods are called by the agent that started it."""
+
+    def __init__(self) -> None:
+        self._sandbox = local_sandbox()
+        self._runs: dict[int, _Run] = {}
+        self._awaited: dict[int, asyncio.Event] = {}
+        self._unwanted: deque[int] = deque(maxlen=_REMEMBERED)
+        self._over: deque[int] = deque(maxlen=_REMEMBERED)
+        self._skills: OrderedDict[str, Materialised] = OrderedDict()
+        self._sessions: dict[int, SessionChannel] = {}
+        self._node_id = ""
+
+    async def hello(self) -> WorkerAnswer:
+        """What this worker is, found by running something in its sandbox."""
+        ray: Any = importlib.import_module("ray")
+        self._node_id = str(ray.get_runtime_context().get_node_id())
+        report, problem = None, ""
+        try:
+            report = await self._sandbox.probe()
+        except SkillsError as error:
+            problem = error.message.removesuffix(".")
+        else:
+            if report.level.strength < LEAST.strength:
+                why = "; ".join(report.reasons)
+                problem = f"it has no sandbox: scripts would run at level '{report.level.value}' ({why})"
+        placed = None if report is None else self._placed(report)
+        return WorkerAnswer(platform.node(), self._node_id, package_version(), python_version(), placed, problem)
+
+    async def ping(self) -> None:
+        """An answer, when the event loop is alive."""
+
+    async def take_skill(self, digest: str, packed: bytes) -> None:
+        """Put a skill into the store of this node.
+
+        Raises:
+            SandboxError: What came is not what its digest says, or the store cannot be written.
+        """
+
+        def store() -> Materialised:
+            folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("skill")))
+            try:
+                unpack_folder(packed, folder)
+                made = materialise(folder)
+                if made.digest != digest:
+                    made.release()
+                    raise SandboxError("The skill that came is not the one that was sent.")
+                return made
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        self._hold(await threads.submit(asyncio.get_running_loop(), store))
+
+    async def run(self, number: int, head: bytes, files: bytes, *secrets: str) -> Outcome:
+        """Run one command to its end.
+
+        Args:
+            number: Names the run in :meth:`events` and :meth:`cancel`.
+            head: A :class:`Shipment`, packed.
+            files: The frames of the workspace.
+            secrets: Those of the request.
+        """
+        if number in self._unwanted:
+            self._finished(number)
+            return Outcome(cancelled=True)
+        run = self._runs[number] = _Run(asyncio.ensure_future(self._run(number, unpack(head, secrets), files)))
+        if (awaited := self._awaited.pop(number, None)) is not None:
+            awaited.set()
+        try:
+            await asyncio.wait([run.task])
+            if run.task.cancelled():
+                return Outcome(cancelled=True)
+            error = run.task.exception()
+            if error is None:
+                return replace(run.task.result(), events=tuple(run.events))
+            if isinstance(error, SkillsError | ValueError):
+                return Outcome(error=error, events=tuple(run.events))
+            raise error
+        finally:
+            del self._runs[number]
+            self._finished(number)
+            run.arrived.set()
+
+    def _finished(self, number: int) -> None:
+        self._over.append(number)
+        if (awaited := self._awaited.pop(number, None)) is not None:
+            awaited.set()
+
+    async def events(self, number: int) -> tuple[Event, ...] | None:
+        """What has happened in a run since the last time, as soon as there is something; None when it is over."""
+        if number not in self._runs and number not in self._over:  # Ray may begin this call before that of the run
+            await self._awaited.setdefault(number, asyncio.Event()).wait()
+        run = self._runs.get(number)
+        if run is None:
+            return None
+        await run.arrived.wait()
+        run.arrived.clear()
+        if number not in self._runs:
+            run.arrived.set()
+            return None  # what is left comes with the outcome
+        found, run.events = tuple(run.events), []
+        return found
+
+    async def cancel(self, number: int) -> None:
+        """End a run; nothing of it is left when this is over. A run that has not come yet will not begin."""
+        run = self._runs.get(number)
+        if run is None:
+            self._unwanted.append(number)
+            return
+        run.task.cancel()
+        await asyncio.wait([run.task])
+
+    async def close(self) -> None:
+        """End all that runs and waits here."""
+        for run in tuple(self._runs.values()):
+            run.task.cancel()
+        for number in tuple(self._sessions):
+            await self.close_session(number)
+        for skill in self._skills.values():
+            skill.release()
+        self._skills.clear()
+        await self._sandbox.close()
+
+    # Sessions: the channel of one is here, and what the agent does with it are calls.
+
+    async def open_session(
+        self, number: int, head: bytes, *secrets: str
+    ) -> tuple[IsolationReport, PathMapping | None] | Exception:
+        """Start the program of a session.
+
+        Returns:
+            What holds in it, and what replaces host paths in its output; or why it did not start.
+        """
+        policy: SandboxPolicy = unpack(head, secrets)
+        host = self._sandbox.session_host()
+        assert host is not None  # noqa: S101  # the local sandbox has one
+        try:
+            channel = self._sessions[number] = await host.start(policy)
+        except (SkillsError, ValueError) as error:
+            return error
+        return self._placed(channel.isolation), channel.view
+
+    async def send(self, number: int, data: bytes) -> None:
+        """Pass bytes to the program of a session; without effect when it is gone."""
+        if (channel := self._sessions.get(number)) is not None:
+            await channel.send(data)
+
+    async def receive(self, number: int) -> bytes:
+        """The next bytes of a session; none at its end."""
+        channel = self._sessions.get(number)
+        return b"" if channel is None else await channel.receive()
+
+    async def keeps_limits(self, number: int) -> bool:
+        """See :meth:`SessionChannel.keeps_limits`."""
+        channel = self._sessions.get(number)
+        return channel is not None and await channel.keeps_limits()
+
+    async def kill_session(self, number: int) -> None:
+        """End the program of a session at once."""
+        if (channel := self._sessions.get(number)) is not None:
+            channel.kill()
+
+    async def close_session(self, number: int) -> SandboxEnd:
+        """End a session and everything in it."""
+        channel = self._sessions.pop(number, None)
+        return SandboxEnd() if channel is None else await channel.close()
+
+    # One run.
+
+    async def _run(self, number: int, shipment: Shipment, files: bytes) -> Outcome:
+        loop = asyncio.get_running_loop()
+        missing = {digest for mount in shipment.request.mounts if (digest := str(mount.source)) not in self._skills}
+        if missing:
+            found, lacks = await threads.submit(loop, lambda: _in_store(missing))
+            for skill in found:
+                self._hold(skill)
+            if lacks:
+                return Outcome(lacks=lacks)
+        folder = None
+        if shipment.kept is not None or shipment.spills:
+            folder = await threads.submit(loop, lambda: _unpacked(files))
+        try:
+            return await self._execute(number, shipment, folder)
+        finally:
+            if folder is not None:
+                await threads.uninterrupted(threads.submit(loop, folder.remove))
+
+    async def _execute(self, number: int, shipment: Shipment, folder: _Folder | None) -> Outcome:
+        told, run = shipment.request, self._runs[number]
+        root = cache_folder()
+        request = replace(
+            told,
+            argv=(sys.executable, *told.argv[1:]) if shipment.own_python else told.argv,
+            mounts=tuple(
+                replace(mount, source=Path(root, mount.source), digest=str(mount.source)) for mount in told.mounts
+            ),
+            workspace=folder.work if folder is not None and shipment.kept is not None else None,
+            spill_dir=folder.spill if folder is not None and shipment.spills else None,
+            on_output=(lambda name, chunk: run.add((name, chunk))) if shipment.hears else None,
+            on_sample=run.add if shipment.looks else None,
+        )
+        result = await self._sandbox.run(request)
+        result = replace(
+            result,
+            isolation=self._placed(result.isolation),
+        )
+        if folder is None:
+            return Outcome(result)
+        loop = asyncio.get_running_loop()
+        return await threads.uninterrupted(threads.submit(loop, lambda: folder.outcome(result, shipment.kept)))
+
+    def _placed(self, report: IsolationReport) -> IsolationReport:
+        return replace(
+            report,
+            enforced=dict(report.enforced),
+            node=f"{platform.node()}/{self._node_id[:6]}",
+        )
+
+    def _hold(self, skill: Materialised) -> None:
+        """Keep a skill in the store while this worker may need it; the one used least goes when they are many."""
+        if skill.digest in self._skills:
+            skill.release()
+        else:
+            self._skills[skill.digest] = skill
+        self._skills.move_to_end(skill.digest)
+        while len(self._skills) > _HELD_SKILLS:
+            self._skills.popitem(last=False)[1].release()
+
+
+class _Run:
+    """A run that goes on, and what has happened in it that nobody has fetched."""
+
+    def __init__(self, task: asyncio.Future[Outcome]) -> None:
+        self.task = task
+        self.events: list[Event] = []
+        self.arrived = asyncio.Event()
+
+    def add(self, event: Event) -> None:
+        """Keep an event; of samples only the newest."""
+        if isinstance(event, ResourceSample):
+            self.events = [one for one in self.events if not isinstance(one, ResourceSample)]
+        self.events.append(event)
+        self.arrived.set()
+
+
+class _Folder:
+    """A private folder for the workspace of a run and for its spill files. Every method blocks."""
+
+    def __init__(self) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix=temporary_prefix("ray")))
+        self.work, self.spill = self._root / "work", self._root / "spill"
+        self.work.mkdir(mode=0o700)
+        self._workspace = Workspace(str(self.work))
+        self._folders: list[str] = []
+
+    def fill(self, files: bytes) -> None:
+        """Write what the agent sent."""
+        for frame in frames.FrameReader().feed(files):
+            self._workspace.put(frame)
+            if frame.get("kind") == "folder":
+                self._folders.append(frames.text(frame, "path"))
+        self._workspace.remember()
+
+    def outcome(self, result: Any, kept: dict[str, int] | None) -> Outcome:
+        """The result with everything that goes back."""
+        changes = bytearray()
+        unlisted = 0
+        if kept is not None:
+            unlisted = self._workspace.tell_changes(1, kept, lambda frame: changes.extend(frames.encode(frame)))
+            for path in sorted(self._folders, reverse=True):  # those in a folder first
+                if not (self.work / path).is_dir():
+                    changes.extend(frames.encode({"t": "gone", "id": 1, "path": path}))
+        spilled = tuple(
+            None if path is None else path.read_bytes() for path in (result.stdout_spill, result.stderr_spill)
+        )
+        return Outcome(result, changes=bytes(changes), unlisted=unlisted, spilled=(spilled[0], spilled[1]))
+
+    def remove(self) -> None:
+        """Remove it with everything in it."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _unpacked(files: bytes) -> _Folder:
+    """The folder of a run, with what the agent sent."""
+    folder = _Folder()
+    try:
+        folder.fill(files)
+    except BaseException:
+        folder.remove()
+        raise
+    return folder
+
+
+def _in_store(wanted: set[str]) -> tuple[list[Materialised], tuple[str, ...]]:
+    """The skills of these digests that are in the store of this node, and the digests of those that are not."""
+    found, lacks = [], []
+    for digest in wanted:
+        place = Path(cache_folder(), digest)
+        try:
+            made = materialise(place) if place.is_dir() else None
+        except SandboxError:  # thrown away at this moment
+            made = None
+        if made is not None and made.digest == digest:
+            found.append(made)
+        else:
+            lacks.append(digest)
+    return found, tuple(lacks)
