@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import subprocess
 import tarfile
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -154,3 +156,21 @@ def test_what_a_build_asks_for_itself_comes_as_wheels(index: LocalIndex, tmp_pat
     assert [one.name for one in lock.packages] == ["alpha"]
     assert any("helper" in path for path in index.downloads)
     assert os.listdir(tmp_path / "builds" / "wheels") == [lock.packages[0].hashes[0]]
+
+
+def test_row_112_a_header_of_a_source_does_not_fill_the_agents_memory(index: LocalIndex, tmp_path: Path) -> None:
+    """Seen: 800 MiB of memory and 20 seconds of standstill from a file of 3.6 MB."""
+    stream = io.BytesIO()
+    with gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=9) as packed:
+        member = tarfile.TarInfo("././@PaxHeader")
+        member.type, member.size = tarfile.XHDTYPE, 300 << 20
+        packed.write(member.tobuf(tarfile.USTAR_FORMAT))
+        for _ in range(300):
+            packed.write(b"1" * (1 << 20))
+    index.files["alpha-1.0.tar.gz"] = stream.getvalue()
+    tracemalloc.start()
+    try:
+        assert "cannot be read" in refused(index, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20
+    finally:
+        tracemalloc.stop()

@@ -271,8 +271,11 @@ def test_code_that_python_would_run_at_every_start_is_removed_and_never_run(
             },
             "another Python",
         ),
+        ({"alpha.py": "", "alpha-1.0.data/data/bin/python._pth": "../evil\n"}, "bin/python._pth"),
+        ({"alpha.py": "", "alpha-1.0.data/scripts/python3.11._PTH": "../evil\n"}, "._PTH"),
+        ({"alpha.py": "", "alpha-1.0.data/data/bin/pybuilddir.txt": "evil\n"}, "pybuilddir"),
     ],
-    ids=["script", "pyvenv", "data", "decoys"],
+    ids=["script", "pyvenv", "data", "decoys", "path file", "path file by script", "build folder"],
 )
 def test_a_package_that_replaces_the_interpreter_is_refused(
     index: LocalIndex, cache: Path, files: dict[str, str], reason: str

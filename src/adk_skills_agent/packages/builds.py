@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import html
 import io
@@ -47,6 +48,8 @@ BUILD_SECONDS = 900.0
 MAX_SOURCE_BYTES = 200 << 20
 MAX_WHEEL_BYTES = 200 << 20
 _PAGE_BYTES = 32 << 20
+_MOST_READ_BYTES = 1 << 20
+_MOST_UNPACKED_BYTES = 1 << 30
 _ANSWER_SECONDS = 30
 _PYPI = "https://pypi.org/simple"
 _JSON = "application/vnd.pypi.simple.v1+json"
@@ -376,7 +379,7 @@ def _system_of(data: bytes, file: str, what: str) -> tuple[tuple[str, ...], str,
     """What a source's build needs, its backend, and folders of the source where that is (PEP 517, 518)."""
     text = ""
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        with tarfile.open(fileobj=_Bounded(data), mode="r:") as archive:
             for member in archive:
                 if member.isfile() and re.fullmatch(r"[^/]+/pyproject\.toml", member.name) and member.size < 1 << 20:
                     opened = archive.extractfile(member)
@@ -392,6 +395,33 @@ def _system_of(data: bytes, file: str, what: str) -> tuple[tuple[str, ...], str,
             f"{file} cannot be read: {error}",
         ) from error
     return requires, backend, folders
+
+
+class _Bounded(gzip.GzipFile):
+    """A compressed archive that gives no more than a bound, at once and in all: a header may claim a gigabyte."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(fileobj=io.BytesIO(data), mode="rb")
+
+    def read(self, size: int | None = -1) -> bytes:
+        """See :meth:`io.RawIOBase.read`.
+
+        Raises:
+            ValueError: Too much is asked for.
+        """
+        if size is None or not 0 <= size <= _MOST_READ_BYTES or self.tell() > _MOST_UNPACKED_BYTES:
+            raise ValueError("it has a header or a content of too many bytes")
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See :meth:`io.IOBase.seek`.
+
+        Raises:
+            ValueError: Too much would be unpacked.
+        """
+        if whence == io.SEEK_END or offset > _MOST_UNPACKED_BYTES:
+            raise ValueError("it unpacks to too many bytes")
+        return super().seek(offset, whence)
 
 
 def _check_wheel(file: str, name: str, version: Version, what: str) -> None:

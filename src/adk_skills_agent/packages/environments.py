@@ -50,6 +50,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PYTHON_NAME = re.compile(r"python[\d.]*[tw]?|pythonw?")
 # A package's command of such a name would stand in for the system's in every shell script.
 _NOT_REPLACED = frozenset({"sh", "bash", "dash", "zsh", "ksh", "env", "sudo", "su", "node", "npm", "npx", "uv"})
+_READ_AT_START = frozenset({"pyvenv.cfg", "pybuilddir.txt"})
 _STARTS_BY_ITSELF = frozenset({"sitecustomize", "usercustomize"})
 
 
@@ -417,6 +418,15 @@ def _refusal(env: Path, site: Path, before: dict[str, str], lock: Lock) -> str:
     for name, was in before.items():
         if now.get(name) != was:
             return f"A package replaced {name} of the environment."
+    for place in (env, env / "bin"):
+        for entry in place.iterdir():
+            # Python takes its whole path from `python._pth` beside it, whatever its switches are.
+            name = entry.name.lower()
+            its_own = f"{entry.parent.name}/{entry.name}" if place != env else entry.name
+            if its_own not in before and (
+                name.endswith("._pth") or name in _READ_AT_START or _PYTHON_NAME.fullmatch(name)
+            ):
+                return f"A package put {its_own} where Python reads it at its start."
     others = [entry.name for entry in site.parents[1].iterdir() if entry != site.parent]
     if any(name.startswith("python") for name in others):
         return f"A package made folders for another Python in lib: {', '.join(sorted(others)[:3])}."

@@ -86,6 +86,10 @@ awk '{print $1}' a.csv; i=1; echo $((i + 1))
 echo {1..3} ${x:-'a b'} `ls -l`
 sort -k2 a | split -l 5
 jobs -l
+ls 2>&- && echo x
+((x)) || ! ls
+x=${y:=1}; echo "$x"
+exec 3>&-; ls
 """
 
 ASKED = r"""
@@ -313,6 +317,22 @@ split --filter='git push' x
 split --filt='git push' x
 sort --compress-program='git push' x
 tar -I 'git push' -xf x
+printf '%s\n' 'a[$(git push)]' > f; x=$(cat f); echo ${-:x}
+x=$(cat f); echo ${?:x}
+declare "k=$(echo 'a[X(git push)]' | tr X '$')"; ((k))
+git 2>&- push
+git <&- push
+git pu`:`sh
+x=$(cat f); ! ((x))
+x=$(cat f); cat <<A⏎$((x))⏎A
+x=$(cat f); cat <<A⏎$[ x ]⏎A
+read PATH <<< ./bin
+for PATH in ./bin; do ls; done
+read BASH_ENV <<< ./f
+printf -v BASH_ENV ./f
+: ${BASH_ENV:=./f}
+: ${PS4='$(git push)'}; set -x
+for PS4 in '$(git push)'; do set -x; done
 """
 
 DENIED = r"""

@@ -321,6 +321,15 @@ async def test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_tha
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
     site.joinpath("first.pth").write_text("import first\n")
+    evil = tmp_path / "venv" / "evil" / "encodings"
+    evil.mkdir(parents=True)
+    evil.joinpath("__init__.py").write_text("import posix; posix._exit(66)\n")
+    for name in ("python", "python3", f"python3.{sys.version_info.minor}"):
+        (tmp_path / "venv" / "bin" / f"{name}._pth").write_text("../evil\n")
+    if not box.has_own_file_system:  # there the interpreter starts by itself, in the sandbox
+        shutil.rmtree(tmp_path / "venv" / "evil")
+        for path in (tmp_path / "venv" / "bin").glob("*._pth"):
+            path.unlink()
     site.joinpath("first.py").write_text(
         "import os, resource\n"
         "seen = [os.getuid() == 0, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]\n"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _MARK = "adk_skills_command"
 _SHOWN = 400
-_MOST_SHOWN = 12
 _MOST_KEPT = 500
 
 
@@ -114,11 +113,10 @@ def shown_line(text: str, most: int = _SHOWN) -> str:
 def _asked_for(decision: Decision) -> str:
     """What the approval covers, each command of it: one that stands behind many blanks must not go unseen."""
     commands = [subject.removeprefix("command:") for subject in decision.subjects if subject.startswith("command:")]
-    shown = "; ".join(shown_line(command.translate(AS_BLANKS), 120) for command in commands[:_MOST_SHOWN])
-    more = f"; and {len(commands) - _MOST_SHOWN} more" if len(commands) > _MOST_SHOWN else ""
+    shown = "; ".join(shown_line(command.translate(AS_BLANKS), 120) for command in commands)
     whole = " This line only." if len(commands) < len(decision.subjects) else ""
-    asked = f"You approve: {shown}{more}.{whole} " if len(decision.subjects) > 1 else ""
-    return f"{asked}Asked because of '{shown_line(decision.target, 80)}': {decision.reason}."
+    asked = f"You approve: {shown}.{whole} " if len(decision.subjects) > 1 else ""
+    return f"{asked}Asked because of '{shown_line(decision.target, 80)}': {shown_line(decision.reason)}."
 
 
 def _decided(

@@ -37,6 +37,7 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"}
 _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff]")
 # The grammar takes these for white space, bash for a word that begins with a space.
 _ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
+_BEHIND_CLOSING = re.compile(r"[<>]&-[ \t]++[^\s;&|)}<>#\d]")  # the grammar leaves these words out
 _NAMED_DESCRIPTOR = re.compile(r"\{\w+\}[<>]")  # the grammar takes it for a word of the command
 _EVERY = "*"  # of the variables: which one is not known
 _ARGUMENTS = "@"  # $1, $2 and so on
@@ -140,6 +141,8 @@ def _read(line: str, depth: int = 0, inner: Iterator[int] | None = None) -> Comm
     if line.count("<<") > _MOST_DOCUMENTS:
         found.doubts.append("it has too many here-documents to be read")
         return found
+    if _BEHIND_CLOSING.search(line):
+        found.doubts.append("words stand behind a redirection")
     if _NAMED_DESCRIPTOR.search(line):
         found.doubts.append("a redirection in it names a variable")
     root = _parser().parse(line.encode()).root_node
@@ -231,6 +234,8 @@ class _Reader:
         written = text_of(node)
         if kind in _LITERALS:
             text = _unread(node) if kind == "heredoc_body" else word_of(node).text
+            if kind == "heredoc_body" and ("$[" in written or "$((" in written):
+                self._evaluated(node)
             if _hides(text) or (kind == "ansi_c_string" and _CODED.search(written)):
                 self._found.hides.add(text)
                 if kind in ("raw_string", "ansi_c_string") and _is_in_quotes(node):
@@ -240,8 +245,13 @@ class _Reader:
                 self._doubt("it expands the text of a variable like a prompt")
             if _EVALUATING_EXPANSION.match(written):
                 self._evaluated(node)
+            assigned = re.match(r"\$\{(\w+)(?:\[[^]]*\])?:?=", written)
+            if assigned is not None:
+                self._variable(assigned[1])
+                self._value(assigned[1], node.children[1:])
         elif kind in ("arithmetic_expansion", "c_style_for_statement", "subscript") or (
-            kind == "compound_statement" and written.startswith("((")
+            # Where the grammar does not expect arithmetic, it reads a subshell in a subshell.
+            kind in ("compound_statement", "subshell", "command_substitution") and written.startswith(("((", "$(("))
         ):
             if re.search(r"[^\W\d]|[$'\"\\]", written.removeprefix("$((")):
                 self._evaluated(node)
@@ -281,6 +291,7 @@ class _Reader:
     def _loop(self, node: Node) -> None:
         variable = node.child_by_field_name("variable")
         if variable is not None:
+            self._variable(text_of(variable))
             values = node.children_by_field_name("value")
             self._value(text_of(variable), values, globs=True)
             if not values:
@@ -302,7 +313,11 @@ class _Reader:
 
     def _command(self, node: Node, more: Sequence[Node]) -> None:
         words: list[Word] = []
+        ends = -1
         for child in node.children:
+            if child.start_byte == ends and child.type not in _PARTS:
+                self._doubt("it cannot be read as a command line")
+            ends = child.end_byte
             if child.type == "command_name":
                 words += [word_of(part) for part in child.children] or [Word(ANY)]
             elif child.type in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
@@ -367,6 +382,8 @@ class _Reader:
                 variable, equals, _ = word.text.partition("=")
                 if equals:
                     self._variable(variable)
+                    if not word.known or "$" in word.text or "`" in word.text:
+                        self._found.unknown.add(variable.partition("[")[0].rstrip("+"))
         elif name in ("hash", "enable", "shopt") and arguments:
             self._doubt(f"'{name}' changes what later words mean")
         elif name == "alias":
@@ -428,6 +445,7 @@ class _Reader:
         if name == "printf":
             if texts and texts[0].startswith(("-v", ANY)):
                 variable = texts[0][2:] or (texts[1] if len(texts) > 1 else "")
+                self._variable(variable)
                 self._found.unknown.add(variable.partition("[")[0])
                 self._found.evaluates = True
                 if not _PLAIN_NAME.fullmatch(variable):
@@ -445,6 +463,8 @@ class _Reader:
             if name not in _KEYWORDS:
                 names = {text for text in texts if text and not text.startswith(("-", "+"))}
                 self._found.unknown |= names or {"REPLY", "MAPFILE"}
+                for variable in names:
+                    self._variable(variable)
                 if names & _INTEGERS:
                     self._evaluated()
 
@@ -753,7 +773,7 @@ _COUNT = re.compile(r"(?:wc|nproc)(?: -[-\w]+)*")
 _REREAD = re.compile(r"`.*\\[`$\\]", re.DOTALL)  # bash takes the backslash away first
 _PLAIN_NAME = re.compile(r"[-+]?\w*")
 # ${!x}, ${x:y}, ${a[x]}: the text of a variable is taken for a name or a number.
-_EVALUATING_EXPANSION = re.compile(r"\$\{(?:!|#?\w+\[[^]@*]|[\w@*]+(?:\[[^]]*\])?:[^-=?+])")
+_EVALUATING_EXPANSION = re.compile(r"\$\{(?:!|#?\w+\[[^]@*]|(?:[\w@*]+|[-#?$!])(?:\[[^]]*\])?:[^-=?+])")
 _EVALUATING_TEST = re.compile(r"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v)(?!\w)")
 _MOST_STARTS = 20  # words that are looked at as the first of a command
 _LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so.*|ld-\d.*\.so")
@@ -763,6 +783,7 @@ _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unse
 
 
 # The grammar passes over some line ends before a backslash, and would make two commands one.
+_PARTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect", "heredoc_body", "<", ">"})
 _ONE_LINE = frozenset({"command", "declaration_command", "unset_command", "redirected_statement", "file_redirect"})
 _BETWEEN_WORDS = re.compile(rb"(?:[ \t]|\\\n)*")
 

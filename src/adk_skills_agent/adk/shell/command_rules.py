@@ -26,6 +26,7 @@ from adk_skills_agent.adk.shell.command_line import bash_reads, read_line
 from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, Word
 
 _SHOWN = 80
+_MOST_ASKED = 12  # commands of one question
 # A folder that only the run decides, or the same letters in quotes.
 _HOME = re.compile(r"(?:^|[ =:])~")
 
@@ -54,8 +55,11 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
     if strictest.verdict is Verdict.ALLOW and not bash_reads(line):
         return _asked(line.strip(), "bash cannot read it", line)
     if strictest.verdict is Verdict.ASK:  # the user is asked about all of it at once
-        subjects = (subject for one in decisions if one.verdict is Verdict.ASK for subject in one.subjects)
-        return replace(strictest, subjects=tuple(dict.fromkeys(subjects)))
+        asked = (subject for one in decisions if one.verdict is Verdict.ASK for subject in one.subjects)
+        subjects = tuple(dict.fromkeys(asked))
+        if len(subjects) > _MOST_ASKED:  # nobody reads so many: a yes is for this line, once more as it is
+            subjects = (_subject_of_line(line),)
+        return replace(strictest, subjects=subjects)
     return strictest
 
 

@@ -72,7 +72,7 @@ def init_line(python: str, flags: Sequence[str]) -> list[str]:
 
 
 def init_program(
-    uid: int | None, preload: tuple[str, ...], limits: tuple[tuple[int, int, int], ...], *, site: bool
+    uid: int | None, preload: tuple[str, ...], limits: tuple[tuple[int, int, int], ...], *, site: str
 ) -> bytes:
     """What the init program reads first.
 
@@ -80,8 +80,8 @@ def init_program(
         uid: The user and group id it takes on; None keeps the agent's.
         preload: Modules it imports before it is ready.
         limits: Under which it imports them: resource, soft and hard limit.
-        site: Whether it was started without ``site``, which runs code of the interpreter's packages: that is for after
-            root is given up and the limits are set.
+        site: The interpreter that it becomes, by its path in the sandbox, when it was started as that one's base and
+            without ``site``: what runs code of packages is for after root is given up and the limits are set.
     """
     spec = {"uid": uid, "preload": list(preload), "limits": limits, "site": site}
     return marshal.dumps((code_of("program.py"), spec))

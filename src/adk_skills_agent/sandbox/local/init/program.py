@@ -104,10 +104,13 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
 
 
 def _start_packages(spec: dict) -> None:  # type: ignore[type-arg]
-    """What the interpreter would have done at its start: find its packages, whose code may run."""
-    import site
+    """What the interpreter of an environment does at its start: find its packages, whose code may run."""
+    python = spec["site"]
+    spec["site"] = ""
+    sys.executable = python
+    sys.prefix = sys.exec_prefix = python.rpartition("/")[0].rpartition("/")[0]
+    import site  # after that, because it looks at these when it is imported
 
-    spec["site"] = False
     site.main()
 
 

@@ -165,16 +165,18 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
             arguments += ["--setenv", name, value]
         arguments += ["--seccomp", str(passed.memory(filter_of(spec, watches=False)))]
         listed = passed.memory(b"\0".join(encode(part) for part in arguments) + b"\0")
-        # What starts with an interpreter is for the agent's own only: an environment's has code of strangers.
-        deferred = spec.python not in {shown_at(sys.executable), shown_at(os.path.realpath(sys.executable))}
+        # Nothing in the folder of another interpreter decides how process 1 begins: an environment is strangers' code.
+        base = shown_at(os.path.realpath(sys.executable))
+        deferred = spec.python not in {shown_at(sys.executable), base}
         limits = import_limits(spec.memory_bytes, spec.pids)
-        site = deferred and "-S" not in spec.flags
+        site = spec.python if deferred and "-S" not in spec.flags else ""
+        python = base if deferred else spec.python
         program = passed.memory(init_program(spec.uid, spec.preload, limits, site=site))
         flags = ("-S", *spec.flags) if deferred else spec.flags
         outside = own_id(spec.uid)
         found = features()
         assert found is not None  # noqa: S101  # checked by the level
-        line = [found.path, "--args", str(listed), "--", *init_line(spec.python, flags), str(program)]
+        line = [found.path, "--args", str(listed), "--", *init_line(python, flags), str(program)]
         words = tuple(encode(part) for part in line)
         group = temporary.enter_context(kept_group())
         child = spawner().spawn(
