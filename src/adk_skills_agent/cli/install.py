@@ -16,6 +16,7 @@ from adk_skills_agent.errors import ConfigError, SourceError
 if TYPE_CHECKING:
     from adk_skills_agent.sources import ConsentPage, FetchedSkill, Origin, Project
     from adk_skills_agent.sources.requires import Find, Requirement
+    from adk_skills_agent.sources.signatures import SignaturePolicy
 
 scope_option = click.option(
     "--scope",
@@ -30,7 +31,9 @@ yes_option = click.option(
 )
 accept_option = click.option("--accept-findings", is_flag=True, help="Install although the scan found what stops.")
 signature_option = click.option(
-    "--require-signature", is_flag=True, help="Refuse what nobody signed whose key git knows."
+    "--require-signature",
+    is_flag=True,
+    help="Refuse what nobody signed who is trusted; also: require-signature in [tool.adk-skills].",
 )
 link_option = click.option("--link", is_flag=True, help="Install links to the store instead of copies.")
 
@@ -59,6 +62,7 @@ Before anything is written a page says what is installed; without a terminal tha
 @yes_option
 @accept_option
 @signature_option
+@click.option("--bundle", type=a_path, help="Sigstore bundle of the archive; else ARCHIVE.sigstore.json beside it.")
 @link_option
 @click.option("--force", is_flag=True, help="Replace a folder that is there, and local edits; they are kept aside.")
 @private_option
@@ -73,6 +77,7 @@ def add_command(
     yes: bool,
     accept_findings: bool,
     require_signature: bool,
+    bundle: Path | None,
     link: bool,
     force: bool,
     allow_private: bool,
@@ -89,14 +94,14 @@ def add_command(
 
     project = open_project(Path.cwd(), scope)
     origin = read_origin(source, ref=ref)
-    chosen = fetch_skills(
-        origin, names, everything=everything, allow_private=allow_private, signatures=require_signature
-    )
+    if bundle is not None and origin.kind != "archive":
+        raise ConfigError(f"--bundle is for archives, and {safe(str(origin))} is none. Leave --bundle away.")
+    policy = project.signature_policy().demanding(require_signature, bundle)
+    signatures = policy if policy.is_asked else None
+    chosen = fetch_skills(origin, names, everything=everything, allow_private=allow_private, signatures=signatures)
     asked = [skill.name for skill in chosen]
     if any(skill.requires for skill in chosen):
-        chosen = resolve_requirements(chosen, _finder(project, origin, allow_private=allow_private))
-    if require_signature:
-        refuse_unsigned(chosen)
+        chosen = resolve_requirements(chosen, _finder(project, origin, allow_private, signatures))
     pages = [consent_page(skill) for skill in chosen]
     if as_json and dry_run:
         print_json({"skills": [page.to_dict() for page in pages], "installed": []})
@@ -111,20 +116,6 @@ def add_command(
         for skill in chosen:
             print(f"Installed: {safe(str(project.skills_folder / skill.name))}")
         print(f"Locked:    {safe(str(project.lock_path))}")
-
-
-def refuse_unsigned(skills: Sequence[FetchedSkill]) -> None:
-    """Refuse skills whose signature git could not verify.
-
-    Raises:
-        SourceError: With the first one.
-    """
-    for skill in skills:
-        if not skill.signer:
-            raise SourceError(
-                f"{skill.name!r} of {skill.origin} is not signed by anybody whose key git knows. "
-                "Leave --require-signature away, or tell git whom you trust (gpg.ssh.allowedSignersFile)."
-            )
 
 
 def agree(
@@ -162,7 +153,7 @@ def agree(
     click.confirm(f"{verb} {len(pages)} skill{'s' if len(pages) != 1 else ''}?", abort=True)
 
 
-def _finder(project: Project, origin: Origin, *, allow_private: bool) -> Find:
+def _finder(project: Project, origin: Origin, allow_private: bool, signatures: SignaturePolicy | None) -> Find:
     """Where needed skills are looked for: their own source, the source of who needs them, then what is locked."""
     from adk_skills_agent.sources import fetch_skills
     from adk_skills_agent.sources.fetch import whole_source
@@ -177,7 +168,8 @@ def _finder(project: Project, origin: Origin, *, allow_private: bool) -> Find:
         for place in places:
             single = bool(place.subpath) or requirement.source is not None
             try:
-                return fetch_skills(place, () if place.subpath else (requirement.name,), allow_private=allow_private)
+                names = () if place.subpath else (requirement.name,)
+                return fetch_skills(place, names, allow_private=allow_private, signatures=signatures)
             except SourceError:
                 if single and requirement.source is not None:
                     raise
@@ -223,6 +215,7 @@ Examples:
 @link_option
 @click.option("--force", is_flag=True, help="Replace skills with local edits; they are kept aside.")
 @click.option("--skills-lock", is_flag=True, help="Also write skills-lock.json, for people who use npx skills.")
+@signature_option
 @private_option
 @json_option
 def sync_command(
@@ -231,6 +224,7 @@ def sync_command(
     link: bool,
     force: bool,
     skills_lock: bool,
+    require_signature: bool,
     allow_private: bool,
     as_json: bool,
 ) -> None:
@@ -244,7 +238,8 @@ def sync_command(
     if frozen and (force or skills_lock):
         raise ConfigError("--frozen writes nothing but skills that are missing. Leave the other option away.")
     project = open_project(Path.cwd(), scope)
-    result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private)
+    policy = project.signature_policy().demanding(require_signature)
+    result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private, signatures=policy)
     if skills_lock:
         from adk_skills_agent.sources.lock_file import OTHER_LOCK, other_lock_text
         from adk_skills_agent.sources.store import write_aside
@@ -278,8 +273,9 @@ Examples:
 
 @click.command("verify", epilog=_VERIFY_EXAMPLES)
 @scope_option
+@signature_option
 @json_option
-def verify_command(scope: Literal["project", "user"], as_json: bool) -> None:
+def verify_command(scope: Literal["project", "user"], require_signature: bool, as_json: bool) -> None:
     """Compare every installed skill with adk-skills.lock, byte by byte.
 
     Names each changed, added and missing file. Exit code 1 when there is one. Skills that no lock knows are told on
@@ -287,7 +283,8 @@ def verify_command(scope: Literal["project", "user"], as_json: bool) -> None:
     """
     from adk_skills_agent.sources import open_project
 
-    states = open_project(Path.cwd(), scope).verify()
+    project = open_project(Path.cwd(), scope)
+    states = project.verify(project.signature_policy().demanding(require_signature))
     locked = [state for state in states if not state.unlocked]
     different = [state for state in locked if not state.is_same]
     unlocked = [state.name for state in states if state.unlocked]
@@ -302,6 +299,7 @@ def verify_command(scope: Literal["project", "user"], as_json: bool) -> None:
                         "added": list(state.added),
                         "missing": list(state.missing),
                         "problem": state.problem,
+                        "unsigned": state.unsigned,
                     }
                     for state in locked
                 ],

@@ -14,7 +14,6 @@ from adk_skills_agent.cli.install import (
     agree,
     link_option,
     private_option,
-    refuse_unsigned,
     scope_option,
     signature_option,
     yes_option,
@@ -112,14 +111,14 @@ def update_command(
     from adk_skills_agent.sources.update import apply_updates, plan_updates
 
     project = open_project(Path.cwd(), scope)
-    planned = plan_updates(project, names, prefer=prefer, allow_private=allow_private, signatures=require_signature)
+    policy = project.signature_policy().demanding(require_signature)
+    signatures = policy if policy.is_asked else None
+    planned = plan_updates(project, names, prefer=prefer, allow_private=allow_private, signatures=signatures)
     taken = {"update", "merge", *(("edited",) if keep_edits else ())}
     chosen = [update for update in planned if update.state in taken]
     if not as_json:
         _show(planned, show_diff=show_diff, keep_edits=keep_edits)
     new = [update.theirs for update in chosen if update.theirs is not None and update.state != "edited"]
-    if require_signature:
-        refuse_unsigned(new)
     done: list[str] = []
     if new and not dry_run:
         agree([consent_page(skill) for skill in new], yes=yes, accept=accept_findings, quiet=as_json, verb="Update")
