@@ -45,10 +45,12 @@ Examples:
   adk-skills add ./skills.zip --all --scope user
   adk-skills add https://example.com --skill pdf
   adk-skills add pypi:fastapi --all
+  adk-skills add skills-lock.json
 
 \b
 SOURCE is owner/repo[/folder][@ref], a git URL, a folder, an archive (.zip, .skill, .tar.gz, also its URL),
-https://host (an index at /.well-known/agent-skills/), pypi:NAME, mcp:URL-or-command, or a marketplace of plugins.
+https://host (an index at /.well-known/agent-skills/), pypi:NAME, mcp:URL-or-command, a marketplace of plugins,
+skills-lock.json (of npx skills) or gh: (what gh skill install put into .agents/skills).
 Before anything is written a page says what is installed; without a terminal that needs --yes.
 """
 
@@ -90,18 +92,27 @@ def add_command(
     fetched, are refused, or are not agreed to.
     """
     from adk_skills_agent.sources import consent_page, fetch_skills, open_project, read_origin
+    from adk_skills_agent.sources.other_installers import fetch_listed, listed_elsewhere
     from adk_skills_agent.sources.requires import resolve_requirements
 
     project = open_project(Path.cwd(), scope)
-    origin = read_origin(source, ref=ref)
-    if bundle is not None and origin.kind != "archive":
-        raise ConfigError(f"--bundle is for archives, and {safe(str(origin))} is none. Leave --bundle away.")
     policy = project.signature_policy().demanding(require_signature, bundle)
     signatures = policy if policy.is_asked else None
-    chosen = fetch_skills(origin, names, everything=everything, allow_private=allow_private, signatures=signatures)
+    listed = listed_elsewhere(source, Path.cwd(), project.skills_folder)
+    if listed is not None:
+        if ref is not None or bundle is not None:
+            raise ConfigError("Each skill of a list has its own ref. Leave --ref and --bundle away.")
+        chosen = fetch_listed(listed, names, allow_private=allow_private, signatures=signatures)
+        origins = [skill.origin for skill in chosen]
+    else:
+        origin = read_origin(source, ref=ref)
+        if bundle is not None and origin.kind != "archive":
+            raise ConfigError(f"--bundle is for archives, and {safe(str(origin))} is none. Leave --bundle away.")
+        chosen = fetch_skills(origin, names, everything=everything, allow_private=allow_private, signatures=signatures)
+        origins = [origin]
     asked = [skill.name for skill in chosen]
     if any(skill.requires for skill in chosen):
-        chosen = resolve_requirements(chosen, _finder(project, origin, allow_private, signatures))
+        chosen = resolve_requirements(chosen, _finder(project, origins, allow_private, signatures))
     pages = [consent_page(skill) for skill in chosen]
     if as_json and dry_run:
         print_json({"skills": [page.to_dict() for page in pages], "installed": []})
@@ -153,15 +164,18 @@ def agree(
     click.confirm(f"{verb} {len(pages)} skill{'s' if len(pages) != 1 else ''}?", abort=True)
 
 
-def _finder(project: Project, origin: Origin, allow_private: bool, signatures: SignaturePolicy | None) -> Find:
+def _finder(
+    project: Project, origins: Sequence[Origin], allow_private: bool, signatures: SignaturePolicy | None
+) -> Find:
     """Where needed skills are looked for: their own source, the source of who needs them, then what is locked."""
     from adk_skills_agent.sources import fetch_skills
     from adk_skills_agent.sources.fetch import whole_source
 
     lock = project.read_lock()
+    sources = list(dict.fromkeys(map(whole_source, origins)))
 
     def find(requirement: Requirement) -> list[FetchedSkill]:
-        places = [requirement.source] if requirement.source is not None else [whole_source(origin)]
+        places = [requirement.source] if requirement.source is not None else list(sources)
         locked = lock.skills.get(requirement.name)
         if requirement.source is None and locked is not None:
             places.append(project.origin_of(locked))
@@ -241,7 +255,7 @@ def sync_command(
     policy = project.signature_policy().demanding(require_signature)
     result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private, signatures=policy)
     if skills_lock:
-        from adk_skills_agent.sources.lock_file import OTHER_LOCK, other_lock_text
+        from adk_skills_agent.sources.other_installers import OTHER_LOCK, other_lock_text
         from adk_skills_agent.sources.store import write_aside
 
         write_aside(project.root / OTHER_LOCK, other_lock_text(project.read_lock()).encode())

@@ -6,7 +6,6 @@ The lock is TOML in a stable order, for machines; ``[tool.adk-skills.skills]`` o
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -282,59 +281,3 @@ def _source_text(origin: Origin) -> str:
     if is_local and not Path(origin.location).is_absolute():
         return f"./{origin.location}"
     return str(Origin(origin.kind, origin.location))
-
-
-# The lock of ``npx skills``, read and written for people who share a project with it.
-
-OTHER_LOCK = "skills-lock.json"
-
-
-def read_other_lock(path: Path) -> dict[str, Origin]:
-    """The sources in a ``skills-lock.json`` (version 1). It has no commit, so nothing of it is pinned.
-
-    Raises:
-        ConfigError: It cannot be read, or is no such lock.
-    """
-    try:
-        table = json.loads(path.read_bytes())
-        listed = table["skills"].items()
-        if table.get("version") != 1:
-            raise ConfigError(f"{path} has the version {table.get('version')!r}; only 1 is known.")
-        found = {}
-        for name, one in listed:
-            place = one.get("sourceUrl") or one["source"]
-            folder = one.get("skillPath", "").rpartition("/")[0]
-            origin = read_origin(place, ref=one.get("ref") or None, base=path.parent)
-            found[normalise_name(name)] = Origin(origin.kind, origin.location, origin.ref, folder or origin.subpath)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{path} is no skills-lock.json of version 1: {error}.") from error
-    return found
-
-
-def other_lock_text(lock: SkillLock) -> str:
-    """The same skills as a ``skills-lock.json``; without a hash, which that tool computes in a way of its own."""
-    skills = {}
-    for skill in lock.skills.values():
-        place = skill.origin.location
-        short = place.removeprefix("https://github.com/")
-        is_github = short != place
-        skills[skill.name] = {
-            "source": short if is_github else place,
-            "sourceType": "github" if is_github else "git" if skill.origin.kind is OriginKind.GIT else "local",
-            "skillPath": f"{skill.origin.subpath}/SKILL.md" if skill.origin.subpath else "SKILL.md",
-            **({"ref": skill.origin.ref} if skill.origin.ref else {}),
-        }
-    return json.dumps({"version": 1, "skills": skills}, indent=2) + "\n"
-
-
-def from_gh(metadata: Mapping[str, object]) -> Origin | None:
-    """Where a copy that ``gh skill install`` made came from, by the keys it writes into the frontmatter's metadata."""
-    repository, path = metadata.get("github-repo"), metadata.get("github-path")
-    ref = metadata.get("github-pinned") or metadata.get("github-ref")
-    if not isinstance(repository, str) or not repository:
-        return None
-    place = repository if "://" in repository else f"https://github.com/{repository}"
-    folder = path.removesuffix("/SKILL.md").removesuffix("SKILL.md") if isinstance(path, str) else ""
-    return Origin(OriginKind.GIT, place, str(ref) if isinstance(ref, str) and ref != "true" else "", folder.strip("/"))

@@ -268,6 +268,8 @@ class Project:
         Raises:
             SourceError: Such a folder is there, or the disk does not take it.
         """
+        from adk_skills_agent.sources.other_installers import is_gh_copy
+
         with self.changing() as change:
             lock = change.lock
             for skill in skills:
@@ -277,6 +279,8 @@ class Project:
                 known = lock.skills.get(skill.name)
                 if known is None:
                     if tree_digest(*digest_folder(target, f"The skill {skill.name!r}")) == skill.tree.digest:
+                        continue
+                    if is_gh_copy(target, skill.tree):
                         continue
                     raise SourceError(
                         f"{target} is there already and was not installed by adk-skills. "
