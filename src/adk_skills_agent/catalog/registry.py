@@ -397,7 +397,10 @@ class SkillsRegistry(CatalogReader):
         with self._lock:
             if name in self._feeds:
                 raise ConfigError(f"There is a source {name!r} already. Remove it, or give this one another name.")
-            feed = SourceFeed(source, name, priority=priority, keep=filter, deadline=deadline, interval=interval)
+            cache = cache_folder(self.config) if self.config.cache else None
+            feed = SourceFeed(
+                source, name, priority=priority, keep=filter, deadline=deadline, interval=interval, cache=cache
+            )
             self._feeds[name] = feed
             self._look()
             return self._counts.get(feed.root, 0)
