@@ -112,6 +112,11 @@ class CatalogReader(ABC):
         """Whether there are skills whose files are not known before they are fetched."""
         return False
 
+    def ignores_allowed_tools(self, name: str) -> bool:
+        """Whether ``allowed-tools`` of a skill counts for nothing, because of where it comes from."""
+        del name
+        return False
+
     @property
     def version(self) -> int:
         """Grows with every change of the catalog."""
@@ -435,6 +440,12 @@ class SkillsRegistry(CatalogReader):
         feed = self._feed_of(entry) if entry is not None else None
         if feed is not None and entry is not None:
             await feed.fetch(entry.name)
+
+    def ignores_allowed_tools(self, name: str) -> bool:
+        """Whether ``allowed-tools`` of a skill counts for nothing: its source is an MCP server, or says so."""
+        entry = _entry(self._current, name) if self._feeds else None
+        feed = self._feed_of(entry) if entry is not None else None
+        return feed is not None and feed.source.ignores_allowed_tools
 
     def _ensure(self, entry: IndexedSkill) -> None:
         if self._feeds and (feed := self._feed_of(entry)) is not None:
@@ -767,6 +778,10 @@ class SkillsView(CatalogReader):
     def has_sources(self) -> bool:
         """Whether there are skills whose files are not known before they are fetched."""
         return self._source.has_sources
+
+    def ignores_allowed_tools(self, name: str) -> bool:
+        """As the whole catalog has it."""
+        return self._source.ignores_allowed_tools(name)
 
     async def fetch(self, name: str) -> None:
         """Have the files of a skill here before it is loaded.

@@ -49,6 +49,9 @@ class SkillSource(ABC):
     several at once. What they raise becomes a diagnostic of the registry, or the answer to the model that asked.
     """
 
+    ignores_allowed_tools: bool = False
+    """Whether ``allowed-tools`` of its skills counts for nothing, as the MCP extension for skills demands of hosts."""
+
     @abstractmethod
     async def list_metadata(self) -> Sequence[SkillMetadata]:
         """Level 1 of every skill: at least name and description. ``file`` does not count."""
@@ -234,6 +237,11 @@ class SourceFeed:
                 problems.append(self._problem("shadowed-skill", f"lists {name!r} twice; the first one counts"))
             elif self._keep is None or self._keep(item):
                 listed[name] = item
+                if item.allowed_tools and self.source.ignores_allowed_tools:
+                    what = (
+                        f"has allowed-tools in {name!r}, which count for nothing: they are a server's, not an owner's"
+                    )
+                    problems.append(self._problem("allowed-tools-ignored", what))
         if len(items) > MAX_SKILLS:
             problems.append(
                 self._problem("source-entry", f"lists more than {MAX_SKILLS:,} skills; the rest is left out")

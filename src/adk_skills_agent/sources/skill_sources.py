@@ -137,6 +137,7 @@ class OriginSource(SkillSource):
         allow_private: bool = False,
     ) -> None:
         self.origin = source if isinstance(source, Origin) else read_origin(source, ref=ref)
+        self.ignores_allowed_tools = self.origin.kind is OriginKind.MCP
         self._names, self._private = names, allow_private
         self._commit = ""
         self._inner = TreeSource(self._fetched)
