@@ -9,9 +9,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from repositories import Repository, Run, make_tree, skill_text
 
 from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.sources import lock_file
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
 from adk_skills_agent.sources.lock_file import read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
@@ -295,3 +298,35 @@ def test_a_lock_is_the_same_text_for_the_same_skills(project: Project, tmp_path:
     again = read_skill_lock(project.lock_path)
     assert again.text() == project.lock_path.read_text()
     assert list(again.skills) == ["a", "b"]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "name": st.text(max_size=6),
+                "requires": st.lists(st.text(max_size=6), min_size=1),
+                "files": st.dictionaries(st.text(max_size=6), st.text(max_size=6), max_size=3),
+            }
+        ),
+        max_size=3,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_the_lock_s_own_reader_and_writer_say_what_tomllib_says(tables: list[dict[str, object]]) -> None:
+    start = f"{lock_file._HEAD}version = 1\n"
+    text = "\n".join([start, *map(lock_file._written, tables)])
+    wanted = {"version": 1, "skill": tables} if tables else {"version": 1}
+    assert tomllib.loads(text) == wanted
+    quick = lock_file._as_written(text)
+    assert quick is None or quick == {"version": 1, "skill": tables}
+    if all('"' not in repr(one) and "\\" not in repr(one) for one in tables):
+        assert quick is not None, "the plain form is read without tomllib"
+
+
+def test_a_key_that_is_there_twice_is_left_to_tomllib(project: Project) -> None:
+    project.add([fetched(make_tree("a"), "a")])
+    text = project.lock_path.read_text()
+    project.lock_path.write_text(text.replace('name = "a"\n', 'name = "a"\nname = "b"\n', 1))
+    with pytest.raises(ConfigError, match="is no TOML"):
+        project.read_lock()

@@ -6,6 +6,7 @@ The lock is TOML in a stable order, for machines; ``[tool.adk-skills.skills]`` o
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -104,10 +105,7 @@ class SkillLock:
 
     def text(self) -> str:
         """The content of the file; the same for the same skills."""
-        import tomli_w
-
-        table = {"version": VERSION, "skill": [skill.to_table() for skill in self.skills.values()]}
-        return _HEAD + tomli_w.dumps(table if self.skills else {"version": VERSION})
+        return "\n".join([f"{_HEAD}version = {VERSION}\n", *(_written(one.to_table()) for one in self.skills.values())])
 
 
 def read_skill_lock(path: Path) -> SkillLock:
@@ -126,7 +124,8 @@ def read_skill_lock(path: Path) -> SkillLock:
     if data.lstrip()[:1] == b"{":
         raise ConfigError(f"{path} is a lock of packages (adk-skills prepare), not of skills. Move one of them.")
     try:
-        table = tomllib.loads(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        table = _as_written(text) or tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"The lock {path} is no TOML: {error}. Restore it from version control.") from error
     if table.get("version") != VERSION:
@@ -146,6 +145,63 @@ def read_skill_lock(path: Path) -> SkillLock:
             raise ConfigError(f"The lock {path} has {skill.name!r} twice. Merge it again, then: adk-skills sync.")
         skills[skill.name] = skill
     return SkillLock(dict(sorted(skills.items())))
+
+
+# The form that the lock is written in: tables of plain strings, a line each. TOML of any other form is read by tomllib;
+# this one by three patterns, because a lock of 1,000 skills takes tomllib longer than all their bytes take sha256.
+
+_PLAIN = r'"[^"\\\x00-\x1f\x7f]*+"'
+_KEY = rf"(?:[A-Za-z0-9_-]++|{_PLAIN})"
+_LINES = rf"(?:{_KEY} = {_PLAIN}\n)*+"
+_ARRAYS = rf"(?:[a-z]++ = \[\n(?:    {_PLAIN},\n)++\]\n)*+"
+_SKILL = re.compile(rf"\n\[\[skill\]\]\n({_LINES})({_ARRAYS})\n\[skill\.files\]\n({_LINES})")
+_LINE = re.compile(rf"({_KEY}) = ({_PLAIN})\n")
+_ARRAY = re.compile(r"([a-z]+) = \[\n(.*?)\]\n", re.DOTALL)
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _written(table: Mapping[str, Any]) -> str:
+    lines = ["[[skill]]"]
+    lines += [f"{_key(key)} = {_string(value)}" for key, value in table.items() if isinstance(value, str)]
+    for key, value in table.items():
+        if isinstance(value, list):
+            lines += [f"{key} = [", *(f"    {_string(one)}," for one in value), "]"]
+    lines += ["", "[skill.files]", *(f"{_key(path)} = {_string(digest)}" for path, digest in table["files"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _key(text: str) -> str:
+    return text if _BARE.fullmatch(text) else _string(text)
+
+
+def _string(text: str) -> str:
+    quoted = f'"{text}"'
+    if re.fullmatch(_PLAIN, quoted):
+        return quoted
+    from tomlkit import string
+
+    return string(text).as_string()
+
+
+def _as_written(text: str) -> dict[str, Any] | None:
+    """The table of a lock in just the form that :func:`_written` gives; None for any other text."""
+    start = f"{_HEAD}version = {VERSION}\n"
+    if not text.startswith(start):
+        return None
+    at, skills = len(start), []
+    while at < len(text):
+        found = _SKILL.match(text, at)
+        if found is None:
+            return None
+        values, files = _LINE.findall(found[1]), _LINE.findall(found[3])
+        arrays = [(key, [one[5:-2] for one in body.split("\n")[:-1]]) for key, body in _ARRAY.findall(found[2])]
+        table: dict[str, Any] = {key: value[1:-1] for key, value in values} | dict(arrays)
+        table["files"] = {key.strip('"'): value[1:-1] for key, value in files}
+        if len(table) != len(values) + len(arrays) + 1 or len(table["files"]) != len(files):
+            return None  # something is there twice: tomllib says where
+        skills.append(table)
+        at = found.end()
+    return {"version": VERSION, "skill": skills}
 
 
 def _locked(one: Mapping[str, Any]) -> LockedSkill:

@@ -124,7 +124,7 @@ def read_signature_policy(path: Path) -> SignaturePolicy:
     """
     from adk_skills_agent.settings import read_toml
 
-    if not path.is_file():
+    if not path.is_file() or not _may_say_something(path):
         return SignaturePolicy()
     tool: Any = read_toml(path, "project file").get("tool")
     table: Any = tool.get("adk-skills") if isinstance(tool, Mapping) else None
@@ -151,6 +151,15 @@ def read_signature_policy(path: Path) -> SignaturePolicy:
         _identities(signers.get("sigstore", []), where),
         _file(signers, "trust-root", path, where),
     )
+
+
+def _may_say_something(path: Path) -> bool:
+    """Whether a file has the words; a manifest of 1,000 skills is not parsed to find that it says nothing of this."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return True
+    return b"signature" in text or b"signers" in text or b"\\" in text
 
 
 def _file(signers: Mapping[str, Any], key: str, base: Path, where: str) -> Path | None:
