@@ -254,7 +254,7 @@ def test_signatures_are_verified_by_git_with_the_keys_of_the_user(repository: Re
     source = (repository.bare, "--skill", "pdf", "--yes", "--require-signature", "--ref")
     unknown = run("add", *source, "v1")
     assert unknown.returncode == 1
-    assert "not signed by anybody whose key git knows" in unknown.stderr
+    assert "is signed with a key that is nobody's known" in unknown.stderr
     (tmp_path / "signers").write_text(f"author@example.com {key.with_suffix('.pub').read_text()}")
     (tmp_path / "home/.gitconfig").write_text(f'[gpg "ssh"]\n\tallowedSignersFile = {tmp_path / "signers"}\n')
     assert run("add", *source, "main").returncode == 1

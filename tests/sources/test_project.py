@@ -9,11 +9,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from repositories import Repository, Run, make_tree, skill_text
 
 from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.sources import lock_file
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
-from adk_skills_agent.sources.lock_file import read_other_lock, read_skill_lock
+from adk_skills_agent.sources.lock_file import read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
 from adk_skills_agent.sources.project import Project, locked_skill_at
 from adk_skills_agent.sources.tree import SkillTree
@@ -290,43 +293,40 @@ def test_the_lock_of_an_installed_skill_is_found_and_no_other(project: Project):
     assert locked_skill_at(project.root) is None
 
 
-def test_the_lock_of_npx_skills_is_read(tmp_path: Path):
-    path = tmp_path / "skills-lock.json"
-    entry = {
-        "source": "a/b",
-        "sourceType": "github",
-        "skillPath": "skills/x/SKILL.md",
-        "computedHash": "0",
-        "ref": "v1",
-    }
-    path.write_text(json.dumps({"version": 1, "skills": {"x": entry}}))
-    assert read_other_lock(path) == {"x": Origin(OriginKind.GIT, "https://github.com/a/b", "v1", "skills/x")}
-    path.write_text('{"version": 9, "skills": {}}')
-    with pytest.raises(ConfigError, match="version"):
-        read_other_lock(path)
-
-
-def test_the_lock_of_npx_skills_is_written_on_request_and_read_again(repository: Repository, run: Run, tmp_path: Path):
-    run("add", repository.bare, "--all", "--yes", "--ref", "main")
-    assert not (tmp_path / "project/skills-lock.json").exists()
-    assert run("sync", "--skills-lock").returncode == 0
-    found = read_other_lock(tmp_path / "project/skills-lock.json")
-    assert found["pdf"] == Origin(OriginKind.GIT, repository.url, "main", "skills/pdf")
-    assert sorted(found) == ["csv", "pdf"]
-
-
-def test_a_copy_that_gh_installed_is_known_by_its_metadata(run: Run, tmp_path: Path):
-    folder = tmp_path / "project/.agents/skills/pdf"
-    folder.mkdir(parents=True)
-    about = {"github_repo": "acme/skills", "github_ref": "v1.2", "github_path": "skills/pdf"}
-    (folder / "SKILL.md").write_text(skill_text("pdf", **about))
-    (listed,) = json.loads(run("list", "--installed", "--json").stdout)["skills"]
-    assert listed["source"] == "git+https://github.com/acme/skills@v1.2#skills/pdf"
-    assert listed["state"] == "not locked"
-
-
 def test_a_lock_is_the_same_text_for_the_same_skills(project: Project, tmp_path: Path):
     project.add([fetched(make_tree("b"), "b"), fetched(make_tree("a"), "a")])
     again = read_skill_lock(project.lock_path)
     assert again.text() == project.lock_path.read_text()
     assert list(again.skills) == ["a", "b"]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "name": st.text(max_size=6),
+                "requires": st.lists(st.text(max_size=6), min_size=1),
+                "files": st.dictionaries(st.text(max_size=6), st.text(max_size=6), max_size=3),
+            }
+        ),
+        max_size=3,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_the_lock_s_own_reader_and_writer_say_what_tomllib_says(tables: list[dict[str, object]]) -> None:
+    start = f"{lock_file._HEAD}version = 1\n"
+    text = "\n".join([start, *map(lock_file._written, tables)])
+    wanted = {"version": 1, "skill": tables} if tables else {"version": 1}
+    assert tomllib.loads(text) == wanted
+    quick = lock_file._as_written(text)
+    assert quick is None or quick == {"version": 1, "skill": tables}
+    if all('"' not in repr(one) and "\\" not in repr(one) for one in tables):
+        assert quick is not None, "the plain form is read without tomllib"
+
+
+def test_a_key_that_is_there_twice_is_left_to_tomllib(project: Project) -> None:
+    project.add([fetched(make_tree("a"), "a")])
+    text = project.lock_path.read_text()
+    project.lock_path.write_text(text.replace('name = "a"\n', 'name = "a"\nname = "b"\n', 1))
+    with pytest.raises(ConfigError, match="is no TOML"):
+        project.read_lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -250,6 +251,126 @@ def test_the_last_good_list_stays_while_a_source_is_away(registry: SkillsRegistr
     registry.refresh()
     assert list(registry) == ["pdf"]
     assert not registry.diagnostics
+    registry.remove_source("db")
+
+
+class Named(Steered):
+    """A source whose list may be kept."""
+
+    def __init__(self, key: str = "postgres://skills") -> None:
+        super().__init__()
+        self.key = key
+
+    def cache_key(self) -> str:
+        return self.key
+
+
+def kept_lists(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache/sources").glob("*"))
+
+
+def cached_registry(tmp_path: Path) -> SkillsRegistry:
+    return SkillsRegistry(RegistryConfig(cache_dir=tmp_path / "cache", home=tmp_path))
+
+
+def test_the_last_good_list_survives_a_restart_and_its_age_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = cached_registry(tmp_path)
+    first.add_source(Named(), name="db")
+    first.remove_source("db")
+    (kept,) = kept_lists(tmp_path)
+    assert kept.stat().st_mode & 0o077 == 0
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3 * 3600 + 5)
+    again, away = cached_registry(tmp_path), Named()
+    away.fails = True
+    assert again.add_source(away, name="db", interval=0) == 2
+    assert again.search("pdf")[0].name == "pdf"
+    (told,) = [one for one in again.diagnostics if one.code == "source-unavailable"]
+    assert "the database is away" in told.message
+    assert "What it listed last is shown, of " in told.message
+    assert "(3 hours old when it went away)" in told.message
+    version = again.version
+    monkeypatch.setattr(time, "time", lambda: real() + 4 * 3600)
+    again.refresh()
+    assert again.version == version, "growing older is no news"
+    with pytest.raises(RegistryError, match="its source failed"):
+        again.load_skill("pdf")
+    away.fails = False
+    away.trees = {"csv": away.trees["csv"]}
+    again.refresh()
+    assert list(again) == ["csv"]
+    assert not again.diagnostics
+    again.remove_source("db")
+
+
+def test_a_source_that_says_nothing_changed_is_listed_all_the_same_after_a_restart(tmp_path: Path) -> None:
+    class Unchanged(Named):
+        async def refresh(self) -> bool:
+            return False
+
+    first = cached_registry(tmp_path)
+    first.add_source(Unchanged(), name="db")
+    first.remove_source("db")
+    again, away = cached_registry(tmp_path), Unchanged()
+    away.fails = True
+    again.add_source(away, name="db", interval=0)
+    away.fails, away.trees = False, {"csv": away.trees["csv"]}
+    again.refresh()
+    assert list(again) == ["csv"]
+    again.remove_source("db")
+
+
+@pytest.mark.parametrize("how", ["another key", "too old", "damaged", "a link", "no key"])
+def test_a_list_that_is_not_this_source_s_or_not_whole_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    first = cached_registry(tmp_path)
+    first.add_source(Named("" if how == "no key" else "postgres://skills"), name="db")
+    first.remove_source("db")
+    real = time.time
+    match how:
+        case "no key":
+            assert kept_lists(tmp_path) == []
+        case "too old":
+            monkeypatch.setattr(time, "time", lambda: real() + 31 * 86_400)
+        case "damaged":
+            kept_lists(tmp_path)[0].write_text('{"version": 1, "time": 0, "skills": [{"name": 3}]}')
+        case "a link":
+            (kept,) = kept_lists(tmp_path)
+            kept.rename(tmp_path / "moved.json")
+            kept.symlink_to(tmp_path / "moved.json")
+    again = cached_registry(tmp_path)
+    away = Named({"another key": "postgres://other", "no key": ""}.get(how, "postgres://skills"))
+    away.fails = True
+    assert again.add_source(away, name="db") == 0
+    (told,) = again.diagnostics
+    assert "is shown" not in told.message
+    again.remove_source("db")
+
+
+def test_a_source_that_does_not_close_is_told_to_the_owner(
+    registry: SkillsRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stuck(Steered):
+        async def close(self) -> None:
+            raise ConnectionError("still busy")
+
+    registry.add_source(Stuck(), name="db")
+    registry.remove_source("db")
+    assert "'db' cannot be closed: still busy" in caplog.text
+
+
+def test_two_users_see_their_own_parts_of_one_source(registry: SkillsRegistry) -> None:
+    registry.add_source(Steered(), name="db")
+    may_see = {"ann": {"pdf"}, "bob": {"csv"}}
+    views = {user: registry.view(predicate=lambda item, seen=seen: item.name in seen) for user, seen in may_see.items()}
+    assert {user: list(view) for user, view in views.items()} == {"ann": ["pdf"], "bob": ["csv"]}
+    with pytest.raises(SkillNotFound) as hidden:
+        views["bob"].load_skill("pdf")
+    assert "pdf" not in hidden.value.suggestions
+    assert views["ann"].load_skill("pdf").read_bytes("scripts/count.py") == b"print(7)\n"
     registry.remove_source("db")
 
 

@@ -6,18 +6,19 @@ more folders see ``ignore.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from adk_skills_agent.catalog.files import FileListing, SkillFile
-from adk_skills_agent.catalog.registry import CatalogReader, SkillsRegistry, SkillsView
-from adk_skills_agent.catalog.scopes import Scope
-from adk_skills_agent.catalog.settings import RegistryConfig
-from adk_skills_agent.catalog.skill import Skill
 from adk_skills_agent.errors import nearest
+from adk_skills_agent.lazy_names import names_on_first_use
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog.budget import CatalogText, catalog_budget_tokens, estimate_tokens, fit_catalog
+    from adk_skills_agent.catalog.files import FileListing, SkillFile
+    from adk_skills_agent.catalog.registry import CatalogReader, SkillsRegistry, SkillsView
+    from adk_skills_agent.catalog.scopes import Scope
     from adk_skills_agent.catalog.search import SearchHit, SearchIndex
+    from adk_skills_agent.catalog.settings import RegistryConfig
+    from adk_skills_agent.catalog.skill import Skill
     from adk_skills_agent.catalog.trust import is_trusted, trust_project, untrust_project
 
 __all__ = [
@@ -41,23 +42,14 @@ __all__ = [
     "untrust_project",
 ]
 
-_ON_FIRST_USE = {
-    "CatalogText": "budget",
-    "SearchHit": "search",
-    "SearchIndex": "search",
-    "catalog_budget_tokens": "budget",
-    "estimate_tokens": "budget",
-    "fit_catalog": "budget",
-    "is_trusted": "trust",
-    "trust_project": "trust",
-    "untrust_project": "trust",
+_NAMES = {
+    "budget": "CatalogText catalog_budget_tokens estimate_tokens fit_catalog",
+    "files": "FileListing SkillFile",
+    "registry": "CatalogReader SkillsRegistry SkillsView",
+    "scopes": "Scope",
+    "search": "SearchHit SearchIndex",
+    "settings": "RegistryConfig",
+    "skill": "Skill",
+    "trust": "is_trusted trust_project untrust_project",
 }
-
-
-def __getattr__(name: str) -> Any:
-    module = _ON_FIRST_USE.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__getattr__ = names_on_first_use(__name__, _NAMES)

@@ -112,6 +112,11 @@ class CatalogReader(ABC):
         """Whether there are skills whose files are not known before they are fetched."""
         return False
 
+    def ignores_allowed_tools(self, name: str) -> bool:
+        """Whether ``allowed-tools`` of a skill counts for nothing, because of where it comes from."""
+        del name
+        return False
+
     @property
     def version(self) -> int:
         """Grows with every change of the catalog."""
@@ -397,7 +402,10 @@ class SkillsRegistry(CatalogReader):
         with self._lock:
             if name in self._feeds:
                 raise ConfigError(f"There is a source {name!r} already. Remove it, or give this one another name.")
-            feed = SourceFeed(source, name, priority=priority, keep=filter, deadline=deadline, interval=interval)
+            cache = cache_folder(self.config) if self.config.cache else None
+            feed = SourceFeed(
+                source, name, priority=priority, keep=filter, deadline=deadline, interval=interval, cache=cache
+            )
             self._feeds[name] = feed
             self._look()
             return self._counts.get(feed.root, 0)
@@ -432,6 +440,12 @@ class SkillsRegistry(CatalogReader):
         feed = self._feed_of(entry) if entry is not None else None
         if feed is not None and entry is not None:
             await feed.fetch(entry.name)
+
+    def ignores_allowed_tools(self, name: str) -> bool:
+        """Whether ``allowed-tools`` of a skill counts for nothing: its source is an MCP server, or says so."""
+        entry = _entry(self._current, name) if self._feeds else None
+        feed = self._feed_of(entry) if entry is not None else None
+        return feed is not None and feed.source.ignores_allowed_tools
 
     def _ensure(self, entry: IndexedSkill) -> None:
         if self._feeds and (feed := self._feed_of(entry)) is not None:
@@ -764,6 +778,10 @@ class SkillsView(CatalogReader):
     def has_sources(self) -> bool:
         """Whether there are skills whose files are not known before they are fetched."""
         return self._source.has_sources
+
+    def ignores_allowed_tools(self, name: str) -> bool:
+        """As the whole catalog has it."""
+        return self._source.ignores_allowed_tools(name)
 
     async def fetch(self, name: str) -> None:
         """Have the files of a skill here before it is loaded.

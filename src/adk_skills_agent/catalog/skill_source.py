@@ -8,6 +8,7 @@ last stays until it answers again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import tempfile
 import threading
@@ -17,15 +18,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from adk_skills_agent.catalog.files import MAX_FILES, clean_path
 from adk_skills_agent.catalog.scopes import ScanRoot, Scope
+from adk_skills_agent.catalog.source_lists import SourceLists, age_in_words
 from adk_skills_agent.catalog.untrusted_files import real_path
 from adk_skills_agent.errors import ConfigError, RegistryError, SkillsError
 from adk_skills_agent.format import normalise_name, parse_text
 from adk_skills_agent.format.models import Diagnostic, ParsedSkill, Severity, SkillMetadata
+
+logger = logging.getLogger(__name__)
 
 DEADLINE_SECONDS = 10.0
 """How long a source may take to list its skills, or to give one, before the others go on without it."""
@@ -43,6 +48,9 @@ class SkillSource(ABC):
     The methods are coroutines and run on an event loop of the registry's for this source, one call after the other or
     several at once. What they raise becomes a diagnostic of the registry, or the answer to the model that asked.
     """
+
+    ignores_allowed_tools: bool = False
+    """Whether ``allowed-tools`` of its skills counts for nothing, as the MCP extension for skills demands of hosts."""
 
     @abstractmethod
     async def list_metadata(self) -> Sequence[SkillMetadata]:
@@ -74,6 +82,13 @@ class SkillSource(ABC):
     async def refresh(self) -> bool:
         """Whether anything may have changed since the last call; asked before the skills are listed again."""
         return True
+
+    def cache_key(self) -> str:
+        """What this source is, for the list that is kept in the user's cache and shown while the source is away.
+
+        Empty (the default) keeps none. Two sources, or two users of one, with different skills need different keys.
+        """
+        return ""
 
     async def close(self) -> None:  # noqa: B027 - most sources hold nothing
         """Let go of connections; the source was removed from its registry."""
@@ -120,6 +135,7 @@ class SourceFeed:
         keep: Says of a listed skill whether it is taken; None takes all.
         deadline: Seconds for one question.
         interval: Seconds between two.
+        cache: The folder of the user's cache, for the list that survives a restart; None keeps none.
     """
 
     def __init__(
@@ -131,6 +147,7 @@ class SourceFeed:
         keep: Callable[[SkillMetadata], bool] | None = None,
         deadline: float = DEADLINE_SECONDS,
         interval: float = REFRESH_SECONDS,
+        cache: str | None = None,
     ) -> None:
         if not name or normalise_name(name) != name:
             raise ConfigError(f"{name!r} is no name of a source. Use small letters, digits and hyphens.")
@@ -146,6 +163,11 @@ class SourceFeed:
         self._asked: Future[list[SkillMetadata] | None] | None = None
         self._fetching: dict[str, Future[None]] = {}
         self._next = 0.0
+        key = source.cache_key()
+        self._kept = SourceLists(cache, name, key) if cache is not None and key else None
+        self._answered = False  # what is shown may be a kept list
+        self._listed_at = 0.0
+        self._last = ""
         self.problems: tuple[Diagnostic, ...] = ()
 
     @property
@@ -190,13 +212,17 @@ class SourceFeed:
             return
         self._asked = None
         self._next = time.monotonic() + self._interval
+        self._last = ""
         self.problems = ()
         if items is not None:
             self._take(items)
+            self._answered, self._listed_at = True, time.time()
+            if self._kept is not None:
+                self._kept.save([item for item in items[:MAX_SKILLS] if isinstance(item, SkillMetadata)])
 
     async def _list(self) -> list[SkillMetadata] | None:
         async with asyncio.timeout(self._deadline):
-            if not await self.source.refresh() and self._listed is not None:
+            if not await self.source.refresh() and self._answered:
                 return None
             return list(await self.source.list_metadata())
 
@@ -211,6 +237,11 @@ class SourceFeed:
                 problems.append(self._problem("shadowed-skill", f"lists {name!r} twice; the first one counts"))
             elif self._keep is None or self._keep(item):
                 listed[name] = item
+                if item.allowed_tools and self.source.ignores_allowed_tools:
+                    what = (
+                        f"has allowed-tools in {name!r}, which count for nothing: they are a server's, not an owner's"
+                    )
+                    problems.append(self._problem("allowed-tools-ignored", what))
         if len(items) > MAX_SKILLS:
             problems.append(
                 self._problem("source-entry", f"lists more than {MAX_SKILLS:,} skills; the rest is left out")
@@ -228,7 +259,14 @@ class SourceFeed:
             self.problems = tuple(problems)
 
     def _say(self, what: str) -> None:
-        last = "" if self._listed is None else " What it listed last is shown."
+        if self._listed is None and self._kept is not None and (kept := self._kept.load()) is not None:
+            self._take(kept.skills)
+            self._listed_at = time.time() - kept.age
+        if self._listed is not None and not self._last:  # said once: a text that grew older would be news each minute
+            when = datetime.fromtimestamp(self._listed_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+            age = age_in_words(max(0.0, time.time() - self._listed_at))
+            self._last = f" What it listed last is shown, of {when} ({age} old when it went away)."
+        last = self._last
         self.problems = (self._problem("source-unavailable", f"{what[:300]}.{last}"),)
 
     def _problem(self, code: str, what: str) -> Diagnostic:
@@ -332,11 +370,14 @@ class SourceFeed:
                 there.unlink()
 
     def close(self) -> None:
-        """Let the source go and remove its files."""
+        """Let the source go and remove its files; a source that does not close in time, or fails to, is logged."""
         try:
             self._loop.submit(self.source.close()).result(1.0)
-        except Exception:  # noqa: BLE001, S110 - it is leaving, and nobody can act on it
-            pass
+        except Exception as error:  # noqa: BLE001 - a source is somebody else's code, and it is let go all the same
+            said = (
+                "does not close within a second" if isinstance(error, FutureTimeout) else f"cannot be closed: {error}"
+            )
+            logger.warning("%s", self._problem("source-not-closed", said).message)
         self._loop.stop()
         self._finalizer()
 

@@ -17,8 +17,8 @@ from typing import Any
 import click
 
 from adk_skills_agent.cli.bench import print_builds, print_summary, trial_line
-from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.terminal import run_interruptible
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile
 from adk_skills_agent.evals.skillsbench.agents import ADK, BenchAgent, Nop, Oracle

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import check_output_folder, print_json, printable, safe, write_files
 from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.cli.terminal import run_interruptible
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox import IsolationLevel, SandboxPolicy

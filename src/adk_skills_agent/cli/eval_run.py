@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from adk_skills_agent.cli.eval import Progress, print_summary
-from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.terminal import run_interruptible
 from adk_skills_agent.evals.blind.run import NAME as COMPARISONS
 from adk_skills_agent.evals.blind.run import BlindState, Comparisons, run_comparisons
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs, write_workspace

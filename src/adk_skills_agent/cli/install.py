@@ -1,4 +1,4 @@
-"""``adk-skills add``, ``remove``, ``sync``, ``verify``, ``why`` and ``pack``: skills of others, pinned."""
+"""``adk-skills add``, ``remove``, ``update``, ``outdated``, ``sync``, ``verify``, ``why``, ``pack``: pinned skills."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from adk_skills_agent.cli.output import print_json, printable, safe
+from adk_skills_agent.cli.output import print_columns, print_json, printable, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from adk_skills_agent.sources import ConsentPage, FetchedSkill, Origin, Project
     from adk_skills_agent.sources.requires import Find, Requirement
+    from adk_skills_agent.sources.signatures import SignaturePolicy
+    from adk_skills_agent.sources.update import SkillUpdate
 
 scope_option = click.option(
     "--scope",
@@ -30,7 +32,9 @@ yes_option = click.option(
 )
 accept_option = click.option("--accept-findings", is_flag=True, help="Install although the scan found what stops.")
 signature_option = click.option(
-    "--require-signature", is_flag=True, help="Refuse what nobody signed whose key git knows."
+    "--require-signature",
+    is_flag=True,
+    help="Refuse what nobody signed who is trusted; also: require-signature in [tool.adk-skills].",
 )
 link_option = click.option("--link", is_flag=True, help="Install links to the store instead of copies.")
 
@@ -42,10 +46,12 @@ Examples:
   adk-skills add ./skills.zip --all --scope user
   adk-skills add https://example.com --skill pdf
   adk-skills add pypi:fastapi --all
+  adk-skills add skills-lock.json
 
 \b
 SOURCE is owner/repo[/folder][@ref], a git URL, a folder, an archive (.zip, .skill, .tar.gz, also its URL),
-https://host (an index at /.well-known/agent-skills/), pypi:NAME, mcp:URL-or-command, or a marketplace of plugins.
+https://host (an index at /.well-known/agent-skills/), pypi:NAME, mcp:URL-or-command, a marketplace of plugins,
+skills-lock.json (of npx skills) or gh: (what gh skill install put into .agents/skills).
 Before anything is written a page says what is installed; without a terminal that needs --yes.
 """
 
@@ -59,6 +65,7 @@ Before anything is written a page says what is installed; without a terminal tha
 @yes_option
 @accept_option
 @signature_option
+@click.option("--bundle", type=a_path, help="Sigstore bundle of the archive; else ARCHIVE.sigstore.json beside it.")
 @link_option
 @click.option("--force", is_flag=True, help="Replace a folder that is there, and local edits; they are kept aside.")
 @private_option
@@ -73,6 +80,7 @@ def add_command(
     yes: bool,
     accept_findings: bool,
     require_signature: bool,
+    bundle: Path | None,
     link: bool,
     force: bool,
     allow_private: bool,
@@ -85,18 +93,27 @@ def add_command(
     fetched, are refused, or are not agreed to.
     """
     from adk_skills_agent.sources import consent_page, fetch_skills, open_project, read_origin
+    from adk_skills_agent.sources.other_installers import fetch_listed, listed_elsewhere
     from adk_skills_agent.sources.requires import resolve_requirements
 
     project = open_project(Path.cwd(), scope)
-    origin = read_origin(source, ref=ref)
-    chosen = fetch_skills(
-        origin, names, everything=everything, allow_private=allow_private, signatures=require_signature
-    )
+    policy = project.signature_policy().demanding(require_signature, bundle)
+    signatures = policy if policy.is_asked else None
+    listed = listed_elsewhere(source, Path.cwd(), project.skills_folder)
+    if listed is not None:
+        if ref is not None or bundle is not None:
+            raise ConfigError("Each skill of a list has its own ref. Leave --ref and --bundle away.")
+        chosen = fetch_listed(listed, names, allow_private=allow_private, signatures=signatures)
+        origins = [skill.origin for skill in chosen]
+    else:
+        origin = read_origin(source, ref=ref)
+        if bundle is not None and origin.kind != "archive":
+            raise ConfigError(f"--bundle is for archives, and {safe(str(origin))} is none. Leave --bundle away.")
+        chosen = fetch_skills(origin, names, everything=everything, allow_private=allow_private, signatures=signatures)
+        origins = [origin]
     asked = [skill.name for skill in chosen]
     if any(skill.requires for skill in chosen):
-        chosen = resolve_requirements(chosen, _finder(project, origin, allow_private=allow_private))
-    if require_signature:
-        refuse_unsigned(chosen)
+        chosen = resolve_requirements(chosen, _finder(project, origins, allow_private, signatures))
     pages = [consent_page(skill) for skill in chosen]
     if as_json and dry_run:
         print_json({"skills": [page.to_dict() for page in pages], "installed": []})
@@ -111,20 +128,6 @@ def add_command(
         for skill in chosen:
             print(f"Installed: {safe(str(project.skills_folder / skill.name))}")
         print(f"Locked:    {safe(str(project.lock_path))}")
-
-
-def refuse_unsigned(skills: Sequence[FetchedSkill]) -> None:
-    """Refuse skills whose signature git could not verify.
-
-    Raises:
-        SourceError: With the first one.
-    """
-    for skill in skills:
-        if not skill.signer:
-            raise SourceError(
-                f"{skill.name!r} of {skill.origin} is not signed by anybody whose key git knows. "
-                "Leave --require-signature away, or tell git whom you trust (gpg.ssh.allowedSignersFile)."
-            )
 
 
 def agree(
@@ -162,22 +165,26 @@ def agree(
     click.confirm(f"{verb} {len(pages)} skill{'s' if len(pages) != 1 else ''}?", abort=True)
 
 
-def _finder(project: Project, origin: Origin, *, allow_private: bool) -> Find:
+def _finder(
+    project: Project, origins: Sequence[Origin], allow_private: bool, signatures: SignaturePolicy | None
+) -> Find:
     """Where needed skills are looked for: their own source, the source of who needs them, then what is locked."""
     from adk_skills_agent.sources import fetch_skills
     from adk_skills_agent.sources.fetch import whole_source
 
     lock = project.read_lock()
+    sources = list(dict.fromkeys(map(whole_source, origins)))
 
     def find(requirement: Requirement) -> list[FetchedSkill]:
-        places = [requirement.source] if requirement.source is not None else [whole_source(origin)]
+        places = [requirement.source] if requirement.source is not None else list(sources)
         locked = lock.skills.get(requirement.name)
         if requirement.source is None and locked is not None:
             places.append(project.origin_of(locked))
         for place in places:
             single = bool(place.subpath) or requirement.source is not None
             try:
-                return fetch_skills(place, () if place.subpath else (requirement.name,), allow_private=allow_private)
+                names = () if place.subpath else (requirement.name,)
+                return fetch_skills(place, names, allow_private=allow_private, signatures=signatures)
             except SourceError:
                 if single and requirement.source is not None:
                     raise
@@ -223,6 +230,7 @@ Examples:
 @link_option
 @click.option("--force", is_flag=True, help="Replace skills with local edits; they are kept aside.")
 @click.option("--skills-lock", is_flag=True, help="Also write skills-lock.json, for people who use npx skills.")
+@signature_option
 @private_option
 @json_option
 def sync_command(
@@ -231,6 +239,7 @@ def sync_command(
     link: bool,
     force: bool,
     skills_lock: bool,
+    require_signature: bool,
     allow_private: bool,
     as_json: bool,
 ) -> None:
@@ -244,9 +253,10 @@ def sync_command(
     if frozen and (force or skills_lock):
         raise ConfigError("--frozen writes nothing but skills that are missing. Leave the other option away.")
     project = open_project(Path.cwd(), scope)
-    result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private)
+    policy = project.signature_policy().demanding(require_signature)
+    result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private, signatures=policy)
     if skills_lock:
-        from adk_skills_agent.sources.lock_file import OTHER_LOCK, other_lock_text
+        from adk_skills_agent.sources.other_installers import OTHER_LOCK, other_lock_text
         from adk_skills_agent.sources.store import write_aside
 
         write_aside(project.root / OTHER_LOCK, other_lock_text(project.read_lock()).encode())
@@ -278,8 +288,9 @@ Examples:
 
 @click.command("verify", epilog=_VERIFY_EXAMPLES)
 @scope_option
+@signature_option
 @json_option
-def verify_command(scope: Literal["project", "user"], as_json: bool) -> None:
+def verify_command(scope: Literal["project", "user"], require_signature: bool, as_json: bool) -> None:
     """Compare every installed skill with adk-skills.lock, byte by byte.
 
     Names each changed, added and missing file. Exit code 1 when there is one. Skills that no lock knows are told on
@@ -287,7 +298,8 @@ def verify_command(scope: Literal["project", "user"], as_json: bool) -> None:
     """
     from adk_skills_agent.sources import open_project
 
-    states = open_project(Path.cwd(), scope).verify()
+    project = open_project(Path.cwd(), scope)
+    states = project.verify(project.signature_policy().demanding(require_signature))
     locked = [state for state in states if not state.unlocked]
     different = [state for state in locked if not state.is_same]
     unlocked = [state.name for state in states if state.unlocked]
@@ -302,6 +314,7 @@ def verify_command(scope: Literal["project", "user"], as_json: bool) -> None:
                         "added": list(state.added),
                         "missing": list(state.missing),
                         "problem": state.problem,
+                        "unsigned": state.unsigned,
                     }
                     for state in locked
                 ],
@@ -386,3 +399,148 @@ def pack_command(folder: Path, output: Path | None, as_json: bool) -> None:
         print_json({"name": name, "archive": str(target), "bytes": len(packed), "tree": tree.digest})
     else:
         print(f"Packed: {safe(str(target))}  {len(packed):,} bytes  {tree.digest}")
+
+
+# What the sources have now, merged with local edits.
+
+_OUTDATED_EXAMPLES = """\b
+Examples:
+  adk-skills outdated
+  adk-skills outdated pdf --json
+"""
+_WORDS = {
+    "current": "as its source",
+    "edited": "local edits",
+    "update": "newer at its source",
+    "merge": "newer at its source, and local edits that can be merged",
+    "conflict": "newer at its source, and local edits that conflict",
+    "gone": "not at its source any more",
+}
+
+
+@click.command("outdated", epilog=_OUTDATED_EXAMPLES)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@scope_option
+@private_option
+@json_option
+def outdated_command(
+    names: tuple[str, ...], scope: Literal["project", "user"], allow_private: bool, as_json: bool
+) -> None:
+    """Say which installed skills have changed at their sources. Writes nothing.
+
+    Exit code 1 when one has.
+    """
+    from adk_skills_agent.sources import open_project
+    from adk_skills_agent.sources.update import plan_updates
+
+    updates = plan_updates(open_project(Path.cwd(), scope), names, allow_private=allow_private)
+    if as_json:
+        print_json({"skills": [_as_json(update) for update in updates]})
+    else:
+        print_columns((update.name, _WORDS[update.state]) for update in updates)
+    if any(update.state not in {"current", "edited"} for update in updates):
+        raise click.exceptions.Exit(1)
+
+
+_UPDATE_EXAMPLES = """\b
+Examples:
+  adk-skills update --dry-run --diff
+  adk-skills update pdf
+  adk-skills update pdf --prefer theirs --yes
+
+\b
+A file that only one side changed is that side's; a text that both changed is merged by git merge-file; anything else is
+a conflict and stops the update of its skill. The lock then has the merged bytes, and the source's tree beside them.
+"""
+
+
+@click.command("update", epilog=_UPDATE_EXAMPLES)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@scope_option
+@click.option("--dry-run", is_flag=True, help="Write nothing.")
+@click.option("--diff", "show_diff", is_flag=True, help="Show what changes: instructions, scripts, other files.")
+@click.option("--prefer", type=click.Choice(["ours", "theirs"]), help="Whose side wins where both exclude one another.")
+@click.option("--keep-edits", is_flag=True, help="Also pin local edits of skills that have no update.")
+@yes_option
+@accept_option
+@signature_option
+@link_option
+@private_option
+@json_option
+def update_command(
+    names: tuple[str, ...],
+    scope: Literal["project", "user"],
+    dry_run: bool,
+    show_diff: bool,
+    prefer: Literal["ours", "theirs"] | None,
+    keep_edits: bool,
+    yes: bool,
+    accept_findings: bool,
+    require_signature: bool,
+    link: bool,
+    allow_private: bool,
+    as_json: bool,
+) -> None:
+    """Bring installed skills to what their sources have now.
+
+    Local edits are kept and merged, or the update of that skill stops. Exit code 1 when one stopped, or is not at its
+    source any more.
+    """
+    from adk_skills_agent.sources import consent_page, open_project
+    from adk_skills_agent.sources.update import apply_updates, plan_updates
+
+    project = open_project(Path.cwd(), scope)
+    policy = project.signature_policy().demanding(require_signature)
+    signatures = policy if policy.is_asked else None
+    planned = plan_updates(project, names, prefer=prefer, allow_private=allow_private, signatures=signatures)
+    taken = {"update", "merge", *(("edited",) if keep_edits else ())}
+    chosen = [update for update in planned if update.state in taken]
+    if not as_json:
+        _show(planned, show_diff=show_diff, keep_edits=keep_edits)
+    new = [update.theirs for update in chosen if update.theirs is not None and update.state != "edited"]
+    done: list[str] = []
+    if new and not dry_run:
+        agree([consent_page(skill) for skill in new], yes=yes, accept=accept_findings, quiet=as_json, verb="Update")
+    if chosen and not dry_run:
+        done = apply_updates(project, chosen, link=link)
+    if as_json:
+        print_json({"skills": [_as_json(update, diff=show_diff) for update in planned], "updated": done})
+    else:
+        print(f"{len(done)} updated." if not dry_run else f"{len(chosen)} would be updated.")
+    if any(update.state in {"conflict", "gone"} for update in planned):
+        raise click.exceptions.Exit(1)
+
+
+def _show(planned: Sequence[SkillUpdate], *, show_diff: bool, keep_edits: bool) -> None:
+    for update in planned:
+        if update.state == "current":
+            continue
+        print(f"{safe(update.name)}: {_WORDS[update.state]}")
+        if update.theirs is not None and update.changed:
+            print(
+                f"  theirs  {safe(', '.join(update.changed[:10]))} ({safe(update.theirs.commit[:12] or 'no version')})"
+            )
+        if update.edited:
+            print(f"  ours    {safe(', '.join(update.edited[:10]))}")
+        for path in update.conflicts:
+            print(f"  conflict in {safe(path)}")
+        if update.conflicts:
+            print("  Choose a side with --prefer ours or --prefer theirs, or edit the files to agree.", file=sys.stderr)
+        if update.state == "edited" and not keep_edits:
+            print("  Pin these edits with --keep-edits.", file=sys.stderr)
+        if show_diff:
+            for line in update.diff():
+                print("  " + printable(line))
+
+
+def _as_json(update: SkillUpdate, *, diff: bool = False) -> dict[str, object]:
+    return {
+        "name": update.name,
+        "state": update.state.value,
+        "commit": update.locked.commit,
+        "newest": update.theirs.commit if update.theirs is not None else None,
+        "theirs": list(update.changed),
+        "ours": list(update.edited),
+        "conflicts": list(update.conflicts),
+        **({"diff": list(update.diff())} if diff else {}),
+    }

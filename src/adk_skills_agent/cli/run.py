@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.interruption import run_interruptible
 from adk_skills_agent.cli.output import LiveOutput, check_output_folder, for_command_line, print_json, safe, write_files
 from adk_skills_agent.cli.sources import (
     a_path,
@@ -22,6 +21,7 @@ from adk_skills_agent.cli.sources import (
     skill_argument,
     trust_option,
 )
+from adk_skills_agent.cli.terminal import run_interruptible
 from adk_skills_agent.errors import ConfigError, PackageError, SandboxError
 from adk_skills_agent.sandbox import PRESETS, SANDBOX_NAMES, InputFile, IsolationLevel, SandboxPolicy, choose_sandbox
 

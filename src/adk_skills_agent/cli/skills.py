@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.catalog import SkillsRegistry
     from adk_skills_agent.format import Diagnostic, ValidationResult
-    from adk_skills_agent.sources import Origin
 
 
 _LIST_EXAMPLES = """\b
@@ -121,26 +120,15 @@ def _print_long(registry: SkillsRegistry) -> None:
     print_table(("NAME", "SCOPE", "TOKENS", "SCRIPTS", "FOLDER"), rows, below)
 
 
-def _origin_by_gh(folder: Path) -> Origin | None:
-    """Where a copy that ``gh skill install`` made came from; None for any other."""
-    from adk_skills_agent.errors import SkillsError
-    from adk_skills_agent.format import parse_file
-    from adk_skills_agent.sources.lock_file import from_gh
-
-    try:
-        return from_gh(parse_file(folder / "SKILL.md").metadata.metadata)
-    except (SkillsError, OSError):
-        return None
-
-
 def _list_installed(*, as_json: bool) -> None:
     from adk_skills_agent.sources import open_project
+    from adk_skills_agent.sources.other_installers import origin_by_gh
 
     found = []
     for project in (open_project(Path.cwd()), open_project(Path.cwd(), "user")):
         for state in project.verify():
             locked = project.read_lock().skills.get(state.name)
-            origin = locked.origin if locked is not None else _origin_by_gh(state.folder)
+            origin = locked.origin if locked is not None else origin_by_gh(state.folder)
             found.append(
                 {
                     "name": state.name,

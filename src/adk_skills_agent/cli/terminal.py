@@ -1,4 +1,4 @@
-"""The text for a terminal: strangers' text without characters that control it.
+"""The terminal: strangers' text without characters that control it, and the signals that end a command.
 
 An escape sequence can write to the clipboard (OSC 52), make a link that is not what it says (OSC 8), move the cursor
 over what was printed before, change the title, or have the terminal type an answer. A script may print any of them.
@@ -10,9 +10,13 @@ from __future__ import annotations
 import codecs
 import io
 import re
+import signal
 import sys
 import unicodedata
-from typing import TextIO
+from collections.abc import Coroutine
+from typing import Any, TextIO, TypeVar
+
+import click
 
 _JOINERS = "\u200c\u200d"  # words of Persian and pictures of families need them
 _STAY = "\n\t"
@@ -81,3 +85,44 @@ def protect_terminals() -> None:
 def unprotected(stream: TextIO) -> TextIO:
     """The same terminal for this program's own sequences: a status line, a progress bar."""
     return open(stream.fileno(), "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)
+
+
+# Ending a command from outside: whatever the signal, the script it runs is ended first.
+
+Result = TypeVar("Result")
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
+    """``asyncio.run``, but SIGTERM and SIGHUP cancel the work instead of ending the program on the spot.
+
+    Raises:
+        Exit: A signal ended it; the exit code is 128 and the signal's number, as shells have it.
+    """
+    import asyncio
+
+    received: list[int] = []
+
+    async def main() -> Result:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+
+        def stop(number: int) -> None:
+            received.append(number)
+            task.cancel()
+
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, stop, number)
+        try:
+            return await task
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        if received:
+            click.echo(f"adk-skills: ended by {signal.Signals(received[0]).name}", err=True)
+            raise click.exceptions.Exit(128 + received[0]) from None
+        raise

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.format.models import Diagnostic, ParsedSkill, Severity, SkillMetadata, YamlValue, normalise_name
-from adk_skills_agent.format.parser import parse_file, parse_head, parse_read, parse_text
-from adk_skills_agent.format.reading import MAX_SKILL_BYTES, SkillFileText, find_skill_md, read_head, read_text
+from adk_skills_agent.lazy_names import names_on_first_use
 
 if TYPE_CHECKING:
+    from adk_skills_agent.format.models import (
+        Diagnostic,
+        ParsedSkill,
+        Severity,
+        SkillMetadata,
+        YamlValue,
+        normalise_name,
+    )
+    from adk_skills_agent.format.parser import parse_file, parse_head, parse_read, parse_text
     from adk_skills_agent.format.properties import SkillProperties, read_properties, to_available_skills_xml, to_prompt
+    from adk_skills_agent.format.reading import MAX_SKILL_BYTES, SkillFileText, find_skill_md, read_head, read_text
     from adk_skills_agent.format.template import create_skill_template
     from adk_skills_agent.format.validator import ValidationResult, validate_metadata, validate_skill
 
@@ -43,24 +51,12 @@ __all__ = [
     "validate_skill",
 ]
 
-_LATER = {
-    "SkillProperties": "properties",
-    "ValidationResult": "validator",
-    "create_skill_template": "template",
-    "read_properties": "properties",
-    "to_available_skills_xml": "properties",
-    "to_prompt": "properties",
-    "validate_metadata": "validator",
-    "validate_skill": "validator",
+_NAMES = {
+    "models": "Diagnostic ParsedSkill Severity SkillMetadata YamlValue normalise_name",
+    "parser": "parse_file parse_head parse_read parse_text",
+    "properties": "SkillProperties read_properties to_available_skills_xml to_prompt",
+    "reading": "MAX_SKILL_BYTES SkillFileText find_skill_md read_head read_text",
+    "template": "create_skill_template",
+    "validator": "ValidationResult validate_metadata validate_skill",
 }
-
-
-def __getattr__(name: str) -> object:
-    # A process that only loads skills pays for nothing else.
-    if name in _LATER:
-        from importlib import import_module
-
-        value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = names_on_first_use(__name__, _NAMES)

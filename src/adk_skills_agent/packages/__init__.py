@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from adk_skills_agent.lazy_names import names_on_first_use
 
 if TYPE_CHECKING:
     from adk_skills_agent.packages.environments import Collected, Environment, collect, find_environment, prepare
@@ -40,7 +41,7 @@ _NAMES = {
     "skill_environments": "LOCK_FILE Dependencies PackagesNotApproved SkillEnvironments dependencies_of",
     "uv": "Index",
 }
-_PLACE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+__getattr__ = names_on_first_use(__name__, _NAMES)
 
 __all__ = [
     "LOCK_FILE",
@@ -65,11 +66,3 @@ __all__ = [
     "read_needs",
     "resolve",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _PLACE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_PLACE_OF[name]}"), name)
-    globals()[name] = value
-    return value

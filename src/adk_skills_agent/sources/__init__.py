@@ -7,8 +7,9 @@ first use: a process that only lists skills pays for nothing here.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from adk_skills_agent.lazy_names import names_on_first_use
 
 if TYPE_CHECKING:
     from adk_skills_agent.sources.consent import ConsentPage, consent_page
@@ -32,7 +33,7 @@ _NAMES = {
     "store": "SkillStore",
     "tree": "SkillTree TreeFile read_tree",
 }
-_PLACE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+__getattr__ = names_on_first_use(__name__, _NAMES)
 
 __all__ = [
     "ConsentPage",
@@ -61,11 +62,3 @@ __all__ = [
     "read_tree",
     "scan_tree",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _PLACE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_PLACE_OF[name]}"), name)
-    globals()[name] = value
-    return value

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.sources.fetch import FetchedSkill
+from adk_skills_agent.sources.origin import OriginKind
 from adk_skills_agent.sources.scan import Finding, Weight, scan_tree
 from adk_skills_agent.sources.store import write_tree
 
@@ -39,6 +40,13 @@ class ConsentPage:
         """Whether a finding is one that a person has to accept by itself."""
         return any(finding.weight is Weight.STOP for finding in self.findings)
 
+    @property
+    def ignored_tools(self) -> str:
+        """What ``allowed-tools`` of a skill of an MCP server asks for, which counts for nothing; empty for others."""
+        if self.skill.origin.kind is not OriginKind.MCP:
+            return ""
+        return self.skill.tree.parsed(self.skill.name).metadata.allowed_tools or ""
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
         skill = self.skill
@@ -56,6 +64,7 @@ class ConsentPage:
             "scripts": list(self.scripts),
             "requires": list(skill.requires),
             "needs": [need.to_dict() for need in self.needs.needs] if self.needs else None,
+            "ignored_tools": self.ignored_tools,
             "findings": [finding.to_dict() for finding in self.findings],
         }
 
@@ -75,6 +84,8 @@ class ConsentPage:
             if names:
                 more = f" and {len(names) - 12} more" if len(names) > 12 else ""
                 lines.append(f"  {title:<9} {', '.join(names[:12])}{more}")
+        if self.ignored_tools:
+            lines.append(f"  ignored   allowed-tools: {self.ignored_tools} (a server may not allow tools)")
         lines += [f"  {finding}" for finding in self.findings]
         return [_one_line(line) for line in lines]
 

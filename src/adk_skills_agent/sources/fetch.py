@@ -21,6 +21,7 @@ from adk_skills_agent.sources.tree import SKIPPED, SkillTree, read_regular, read
 
 if TYPE_CHECKING:
     from adk_skills_agent.sources.http import WebClient
+    from adk_skills_agent.sources.signatures import SignaturePolicy
     from adk_skills_agent.sources.well_known import PublishedSkill
 
 MAX_CANDIDATES = 10_000
@@ -163,21 +164,28 @@ class Opened:
 
 
 @contextmanager
-def opened(origin: Origin, *, allow_private: bool = False, signatures: bool = False) -> Iterator[Opened]:
+def opened(
+    origin: Origin, *, allow_private: bool = False, signatures: SignaturePolicy | None = None, tag: str = ""
+) -> Iterator[Opened]:
     """Open a source; its files are fetched as they are asked for.
 
     Args:
         origin: The source.
         allow_private: Whether a web server may send us to private addresses.
-        signatures: Whether git is asked who signed.
+        signatures: Whose signatures count; None does not look.
+        tag: The tag that ``origin.ref``, a commit, was found by: its signature counts, too.
 
     Raises:
-        SourceError: It cannot be fetched.
+        SourceError: It cannot be fetched, or nobody signed it and that is required.
     """
+    if signatures is not None and signatures.required and origin.kind not in {OriginKind.GIT, OriginKind.ARCHIVE}:
+        from adk_skills_agent.sources.signatures import unsigned
+
+        raise unsigned(str(origin), "cannot be signed (a git repository and an archive can)")
     match origin.kind:
         case OriginKind.GIT:
             with checkout(origin.location, origin.ref) as git:
-                signer = git.signature(origin.ref) if signatures else ""
+                signer = _git_signer(origin, git, tag, signatures) if signatures is not None else ""
                 yield Opened(_InGit(git, origin.subpath), git.commit, signer)
         case OriginKind.FOLDER:
             root = Path(origin.location)
@@ -187,10 +195,11 @@ def opened(origin: Origin, *, allow_private: bool = False, signatures: bool = Fa
         case OriginKind.ARCHIVE:
             what = f"The archive {origin.location.rpartition('/')[2]}"
             data = _archive_bytes(origin, what, allow_private)
+            signer = _archive_signer(origin, data, signatures, allow_private) if signatures is not None else ""
             files = read_archive(data, what)
             digest = "sha256:" + hashlib.sha256(data).hexdigest()
             others = {path: file.data for path, file in files.items() if path.endswith(".json")}
-            yield Opened(_InMemory(skills_of(files, what), others), digest)
+            yield Opened(_InMemory(skills_of(files, what), others), digest, signer)
         case OriginKind.WELL_KNOWN:
             from adk_skills_agent.sources.http import WebClient
             from adk_skills_agent.sources.well_known import read_index
@@ -203,6 +212,53 @@ def opened(origin: Origin, *, allow_private: bool = False, signatures: bool = Fa
             from adk_skills_agent.sources.mcp_client import McpSkills
 
             yield Opened(McpSkills(origin.location))
+
+
+def _git_signer(origin: Origin, git: GitCheckout, tag: str, policy: SignaturePolicy) -> str:
+    signer, reason = git.signature(tag or origin.ref, policy)
+    if not signer and policy.required:
+        from adk_skills_agent.sources.signatures import unsigned
+
+        raise unsigned(str(origin), reason)
+    return signer
+
+
+def _archive_signer(origin: Origin, data: bytes, policy: SignaturePolicy, allow_private: bool) -> str:
+    """By the bundle that was named, else by the one beside the archive."""
+    from adk_skills_agent.sources.signatures import MAX_BUNDLE_BYTES, bundle_signer, unsigned
+
+    if not (policy.required or policy.sigstore or policy.bundle):
+        return ""
+    bundle = None
+    if policy.bundle is not None:
+        try:
+            with policy.bundle.open("rb") as stream:
+                bundle = stream.read(MAX_BUNDLE_BYTES)
+        except OSError as error:
+            raise SourceError(f"The bundle {policy.bundle} cannot be read: {error.strerror}.") from error
+    else:
+        bundle = _bundle_beside(origin, allow_private)
+    if bundle is not None:
+        return bundle_signer(data, bundle, policy)
+    if policy.required:
+        raise unsigned(str(origin), "has no Sigstore bundle beside it (the same name with .sigstore.json)")
+    return ""
+
+
+def _bundle_beside(origin: Origin, allow_private: bool) -> bytes | None:
+    from adk_skills_agent.sources.signatures import BUNDLE_SUFFIXES, MAX_BUNDLE_BYTES
+
+    for suffix in BUNDLE_SUFFIXES:
+        try:
+            if "://" not in origin.location:
+                return read_regular(Path(origin.location + suffix))
+            from adk_skills_agent.sources.http import WebClient
+
+            with WebClient(origin.location, allow_private=allow_private) as client:
+                return client.get(origin.location + suffix, MAX_BUNDLE_BYTES)
+        except (OSError, SourceError):
+            continue  # not there: the next name, and then there is none
+    return None
 
 
 class _OnWeb:
@@ -276,7 +332,8 @@ def fetch_skills(
     everything: bool = False,
     folders: Sequence[str] | None = None,
     allow_private: bool = False,
-    signatures: bool = False,
+    signatures: SignaturePolicy | None = None,
+    tag: str = "",
 ) -> list[FetchedSkill]:
     """The skills of a source that are wanted.
 
@@ -287,11 +344,12 @@ def fetch_skills(
         folders: Just these folders in the source; a folder that is not there gives no skill.
         allow_private: As :func:`opened`.
         signatures: As :func:`opened`.
+        tag: As :func:`opened`.
 
     Raises:
         SourceError: It cannot be fetched, has no such skill, or has several and none was named.
     """
-    with opened(origin, allow_private=allow_private, signatures=signatures) as source:
+    with opened(origin, allow_private=allow_private, signatures=signatures, tag=tag) as source:
         if folders is not None:
             known = set(source.skills.folders())
             return _take(origin, source, [folder for folder in folders if folder in known])

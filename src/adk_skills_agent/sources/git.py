@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.packages.uv import without_credentials
@@ -29,6 +30,9 @@ from adk_skills_agent.sources.tree import (
     skill_folders,
     tree_of,
 )
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sources.signatures import SignaturePolicy
 
 GIT_SECONDS = 300.0
 """Wall time of one git command."""
@@ -204,35 +208,61 @@ class GitCheckout:
             at = end + 2 + int(length)
         return found
 
-    def signature(self, ref: str) -> str:
-        """Who signed the tag ``ref``, else the commit, as git verifies it with the user's own keys; empty for nobody.
+    def signature(self, ref: str, policy: SignaturePolicy) -> tuple[str, str]:
+        """Who signed the tag ``ref``, else the commit, as git verifies it.
 
-        git needs ``gpg.ssh.allowedSignersFile``, or a keyring, to know anybody.
+        Args:
+            ref: What was asked for: a tag is fetched with its signature, and must lead to this commit.
+            policy: Whose signatures count; when it names nobody, git's own ``gpg.ssh.allowedSignersFile`` and keyring.
+
+        Returns:
+            The signer, and when there is none (an empty text) why.
         """
         if ref and not is_commit(ref):
             name = f"refs/tags/{ref}"
-            fetched = _git(
-                self._folder,
-                *("fetch", "--quiet", "--depth=1", "--filter=blob:none", *_server(self.url), "origin"),
-                f"+{name}:{name}",
-                may_fail=True,
-            )
-            if fetched is not None:
-                said = _git(self._folder, "verify-tag", "--raw", name, may_fail=True, with_errors=True)
-                same = _git(self._folder, "rev-parse", f"{name}^{{commit}}", may_fail=True)
-                if said and same and same.decode().strip() == self.commit:
-                    return _signer(said)
-        said = _git(self._folder, "verify-commit", "--raw", self.commit, may_fail=True, with_errors=True)
-        return _signer(said) if said else ""
+            fetch = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", *_server(self.url), "origin")
+            if _run_git(self._folder, *fetch, f"+{name}:{name}")[0] == 0:
+                signer, reason = self._signer("verify-tag", name, policy)
+                same = _git(self._folder, "rev-parse", f"{name}^{{commit}}", may_fail=True).decode().strip()
+                if same != self.commit:
+                    signer, reason = "", f"is not what the tag {ref!r} names now ({same[:12] or 'nothing'})"
+                if signer:
+                    return signer, ""
+                commit, _ = self._signer("verify-commit", self.commit, policy)
+                return (commit, "") if commit else ("", reason)
+        return self._signer("verify-commit", self.commit, policy)
+
+    def _signer(self, verb: str, name: str, policy: SignaturePolicy) -> tuple[str, str]:
+        options: tuple[str, ...] = ()
+        if policy.names_signers:
+            options = ("-c", f"gpg.ssh.allowedSignersFile={policy.ssh or os.devnull}")
+        code, output, said = _run_git(self._folder, *options, verb, "--raw", name)
+        text = (output + said).decode("utf-8", "replace")
+        if code != 0:
+            return "", _reason(text)
+        if found := re.search(r'^Good "git" signature for (.+) with', text, re.MULTILINE):
+            return found[1], ""
+        good = re.search(r"^\[GNUPG:\] GOODSIG \S+ (.+)", text, re.MULTILINE)
+        valid = re.search(r"^\[GNUPG:\] VALIDSIG (\w+)(?:.* (\w+))?$", text, re.MULTILINE)
+        if good is None or valid is None:
+            return "", _reason(text)
+        keys = {valid[1], valid[2] or valid[1]}
+        if policy.names_signers and not keys & set(policy.gpg):
+            return "", f"is signed with the OpenPGP key {valid[1]}, which is nobody's who is trusted"
+        return f"{good[1].strip()} {(keys & set(policy.gpg) or {valid[1]}).pop()}", ""
 
 
-def _signer(said: bytes) -> str:
-    text = said.decode("utf-8", "replace")
-    if found := re.search(r'Good "git" signature for (.+?) with', text):
-        return found[1]
-    if found := re.search(r"\[GNUPG:\] GOODSIG \S+ (.+)", text):
-        return found[1]
-    return ""
+_REASONS = (
+    (r"BADSIG|incorrect signature|Could not verify signature|Signature verification failed", "has a wrong signature"),
+    (r"EXPKEYSIG|EXPSIG", "is signed with a key, or a signature, that has expired"),
+    (r"REVKEYSIG", "is signed with a key that was revoked"),
+    (r"NO_PUBKEY|ERRSIG|No principal|no principal|allowedSignersFile", "is signed with a key that is nobody's known"),
+    (r"cannot run|No such file", "is signed, but gpg or ssh-keygen, which git checks with, is not installed"),
+)
+
+
+def _reason(said: str) -> str:
+    return next((reason for pattern, reason in _REASONS if re.search(pattern, said)), "is not signed")
 
 
 @contextmanager
@@ -313,10 +343,18 @@ def newest_commit(url: str, ref: str = "") -> str:
 # The program.
 
 
-def _git(
-    folder: Path, *arguments: str, feed: bytes | None = None, may_fail: bool = False, with_errors: bool = False
-) -> bytes:
-    """Run git; with ``may_fail`` a failure gives nothing."""
+def _git(folder: Path, *arguments: str, feed: bytes | None = None, may_fail: bool = False) -> bytes:
+    """What git prints; with ``may_fail`` a failure gives nothing."""
+    code, output, said = _run_git(folder, *arguments, feed=feed)
+    if code == 0:
+        return output
+    if may_fail:
+        return b""
+    raise _explained(arguments, said.decode("utf-8", "replace"))
+
+
+def _run_git(folder: Path, *arguments: str, feed: bytes | None = None) -> tuple[int, bytes, bytes]:
+    """The exit code of git, what it prints, and what it says of errors."""
     environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN.split()}
     environment |= {
         "GIT_TERMINAL_PROMPT": "0",
@@ -348,11 +386,7 @@ def _git(
                 f"git did not end within {GIT_SECONDS:g} seconds. Check the network and the server."
             ) from None
         raise
-    if process.returncode != 0:
-        if may_fail:
-            return b""
-        raise _explained(arguments, said.decode("utf-8", "replace"))
-    return output + said if with_errors else output
+    return process.returncode, output, said
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -6,11 +6,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from adk_skills_agent.errors import ConfigError, IntegrityError
+from adk_skills_agent.sources.lock_file import manifest_path
 from adk_skills_agent.sources.project import compare, locked_skill_at
+from adk_skills_agent.sources.signatures import read_signature_policy
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +61,16 @@ class IntegrityCheck:
         if found is None:
             return
         locked, lock = found
-        stamp = f"{version()} {locked.tree}"
+        manifest = manifest_path(lock.parent)
+        stamp = f"{version()} {locked.tree} {locked.signer} {_modified(manifest)}"
         with self._lock:
             known = self._seen.get(str(folder))
         if known is None or known[0] != stamp:
             state = compare(locked, folder)
+            try:
+                state = replace(state, unsigned=read_signature_policy(manifest).why_not(name, locked.signer))
+            except ConfigError as error:
+                state = replace(state, unsigned=error.message)
             known = (stamp, () if state.is_same else (*state.sentences(), f"see {lock}"))
             with self._lock:
                 if len(self._seen) >= _KEPT:
@@ -87,3 +95,10 @@ class IntegrityCheck:
             f"{place}: {'; '.join(changes)}. See adk-skills verify; restore it with adk-skills sync --force."
         )
         raise error
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

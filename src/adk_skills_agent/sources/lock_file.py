@@ -6,7 +6,7 @@ The lock is TOML in a stable order, for machines; ``[tool.adk-skills.skills]`` o
 
 from __future__ import annotations
 
-import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -105,10 +105,7 @@ class SkillLock:
 
     def text(self) -> str:
         """The content of the file; the same for the same skills."""
-        import tomli_w
-
-        table = {"version": VERSION, "skill": [skill.to_table() for skill in self.skills.values()]}
-        return _HEAD + tomli_w.dumps(table if self.skills else {"version": VERSION})
+        return "\n".join([f"{_HEAD}version = {VERSION}\n", *(_written(one.to_table()) for one in self.skills.values())])
 
 
 def read_skill_lock(path: Path) -> SkillLock:
@@ -127,7 +124,8 @@ def read_skill_lock(path: Path) -> SkillLock:
     if data.lstrip()[:1] == b"{":
         raise ConfigError(f"{path} is a lock of packages (adk-skills prepare), not of skills. Move one of them.")
     try:
-        table = tomllib.loads(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        table = _as_written(text) or tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"The lock {path} is no TOML: {error}. Restore it from version control.") from error
     if table.get("version") != VERSION:
@@ -147,6 +145,63 @@ def read_skill_lock(path: Path) -> SkillLock:
             raise ConfigError(f"The lock {path} has {skill.name!r} twice. Merge it again, then: adk-skills sync.")
         skills[skill.name] = skill
     return SkillLock(dict(sorted(skills.items())))
+
+
+# The form that the lock is written in: tables of plain strings, a line each. TOML of any other form is read by tomllib;
+# this one by three patterns, because a lock of 1,000 skills takes tomllib longer than all their bytes take sha256.
+
+_PLAIN = r'"[^"\\\x00-\x1f\x7f]*+"'
+_KEY = rf"(?:[A-Za-z0-9_-]++|{_PLAIN})"
+_LINES = rf"(?:{_KEY} = {_PLAIN}\n)*+"
+_ARRAYS = rf"(?:[a-z]++ = \[\n(?:    {_PLAIN},\n)++\]\n)*+"
+_SKILL = re.compile(rf"\n\[\[skill\]\]\n({_LINES})({_ARRAYS})\n\[skill\.files\]\n({_LINES})")
+_LINE = re.compile(rf"({_KEY}) = ({_PLAIN})\n")
+_ARRAY = re.compile(r"([a-z]+) = \[\n(.*?)\]\n", re.DOTALL)
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _written(table: Mapping[str, Any]) -> str:
+    lines = ["[[skill]]"]
+    lines += [f"{_key(key)} = {_string(value)}" for key, value in table.items() if isinstance(value, str)]
+    for key, value in table.items():
+        if isinstance(value, list):
+            lines += [f"{key} = [", *(f"    {_string(one)}," for one in value), "]"]
+    lines += ["", "[skill.files]", *(f"{_key(path)} = {_string(digest)}" for path, digest in table["files"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _key(text: str) -> str:
+    return text if _BARE.fullmatch(text) else _string(text)
+
+
+def _string(text: str) -> str:
+    quoted = f'"{text}"'
+    if re.fullmatch(_PLAIN, quoted):
+        return quoted
+    from tomlkit import string
+
+    return string(text).as_string()
+
+
+def _as_written(text: str) -> dict[str, Any] | None:
+    """The table of a lock in just the form that :func:`_written` gives; None for any other text."""
+    start = f"{_HEAD}version = {VERSION}\n"
+    if not text.startswith(start):
+        return None
+    at, skills = len(start), []
+    while at < len(text):
+        found = _SKILL.match(text, at)
+        if found is None:
+            return None
+        values, files = _LINE.findall(found[1]), _LINE.findall(found[3])
+        arrays = [(key, [one[5:-2] for one in body.split("\n")[:-1]]) for key, body in _ARRAY.findall(found[2])]
+        table: dict[str, Any] = {key: value[1:-1] for key, value in values} | dict(arrays)
+        table["files"] = {key.strip('"'): value[1:-1] for key, value in files}
+        if len(table) != len(values) + len(arrays) + 1 or len(table["files"]) != len(files):
+            return None  # something is there twice: tomllib says where
+        skills.append(table)
+        at = found.end()
+    return {"version": VERSION, "skill": skills}
 
 
 def _locked(one: Mapping[str, Any]) -> LockedSkill:
@@ -282,59 +337,3 @@ def _source_text(origin: Origin) -> str:
     if is_local and not Path(origin.location).is_absolute():
         return f"./{origin.location}"
     return str(Origin(origin.kind, origin.location))
-
-
-# The lock of ``npx skills``, read and written for people who share a project with it.
-
-OTHER_LOCK = "skills-lock.json"
-
-
-def read_other_lock(path: Path) -> dict[str, Origin]:
-    """The sources in a ``skills-lock.json`` (version 1). It has no commit, so nothing of it is pinned.
-
-    Raises:
-        ConfigError: It cannot be read, or is no such lock.
-    """
-    try:
-        table = json.loads(path.read_bytes())
-        listed = table["skills"].items()
-        if table.get("version") != 1:
-            raise ConfigError(f"{path} has the version {table.get('version')!r}; only 1 is known.")
-        found = {}
-        for name, one in listed:
-            place = one.get("sourceUrl") or one["source"]
-            folder = one.get("skillPath", "").rpartition("/")[0]
-            origin = read_origin(place, ref=one.get("ref") or None, base=path.parent)
-            found[normalise_name(name)] = Origin(origin.kind, origin.location, origin.ref, folder or origin.subpath)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{path} is no skills-lock.json of version 1: {error}.") from error
-    return found
-
-
-def other_lock_text(lock: SkillLock) -> str:
-    """The same skills as a ``skills-lock.json``; without a hash, which that tool computes in a way of its own."""
-    skills = {}
-    for skill in lock.skills.values():
-        place = skill.origin.location
-        short = place.removeprefix("https://github.com/")
-        is_github = short != place
-        skills[skill.name] = {
-            "source": short if is_github else place,
-            "sourceType": "github" if is_github else "git" if skill.origin.kind is OriginKind.GIT else "local",
-            "skillPath": f"{skill.origin.subpath}/SKILL.md" if skill.origin.subpath else "SKILL.md",
-            **({"ref": skill.origin.ref} if skill.origin.ref else {}),
-        }
-    return json.dumps({"version": 1, "skills": skills}, indent=2) + "\n"
-
-
-def from_gh(metadata: Mapping[str, object]) -> Origin | None:
-    """Where a copy that ``gh skill install`` made came from, by the keys it writes into the frontmatter's metadata."""
-    repository, path = metadata.get("github-repo"), metadata.get("github-path")
-    ref = metadata.get("github-pinned") or metadata.get("github-ref")
-    if not isinstance(repository, str) or not repository:
-        return None
-    place = repository if "://" in repository else f"https://github.com/{repository}"
-    folder = path.removesuffix("/SKILL.md").removesuffix("SKILL.md") if isinstance(path, str) else ""
-    return Origin(OriginKind.GIT, place, str(ref) if isinstance(ref, str) and ref != "true" else "", folder.strip("/"))

@@ -40,6 +40,7 @@ from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, digest_folder
 
 if TYPE_CHECKING:
     from adk_skills_agent.sources.fetch import FetchedSkill
+    from adk_skills_agent.sources.signatures import SignaturePolicy
 
 SKILLS_FOLDER = ".agents/skills"
 _FLUSHED_SINGLY = 50  # files of one change; more are flushed together
@@ -58,6 +59,7 @@ class SkillState:
         missing: Files that are not there; all of them when the folder is not.
         problem: Why the folder could not be compared; empty when it could.
         unlocked: Whether the lock does not know the skill at all.
+        unsigned: Why its signature does not do, where one is required; else empty.
     """
 
     name: str
@@ -67,11 +69,12 @@ class SkillState:
     missing: tuple[str, ...] = ()
     problem: str = ""
     unlocked: bool = False
+    unsigned: str = ""
 
     @property
     def is_same(self) -> bool:
-        """Whether it is just what the lock says."""
-        return not (self.changed or self.added or self.missing or self.problem or self.unlocked)
+        """Whether it is just what the lock says, and signed where it must be."""
+        return not (self.changed or self.added or self.missing or self.problem or self.unlocked or self.unsigned)
 
     @property
     def is_gone(self) -> bool:
@@ -85,6 +88,7 @@ class SkillState:
         if self.is_gone:
             return [f"{self.name}: not installed"]
         return [
+            *([f"{self.name}: signature: {self.unsigned}"] if self.unsigned else ()),
             *(f"{self.name}: changed: {path}" for path in self.changed),
             *(f"{self.name}: added: {path}" for path in self.added),
             *(f"{self.name}: missing: {path}" for path in self.missing),
@@ -193,6 +197,16 @@ class Project:
                 return replace(origin, location=place.relative_to(root).as_posix())
         return origin
 
+    def signature_policy(self) -> SignaturePolicy:
+        """Whose signatures the project takes, and whether there must be one; see :mod:`.signatures`.
+
+        Raises:
+            ConfigError: The manifest cannot be used.
+        """
+        from adk_skills_agent.sources.signatures import read_signature_policy
+
+        return read_signature_policy(self.manifest)
+
     # Changes
 
     def changing(self) -> _Change:
@@ -254,6 +268,8 @@ class Project:
         Raises:
             SourceError: Such a folder is there, or the disk does not take it.
         """
+        from adk_skills_agent.sources.other_installers import is_gh_copy
+
         with self.changing() as change:
             lock = change.lock
             for skill in skills:
@@ -263,6 +279,8 @@ class Project:
                 known = lock.skills.get(skill.name)
                 if known is None:
                     if tree_digest(*digest_folder(target, f"The skill {skill.name!r}")) == skill.tree.digest:
+                        continue
+                    if is_gh_copy(target, skill.tree):
                         continue
                     raise SourceError(
                         f"{target} is there already and was not installed by adk-skills. "
@@ -326,7 +344,13 @@ class Project:
                     )
 
     def sync(
-        self, *, frozen: bool = False, link: bool = False, force: bool = False, allow_private: bool = False
+        self,
+        *,
+        frozen: bool = False,
+        link: bool = False,
+        force: bool = False,
+        allow_private: bool = False,
+        signatures: SignaturePolicy | None = None,
     ) -> SyncResult:
         """Put in place what the lock says.
 
@@ -335,12 +359,22 @@ class Project:
             link: Install links to the store.
             force: Replace folders with local edits; their files are kept.
             allow_private: As :func:`~.fetch.opened`.
+            signatures: Whose signatures count; the project's own policy when None. What the store has was verified
+                when it was locked; what must be fetched again is verified again.
 
         Raises:
-            SourceError: A source does not have the bytes of the lock any more; or, frozen, anything differs.
+            SourceError: A source does not have the bytes of the lock any more; a skill is not signed and must be; or,
+                frozen, anything differs.
         """
+        policy = signatures if signatures is not None else self.signature_policy()
         with self.changing() as change:
             lock = change.lock
+            refused = [why for skill in lock.skills.values() if (why := policy.why_not(skill.name, skill.signer))]
+            if refused:
+                raise SourceError(
+                    f"A signature is required: {'; '.join(refused[:20])}. Lock them again from a signed source: "
+                    "adk-skills add SOURCE --require-signature."
+                )
             unlocked = self._disagreements(lock)
             if frozen and unlocked:
                 raise SourceError(
@@ -358,7 +392,7 @@ class Project:
             if frozen and kept:
                 said = [sentence for state in kept for sentence in state.sentences()]
                 raise SourceError(f"Installed skills differ from the lock: {'; '.join(said[:20])}.")
-            trees = self._restored(absent, allow_private=allow_private)
+            trees = self._restored(absent, allow_private=allow_private, policy=policy)
             change.install([(skill, trees[skill.name]) for skill in absent], link=link)
         return SyncResult(tuple(skill.name for skill in absent), tuple(same), tuple(kept), tuple(unlocked))
 
@@ -385,10 +419,12 @@ class Project:
                 said.append(f"{name} is wanted from {origin} and locked from {locked.origin}")
         return said
 
-    def _restored(self, skills: Sequence[LockedSkill], *, allow_private: bool) -> dict[str, SkillTree]:
+    def _restored(
+        self, skills: Sequence[LockedSkill], *, allow_private: bool, policy: SignaturePolicy
+    ) -> dict[str, SkillTree]:
         """The trees of locked skills: from the store, else from their sources, one request for each commit."""
         trees: dict[str, SkillTree] = {}
-        missing: dict[Origin, list[LockedSkill]] = {}
+        missing: dict[tuple[Origin, str], list[LockedSkill]] = {}
         for skill in skills:
             tree = self.store.get(skill.tree)
             if tree is not None:
@@ -400,16 +436,25 @@ class Project:
                 )
             origin = self.origin_of(skill)
             pinned = origin.at(skill.commit) if origin.kind in {OriginKind.GIT, OriginKind.PACKAGE} else origin
-            missing.setdefault(replace(pinned, subpath=""), []).append(skill)
-        for origin, group in missing.items():
-            trees |= self._refetched(origin, group, allow_private=allow_private)
+            missing.setdefault((replace(pinned, subpath=""), skill.origin.ref), []).append(skill)
+        for (origin, ref), group in missing.items():
+            trees |= self._refetched(origin, ref, group, allow_private=allow_private, policy=policy)
         return trees
 
-    def _refetched(self, origin: Origin, skills: Sequence[LockedSkill], *, allow_private: bool) -> dict[str, SkillTree]:
+    def _refetched(
+        self, origin: Origin, ref: str, skills: Sequence[LockedSkill], *, allow_private: bool, policy: SignaturePolicy
+    ) -> dict[str, SkillTree]:
         from adk_skills_agent.sources.fetch import fetch_skills  # verifying needs none of it
 
         folders = [skill.origin.subpath for skill in skills]
-        found = {one.origin.subpath: one for one in fetch_skills(origin, folders=folders, allow_private=allow_private)}
+        fetched_now = fetch_skills(
+            origin,
+            folders=folders,
+            allow_private=allow_private,
+            signatures=policy if policy.required else None,
+            tag=ref,
+        )
+        found = {one.origin.subpath: one for one in fetched_now}
         trees = {}
         for skill in skills:
             fetched = found.get(skill.origin.subpath)
@@ -432,14 +477,23 @@ class Project:
 
     # Questions
 
-    def verify(self) -> list[SkillState]:
+    def verify(self, signatures: SignaturePolicy | None = None) -> list[SkillState]:
         """Every locked skill beside its bytes, and every installed one that no lock knows; sorted by name.
 
+        Args:
+            signatures: Whose signatures count; the project's own policy when None. It is compared with the signer that
+                the lock names.
+
         Raises:
-            ConfigError: The lock cannot be used.
+            ConfigError: The lock, or the policy, cannot be used.
         """
+        policy = signatures if signatures is not None else self.signature_policy()
         lock = self.read_lock()
         states = [compare(skill, self.folder_of(skill)) for skill in lock.skills.values()]
+        if policy.required:
+            states = [
+                replace(state, unsigned=policy.why_not(state.name, lock.skills[state.name].signer)) for state in states
+            ]
         if self.skills_folder.is_dir():
             folders = sorted(self.skills_folder.iterdir())
             unlocked = [one for one in folders if one.name not in lock.skills and not one.name.startswith(".")]

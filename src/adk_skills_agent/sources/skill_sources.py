@@ -6,6 +6,7 @@ A source of your own is a class with two methods; see :class:`~adk_skills_agent.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -136,9 +137,15 @@ class OriginSource(SkillSource):
         allow_private: bool = False,
     ) -> None:
         self.origin = source if isinstance(source, Origin) else read_origin(source, ref=ref)
+        self.ignores_allowed_tools = self.origin.kind is OriginKind.MCP
         self._names, self._private = names, allow_private
         self._commit = ""
         self._inner = TreeSource(self._fetched)
+
+    def cache_key(self) -> str:
+        """The place and the names; for a server, also who asks it."""
+        token = os.environ.get("ADK_SKILLS_MCP_TOKEN", "") if self.origin.kind is OriginKind.MCP else ""
+        return f"{self.origin} {self._names} {token}"
 
     async def refresh(self) -> bool:
         """Whether a repository has a newer commit; True for other places."""
@@ -186,8 +193,13 @@ class FsspecSource(SkillSource):
             self._fs, self._root = fsspec.core.url_to_fs(url, **options)
         except (ImportError, ValueError) as error:
             raise ConfigError(f"{url.partition('://')[0]}:// cannot be used: {error}") from error
+        self._key = f"{url} {sorted(options.items(), key=str)}"
         self._files: dict[str, dict[str, str]] = {}
         self._seen: object = None
+
+    def cache_key(self) -> str:
+        """The URL and the options."""
+        return self._key
 
     async def refresh(self) -> bool:
         """Whether names, sizes or times of files changed."""

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 
 from adk_skills_agent.errors import SourceError
-from adk_skills_agent.format import parse_text
 from adk_skills_agent.format.models import ParsedSkill
 
 MAX_FILES = 2_000
@@ -84,6 +83,8 @@ class SkillTree:
         Raises:
             ParseError: It is empty.
         """
+        from adk_skills_agent.format import parse_text  # reads YAML, which digests do without
+
         text = self.files[self.skill_file].data.decode("utf-8", "replace").replace("\r\n", "\n")
         return parse_text(text, folder_name=folder_name)
 
@@ -233,10 +234,10 @@ def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED) ->
     files: dict[str, TreeFile] = {}
     total = 0
 
-    def take(path: str, full: str, executable: bool) -> None:
+    def take(path: str, full: str) -> None:
         nonlocal total
         try:
-            data = read_regular(full)
+            data, executable = _read_with_mode(full)
         except OSError as error:
             raise SourceError(f"{what}: the file {_shown(path)} cannot be read: {error.strerror}.") from error
         total += len(data)
@@ -257,11 +258,12 @@ def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[st
     digests: dict[str, str] = {}
     executables: set[str] = set()
 
-    def take(path: str, full: str, executable: bool) -> None:
+    def take(path: str, full: str) -> None:
         try:
-            digests[path] = "sha256:" + hashlib.sha256(read_regular(full)).hexdigest()
+            data, executable = _read_with_mode(full)
         except OSError as error:
             raise SourceError(f"{what}: the file {_shown(path)} cannot be read: {error.strerror}.") from error
+        digests[path] = "sha256:" + hashlib.sha256(data).hexdigest()
         if executable:
             executables.add(path)
 
@@ -275,6 +277,11 @@ def read_regular(path: Path | str) -> bytes:
     Raises:
         OSError: It is no regular file, is too large, or cannot be read.
     """
+    return _read_with_mode(path)[0]
+
+
+def _read_with_mode(path: Path | str) -> tuple[bytes, bool]:
+    """The bytes of a regular file, and whether its owner may execute it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
@@ -287,15 +294,13 @@ def read_regular(path: Path | str) -> bytes:
             data += more
         if len(data) > status.st_size:
             raise OSError(0, "it grew while it was read", str(path))
-        return data
+        return data, bool(status.st_mode & stat.S_IXUSR)
     finally:
         os.close(descriptor)
 
 
-def walk_files(
-    folder: Path, what: str, take: Callable[[str, str, bool], None], skipped: Collection[str] = SKIPPED
-) -> None:
-    """Call ``take`` with relative path, path and executable bit for each file below a folder.
+def walk_files(folder: Path, what: str, take: Callable[[str, str], None], skipped: Collection[str] = SKIPPED) -> None:
+    """Call ``take`` with relative path and path for each file below a folder.
 
     Raises:
         SourceError: A link leaves the folder, or something is neither a file nor a folder, or there is too much.
@@ -325,13 +330,12 @@ def walk_files(
                     raise SourceError(f"{what} has a link {_shown(path)} that leaves it. Put a copy in its place.")
                 if not Path(target).is_file():
                     raise SourceError(f"{what} has a link {_shown(path)} to no file. Put a copy in its place.")
-                take(path, target, bool(Path(target).stat().st_mode & stat.S_IXUSR))
+                take(path, target)
             elif entry.is_dir(follow_symlinks=False):
                 if len(path.split("/")) > MAX_DEPTH:
                     raise SourceError(f"{what} has folders more than {MAX_DEPTH} deep. Make it flatter.")
                 waiting.append(path + "/")
             elif entry.is_file(follow_symlinks=False):
-                mode = entry.stat(follow_symlinks=False).st_mode
-                take(path, entry.path, bool(mode & stat.S_IXUSR))
+                take(path, entry.path)
             else:
                 raise SourceError(f"{what} has {_shown(path)}, which is a pipe, a socket or a device. Remove it.")

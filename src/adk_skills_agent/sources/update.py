@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills, whole_source
@@ -22,6 +22,9 @@ from adk_skills_agent.sources.lock_file import LockedSkill
 from adk_skills_agent.sources.origin import Origin, OriginKind
 from adk_skills_agent.sources.project import Project, compare
 from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, TreeFile, read_tree, tree_of
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sources.signatures import SignaturePolicy
 
 Preference = Literal["ours", "theirs"]
 MAX_DIFF_LINES = 400
@@ -224,7 +227,7 @@ def plan_updates(
     *,
     prefer: Preference | None = None,
     allow_private: bool = False,
-    signatures: bool = False,
+    signatures: SignaturePolicy | None = None,
 ) -> list[SkillUpdate]:
     """What an update would do; nothing is written.
 
@@ -254,11 +257,11 @@ def plan_updates(
 
 
 def _newest(
-    origin: Origin, group: Sequence[LockedSkill], *, allow_private: bool, signatures: bool
+    origin: Origin, group: Sequence[LockedSkill], *, allow_private: bool, signatures: SignaturePolicy | None
 ) -> Mapping[str, FetchedSkill | None | Literal["same"]]:
-    if origin.kind is OriginKind.GIT and not signatures:
+    if origin.kind is OriginKind.GIT:
         commit = newest_commit(origin.location, origin.ref)
-        if all(skill.commit == commit for skill in group):
+        if all(skill.commit == commit and (skill.signer or signatures is None) for skill in group):
             return {skill.origin.subpath: "same" for skill in group}
     # A package keeps the version that was asked for, as a repository keeps the branch.
     found = fetch_skills(

@@ -81,6 +81,27 @@ async def test_the_user_sees_the_exact_packages_and_is_asked_once(
     assert len(talk.questions) == 1
 
 
+@pytest.mark.requirement("C42")
+async def test_a_script_that_names_its_own_dependencies_gets_them_in_the_versions_it_names(
+    dependencies: Dependencies, index: LocalIndex, make_skill: Any, rehearse: Any, chat: Any
+) -> None:
+    """Row E9: google-adk's executor ends with ModuleNotFoundError; the runner in the first line is not started."""
+    for version in ("1.4", "2.0"):
+        index.add("tinyhouse", version)
+    text = (
+        "#!/usr/bin/env -S uv run --script\n# /// script\n# dependencies = ['tinyhouse<2']\n# ///\n"
+        "import tinyhouse\nprint('built with', tinyhouse.VERSION)\n"
+    )
+    folder = make_skill("builder", files={"scripts/build.py": text})
+    run = ("run_skill_script", {"skill_name": "builder", "file_path": "scripts/build.py"})
+    server = rehearse(calls(run, "Done."))
+    talk = await chat(agent_with(server, SkillToolset.from_dirs([folder.parent], dependencies=dependencies)))
+    await talk.say("Build it")
+    assert "tinyhouse==1.4" in talk.question["hint"]
+    await talk.answer(True)
+    assert talk.results[-1]["stdout"] == "built with 1.4\n"
+
+
 async def test_another_skill_that_resolves_alike_is_not_asked_for_and_nothing_is_fetched(
     skill: Path, dependencies: Dependencies, index: LocalIndex, make_skill: Any, rehearse: Any, chat: Any
 ) -> None:

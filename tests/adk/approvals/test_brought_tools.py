@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from google.adk.agents import LlmAgent
 from google.adk.tools.tool_context import ToolContext
 
 from adk_skills_agent.adk.skill_toolset import SkillToolset
+from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
+from adk_skills_agent.sources import OriginSource, consent_page, fetch_skills, open_project, read_origin
 
 
 def send_mail(to: str) -> dict[str, str]:
@@ -145,3 +149,38 @@ async def test_trusted_tools_are_those_of_active_skills(mailer: Path, rehearse: 
         agent = LlmAgent(name="assistant", model=server.model(), tools=[toolsets[-1], look])
         await (await chat(agent)).say("Go")
     assert found == [(), ("send_mail",), (), ()]
+
+
+@pytest.mark.parametrize("how", ["served", "installed"])
+async def test_allowed_tools_of_a_skill_of_an_mcp_server_count_for_nothing(
+    mailer: Path, rehearse: Any, chat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    pytest.importorskip("mcp.client.extension", reason="the MCP SDK 2 is not installed")
+    place = f"mcp:{sys.executable} -m adk_skills_agent serve --dir {mailer}"
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    if how == "served":
+        await asyncio.to_thread(registry.add_source, OriginSource(place), name="mail-server", deadline=60)
+        (told,) = [one for one in registry.diagnostics if one.code == "allowed-tools-ignored"]
+        assert "'mailer'" in told.message
+    else:
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+        project = open_project(tmp_path)
+        (skill,) = await asyncio.to_thread(fetch_skills, read_origin(place), ["mailer"])
+        page = consent_page(skill)
+        assert page.ignored_tools == "send_mail"
+        assert any("allowed-tools: send_mail" in line for line in page.lines())
+        project.add([skill])
+        registry.discover([project.skills_folder])
+    toolset = SkillToolset.from_catalog(
+        registry.view(),
+        permissions={"tools": {"send_mail": "ask"}},
+        additional_tools=[send_mail, delete_mail],
+        trust_allowed_tools=True,
+    )
+    server = rehearse(calls(("load_skill", {"skill_name": "mailer"}), MAIL, "Done."))
+    talk = await chat(agent_with(server, toolset))
+    await talk.say("Mail Bob")
+    assert talk.question["payload"]["skill_approval"]["approves"] == ["tool:send_mail"], "nobody allowed it"
+    assert talk.results[0]["frontmatter"]["allowed_tools"] is None
+    if how == "served":
+        registry.remove_source("mail-server")

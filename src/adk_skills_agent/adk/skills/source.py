@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.skills.google_objects import from_object, registry_skill
@@ -19,7 +20,7 @@ from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.search import SearchIndex
 from adk_skills_agent.catalog.skill import markdown_headings
 from adk_skills_agent.catalog.untrusted_files import NOT_LISTED
-from adk_skills_agent.errors import CatalogError, ResourceNotFound, SkillNotFound, nearest
+from adk_skills_agent.errors import CatalogError, ConfigError, ResourceNotFound, SkillNotFound, nearest
 from adk_skills_agent.format.models import Diagnostic, SkillMetadata
 from adk_skills_agent.sandbox import FolderDigest
 
@@ -39,8 +40,16 @@ _TRUE = frozenset({"true", "yes", "on", "1"})
 class DiskSkill(KnownSkill):
     """Level 1 to 3 of a folder, read when asked for."""
 
-    def __init__(self, skill: Skill, scope: Scope = Scope.EXPLICIT, integrity: IntegrityCheck | None = None) -> None:
+    def __init__(
+        self,
+        skill: Skill,
+        scope: Scope = Scope.EXPLICIT,
+        integrity: IntegrityCheck | None = None,
+        *,
+        without_tools: bool = False,
+    ) -> None:
         self._skill = skill
+        self._without_tools: bool | None = without_tools or None  # None: the lock has not been asked
         self._integrity = integrity
         self._scope = scope
         self._listing = ListingStamp(str(skill.skill_dir))
@@ -75,8 +84,11 @@ class DiskSkill(KnownSkill):
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
-        """The entries of the field."""
-        return wanted_tools(self._skill.metadata.allowed_tools)
+        """The entries of the field; none for a skill of an MCP server, also an installed one."""
+        asked = wanted_tools(self._skill.metadata.allowed_tools)
+        if asked and self._without_tools is None:
+            self._without_tools = _is_of_mcp(self._skill.skill_dir)
+        return () if self._without_tools else asked
 
     @property
     def compatibility(self) -> str | None:
@@ -101,7 +113,7 @@ class DiskSkill(KnownSkill):
             "description": level1.description,
             "license": level1.license,
             "compatibility": level1.compatibility,
-            "allowed_tools": level1.allowed_tools,
+            "allowed_tools": level1.allowed_tools if self.allowed_tools else None,
             "metadata": dict(self.metadata),
             **level1.extra,
         }
@@ -323,6 +335,18 @@ class FoundSkill:
     description: str
 
 
+def _is_of_mcp(folder: Path) -> bool:
+    """Whether a lock says that the skill in a folder was installed from an MCP server."""
+    from adk_skills_agent.sources.origin import OriginKind
+    from adk_skills_agent.sources.project import locked_skill_at
+
+    try:
+        found = locked_skill_at(folder)
+    except ConfigError:
+        return True  # a lock that cannot be read gives nobody tools
+    return found is not None and found[0].origin.kind is OriginKind.MCP
+
+
 class SkillSource:
     """All skills one toolset may use. Local skills win over those of the registry.
 
@@ -420,7 +444,8 @@ class SkillSource:
         if found is not None or self._whole is None:
             return found
         try:
-            return DiskSkill(self._whole.load_skill(name), self._whole.scope_of(name), self.integrity)
+            skill, without = self._whole.load_skill(name), self._whole.ignores_allowed_tools(name)
+            return DiskSkill(skill, self._whole.scope_of(name), self.integrity, without_tools=without)
         except SkillNotFound:
             return None
 
@@ -531,7 +556,8 @@ class SkillSource:
             skill = catalog.load_skill(name, fetch=False)
             made_from, known = self._disk.pop(skill.name, (None, None))
             if known is None or made_from is not skill:
-                known = DiskSkill(skill, catalog.scope_of(skill.name), self.integrity)
+                without = catalog.ignores_allowed_tools(skill.name)
+                known = DiskSkill(skill, catalog.scope_of(skill.name), self.integrity, without_tools=without)
         except SkillNotFound:
             return None
         self._disk[skill.name] = (skill, known)  # kept for the digest it remembers

@@ -1,0 +1,320 @@
+"""Signatures: real keys of ssh-keygen and gpg that git checks, and Sigstore bundles of an authority of our own."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from repositories import Repository, Run, make_tree
+
+from adk_skills_agent.errors import ConfigError, IntegrityError, SourceError
+from adk_skills_agent.sources.archives import pack_zip
+from adk_skills_agent.sources.integrity import IntegrityCheck
+from adk_skills_agent.sources.signatures import SignaturePolicy, bundle_signer, read_signature_policy
+
+needs_ssh = pytest.mark.skipif(
+    shutil.which("ssh-keygen") is None, reason="ssh-keygen (openssh-client) is not installed"
+)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """The key of author@example.com."""
+    return make_key(tmp_path / "key")
+
+
+def make_key(path: Path) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "author", "-f", str(path)], check=True)
+    return path
+
+
+def sign_tag(repository: Repository, key: Path, name: str) -> None:
+    signed = ("-c", "gpg.format=ssh", "-c", f"user.signingkey={key}")
+    repository.git(*signed, "tag", "-f", "-s", "-m", "signed", name)
+    repository.git("push", "--quiet", "--force", "origin", f"refs/tags/{name}")
+
+
+def sign_commit(repository: Repository, key: Path, files: dict[str, str]) -> None:
+    repository.git("config", "gpg.format", "ssh")
+    repository.git("config", "user.signingkey", str(key))
+    repository.git("config", "commit.gpgsign", "true")
+    repository.write(files)
+
+
+def demand(project: Path, key: Path | None, principal: str = "author@example.com", more: str = "") -> None:
+    """Write the policy of a project that trusts one key."""
+    if key is not None:
+        (project / "signers").write_text(f"# ours\n{principal} {key.with_suffix('.pub').read_text()}")
+        more = f'ssh = "signers"\n{more}'
+    (project / "adk-skills.toml").write_text(
+        f"[tool.adk-skills]\nrequire-signature = true\n\n[tool.adk-skills.signers]\n{more}"
+    )
+
+
+@needs_ssh
+def test_a_project_that_requires_signatures_takes_signed_commits_of_its_signers_only(
+    repository: Repository, run: Run, tmp_path: Path, key: Path
+) -> None:
+    project = tmp_path / "project"
+    demand(project, key)
+    before = sorted(project.rglob("*"))
+    source = (repository.bare, "--skill", "pdf", "--yes")
+    plain = run("add", *source)
+    assert plain.returncode == 1
+    assert "is not signed, and a signature is required" in plain.stderr
+    sign_commit(repository, make_key(tmp_path / "stranger"), {"skills/pdf/A.md": "one\n"})
+    strange = run("add", *source)
+    assert strange.returncode == 1
+    assert "is signed with a key that is nobody's known" in strange.stderr
+    assert sorted(project.rglob("*")) == before, "nothing is written"
+    sign_commit(repository, key, {"skills/pdf/A.md": "two\n"})
+    done = run("add", *source)
+    assert done.returncode == 0, done.stderr
+    assert "signed    author@example.com" in done.stdout
+    assert run("sync", "--frozen").returncode == 0
+    assert run("verify").returncode == 0
+
+
+@needs_ssh
+def test_a_signed_commit_that_was_changed_is_refused(
+    repository: Repository, run: Run, tmp_path: Path, key: Path
+) -> None:
+    demand(tmp_path / "project", key)
+    sign_commit(repository, key, {"skills/pdf/A.md": "good\n"})
+    raw = repository.git("cat-file", "commit", "HEAD").replace("\n\nchange", "\n\nother words")
+    forged = subprocess.run(
+        ["git", "hash-object", "-t", "commit", "-w", "--stdin"],
+        cwd=repository.work,
+        input=raw + "\n",
+        text=True,
+        capture_output=True,
+        check=True,
+    ).stdout.strip()
+    repository.git("push", "--quiet", "--force", "origin", f"{forged}:refs/heads/main")
+    done = run("add", repository.bare, "--skill", "pdf", "--yes")
+    assert done.returncode == 1
+    assert "has a wrong signature" in done.stderr
+    assert not (tmp_path / "project/adk-skills.lock").exists()
+
+
+@needs_ssh
+def test_what_a_signed_tag_locked_is_verified_again_when_it_is_fetched_again(
+    repository: Repository, run: Run, tmp_path: Path, key: Path
+) -> None:
+    project = tmp_path / "project"
+    demand(project, key)
+    sign_tag(repository, key, "v1")
+    assert run("add", repository.bare, "--skill", "pdf", "--yes", "--ref", "v1").returncode == 0
+    shutil.rmtree(project / ".agents")
+    shutil.rmtree(tmp_path / "home/.local/share/adk-skills/store")
+    again = run("sync", "--frozen")
+    assert again.returncode == 0, again.stderr
+    shutil.rmtree(project / ".agents")
+    shutil.rmtree(tmp_path / "home/.local/share/adk-skills/store")
+    repository.write({"skills/pdf/B.md": "moved\n"})
+    sign_tag(repository, key, "v1")
+    moved = run("sync", "--frozen")
+    assert moved.returncode == 1
+    assert "is not what the tag 'v1' names now" in moved.stderr
+    assert not (project / ".agents/skills/pdf").exists()
+
+
+@needs_ssh
+def test_a_lock_without_a_signer_fails_sync_verify_and_loading_when_one_is_required(
+    repository: Repository, run: Run, tmp_path: Path, key: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = tmp_path / "project"
+    assert run("add", repository.bare, "--skill", "pdf", "--yes").returncode == 0
+    assert run("verify").returncode == 0
+    strict = run("verify", "--require-signature")
+    assert strict.returncode == 1
+    assert "pdf: signature: pdf is not signed, or was locked without looking" in strict.stdout
+    assert run("sync", "--require-signature").returncode == 1
+    folder = project / ".agents/skills/pdf"
+    checks = IntegrityCheck("require")
+    checks.check("pdf", folder, lambda: "1")  # nothing is required yet
+    wanted = (project / "adk-skills.toml").read_text()
+    demand(project, key)
+    (project / "adk-skills.toml").write_text((project / "adk-skills.toml").read_text() + "\n" + wanted)
+    synced = run("sync")
+    assert synced.returncode == 1
+    assert "A signature is required: pdf is not signed" in synced.stderr
+    with pytest.raises(IntegrityError, match="is not what its lock says") as refused:
+        checks.check("pdf", folder, lambda: "1")
+    assert "signature: pdf is not signed" in " ".join(refused.value.__notes__)
+    assert str(project) not in refused.value.message
+    with caplog.at_level(logging.WARNING):
+        IntegrityCheck("warn").check("pdf", folder, lambda: "1")
+    assert "locked without looking" in caplog.text
+
+
+@needs_ssh
+def test_a_signer_who_is_taken_off_the_list_is_trusted_no_more(
+    repository: Repository, run: Run, tmp_path: Path, key: Path
+) -> None:
+    project = tmp_path / "project"
+    demand(project, key)
+    sign_tag(repository, key, "v1")
+    assert run("add", repository.bare, "--skill", "pdf", "--yes", "--ref", "v1").returncode == 0
+    (project / "signers").write_text(f"other@example.com {key.with_suffix('.pub').read_text()}")
+    gone = run("verify")
+    assert gone.returncode == 1
+    assert "was signed by author@example.com, who is not among the signers" in gone.stdout
+
+
+@needs_ssh
+def test_needed_skills_must_be_signed_too(repository: Repository, run: Run, tmp_path: Path, key: Path) -> None:
+    other = Repository(tmp_path / "other")
+    other.write({"skills/base/SKILL.md": "---\nname: base\ndescription: Is needed. Use it for tests.\n---\nx\n"})
+    demand(tmp_path / "project", key)
+    text = (
+        "---\nname: top\ndescription: Needs. Use it for tests.\n"
+        f"metadata:\n  requires-skills: 'base @ {other.url}'\n---\nx\n"
+    )
+    sign_commit(repository, key, {"skills/top/SKILL.md": text})
+    done = run("add", repository.bare, "--skill", "top", "--yes")
+    assert done.returncode == 1
+    assert "is not signed, and a signature is required" in done.stderr
+    assert not (tmp_path / "project/.agents").exists()
+
+
+@pytest.mark.skipif(shutil.which("gpg") is None, reason="gpg (gnupg) is not installed")
+def test_openpgp_counts_by_the_fingerprints_of_the_project(
+    repository: Repository, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = tmp_path / "g"
+    ring.mkdir(mode=0o700)
+    monkeypatch.setenv("GNUPGHOME", str(ring))
+    author = "Author <author@example.com>"
+    made = ["gpg", "--batch", "--quiet", "--passphrase", "", "--quick-generate-key", author, "ed25519", "sign", "never"]
+    subprocess.run(made, check=True, capture_output=True)
+    listed = subprocess.run(["gpg", "--list-keys", "--with-colons"], capture_output=True, text=True, check=True)
+    fingerprint = next(line.split(":")[9] for line in listed.stdout.splitlines() if line.startswith("fpr"))
+    try:
+        repository.git("config", "user.signingkey", fingerprint)
+        repository.git("tag", "-s", "-m", "signed", "v1")
+        repository.git("push", "--quiet", "--tags", "origin")
+        source = ("add", repository.bare, "--skill", "pdf", "--yes", "--ref", "v1")
+        demand(tmp_path / "project", None, more=f'gpg = ["{"A" * 40}"]\n')
+        ours = {"GNUPGHOME": str(ring)}
+        other = run(*source, env=ours)
+        assert other.returncode == 1
+        assert "which is nobody's who is trusted" in other.stderr
+        demand(tmp_path / "project", None, more=f'gpg = ["{fingerprint}"]\n')
+        assert "a key that is nobody's known" in run(*source).stderr, "the keyring of another user"
+        done = run(*source, env=ours)
+        assert done.returncode == 0, done.stderr
+        assert f"signed    {author} {fingerprint}" in done.stdout
+        assert run("verify").returncode == 0
+    finally:
+        subprocess.run(["gpgconf", "--kill", "all"], check=False, capture_output=True)
+
+
+def test_a_source_that_cannot_be_signed_is_refused_before_it_is_read(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "skill"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("---\nname: local\ndescription: Is local. Use it for tests.\n---\nx\n")
+    done = run("add", folder, "--yes", "--require-signature")
+    assert done.returncode == 1
+    assert "cannot be signed (a git repository and an archive can)" in done.stderr
+    assert not (tmp_path / "project/adk-skills.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('require-signature = "yes"', "Write true or false"),
+        ("signers = 3", "must be a table"),
+        ('signers.shh = "x"', "Did you mean 'ssh'"),
+        ('signers.ssh = "nowhere"', "there is no such file"),
+        ('signers.gpg = ["1234"]', "whole fingerprints"),
+        ("signers.sigstore = [3]", "sigstore must be a list"),
+    ],
+)
+def test_a_wrong_policy_is_named_with_its_file(tmp_path: Path, table: str, said: str) -> None:
+    file = tmp_path / "adk-skills.toml"
+    file.write_text(f"[tool.adk-skills]\n{table}\n")
+    with pytest.raises(ConfigError, match=said) as refused:
+        read_signature_policy(file)
+    assert str(file) in refused.value.message
+
+
+# Sigstore.
+
+
+@pytest.fixture(scope="module")
+def authority():
+    pytest.importorskip("sigstore", reason="the extra sigstore is not installed")
+    from sigstore_authority import Authority
+
+    return Authority()
+
+
+def policy_of(authority, folder: Path, *identities: tuple[str, str]) -> SignaturePolicy:
+    (folder / "root.json").write_text(authority.root())
+    chosen = identities or (("release@example.com", "https://issuer.example.com"),)
+    return SignaturePolicy(True, sigstore=chosen, trust_root=folder / "root.json")
+
+
+@pytest.mark.parametrize("form", ["sign", "attest"])
+def test_a_bundle_holds_for_its_bytes_and_its_signer_only(authority, tmp_path: Path, form: str) -> None:
+    from sigstore_authority import Authority
+
+    data = pack_zip(make_tree())
+    bundle = getattr(authority, form)(data).encode()
+    good = policy_of(authority, tmp_path)
+    assert bundle_signer(data, bundle, good) == "release@example.com"
+    others = (("x@example.com", ""), ("release@example.com", ""))
+    assert bundle_signer(data, bundle, policy_of(authority, tmp_path, *others)) == "release@example.com"
+    with pytest.raises(SourceError, match="does not hold for these bytes"):
+        bundle_signer(data + b"\n", bundle, good)
+    for wrong in (("else@example.com", ""), ("release@example.com", "https://other.example.com")):
+        with pytest.raises(SourceError, match="does not hold"):
+            bundle_signer(data, bundle, policy_of(authority, tmp_path, wrong))
+    with pytest.raises(SourceError, match="does not hold"):
+        bundle_signer(data, bundle, policy_of(Authority(), tmp_path))
+    with pytest.raises(SourceError, match="no Sigstore bundle"):
+        bundle_signer(data, b"{}", policy_of(authority, tmp_path))
+    with pytest.raises(ConfigError, match="Name who may sign"):
+        bundle_signer(data, bundle, SignaturePolicy(True))
+
+
+def test_the_public_root_of_trust_needs_no_network(authority) -> None:
+    bundle = authority.sign(b"data").encode()
+    with pytest.raises(SourceError, match="does not hold"):
+        bundle_signer(b"data", bundle, SignaturePolicy(True, sigstore=(("release@example.com", ""),)))
+
+
+def test_an_archive_is_added_with_the_bundle_beside_it(authority, run: Run, tmp_path: Path) -> None:
+    project, archive = tmp_path / "project", tmp_path / "pdf.skill"
+    archive.write_bytes(pack_zip(make_tree()))
+    (project / "root.json").write_text(authority.root())
+    signer = '[{ identity = "release@example.com", issuer = "https://issuer.example.com" }]'
+    demand(project, None, more=f'sigstore = {signer}\ntrust-root = "root.json"\n')
+    source = ("add", archive, "--yes")
+    plain = run(*source)
+    assert plain.returncode == 1
+    assert "has no Sigstore bundle beside it" in plain.stderr
+    beside = tmp_path / "pdf.skill.sigstore.json"
+    beside.write_text(authority.sign(b"other bytes"))
+    wrong = run(*source)
+    assert wrong.returncode == 1
+    assert "does not hold for these bytes" in wrong.stderr
+    assert not (project / ".agents").exists()
+    assert not (project / "adk-skills.lock").exists()
+    elsewhere = tmp_path / "bundle.json"
+    elsewhere.write_text(authority.sign(archive.read_bytes()))
+    beside.unlink()
+    named = run(*source, "--bundle", elsewhere)
+    assert named.returncode == 0, named.stderr
+    elsewhere.rename(beside)
+    done = run(*source)
+    assert done.returncode == 0, done.stderr
+    assert "signed    release@example.com" in done.stdout
+    assert 'signer = "release@example.com"' in (project / "adk-skills.lock").read_text()
+    assert run("verify").returncode == 0
+    folder = run("add", "./x", "--bundle", beside)
+    assert folder.returncode == 2
