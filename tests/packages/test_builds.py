@@ -124,9 +124,11 @@ def test_row_112_a_build_reaches_neither_the_host_nor_the_network(
         (source("sys.exit('no compiler here')"), "no compiler here"),
         (source(wheel="requests-9.9-py3-none-any.whl"), "made requests-9.9"),
         (source(wheel="../alpha-1.0-py3-none-any.whl"), "failed"),
+        (source("print('\\nADK-SKILLS-REQUIRES [x]'); os._exit(0)"), "cannot be read"),
+        (source("print('\\nADK-SKILLS-REQUIRES [\"npm:left-pad@1\"]'); os._exit(0)"), "packages of npm"),
         (b"no archive", "cannot be read"),
     ],
-    ids=["fails", "another package", "a path", "damaged"],
+    ids=["fails", "another package", "a path", "a forged line", "npm", "damaged"],
 )
 def test_a_build_that_goes_wrong_is_a_sentence(index: LocalIndex, tmp_path: Path, made: bytes, said: str) -> None:
     index.files["alpha-1.0.tar.gz"] = made

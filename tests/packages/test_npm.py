@@ -24,7 +24,14 @@ from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.packages import Dependencies, PackagesNotApproved, SkillEnvironments
 from adk_skills_agent.packages.environments import Environment, find_environment, prepare
 from adk_skills_agent.packages.lock import Lock, parse_lock, resolve
-from adk_skills_agent.packages.npm import checked_lock, has_hooks, node_requirement, node_version
+from adk_skills_agent.packages.npm import (
+    NODE_DIR,
+    checked_lock,
+    has_hooks,
+    link_commands,
+    node_requirement,
+    node_version,
+)
 from adk_skills_agent.packages.uv import Index
 from local_index import serving
 
@@ -144,6 +151,17 @@ def test_nothing_of_a_package_runs_when_it_is_installed(registry: LocalRegistry,
     environment = prepared(locked(registry, cache, "npm:eager"), registry, cache)
     assert run(environment, tmp_path, "a.cjs", "console.log(require('eager'));") == "eager 1.0.0\n"
     assert not trace.exists()
+
+
+def test_no_command_of_a_package_is_what_python_reads_at_its_start(tmp_path: Path) -> None:
+    commands = tmp_path / NODE_DIR / "node_modules" / ".bin"
+    commands.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    for name in ("python._pth", "Python3", "pyvenv.cfg", "pybuilddir.txt", "a-tool-of-its-own"):
+        (commands / name).write_text("")
+    notes = link_commands(tmp_path, ())
+    assert [path.name for path in (tmp_path / "bin").iterdir()] == ["a-tool-of-its-own"]
+    assert len(notes) == 4
 
 
 @pytest.mark.slow

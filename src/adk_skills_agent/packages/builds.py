@@ -41,6 +41,7 @@ from packaging.utils import (
 from packaging.version import Version
 
 from adk_skills_agent.errors import PackageError, SkillsError
+from adk_skills_agent.packages.npm import is_node_requirement
 from adk_skills_agent.packages.uv import Index, Progress, failure
 from adk_skills_agent.sandbox import ExecutionRequest, InputFile, SandboxPolicy, Status, local_sandbox
 
@@ -55,8 +56,8 @@ _PYPI = "https://pypi.org/simple"
 _JSON = "application/vnd.pypi.simple.v1+json"
 _USUAL_BACKEND = "setuptools.build_meta:__legacy__"
 _USUAL_REQUIRES = ("setuptools>=61", "wheel")
-_LINK = re.compile(r"<a\s+([^>]*)>([^<]*)</a>", re.IGNORECASE)
-_HREF = re.compile(r"""href\s*=\s*["']([^"']+)["']""", re.IGNORECASE)
+_LINK = re.compile(r"<a\s([^<>]{1,4000}+)>", re.IGNORECASE)
+_HREF = re.compile(r"""href\s{0,9}=\s{0,9}["']([^"']{1,2000}+)["']""", re.IGNORECASE)
 # What uv says of a package that has sources only.
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([A-Za-z0-9][\w.-]*)`")
 _MOST_REQUIRES_ROUNDS = 3
@@ -240,12 +241,15 @@ def _sources(page: str, what: str) -> Iterator[_Source]:
         raise _no_answer(what, page, error) from error
     text = data.decode("utf-8", "replace")
     if "json" in kind:
-        for entry in json.loads(text).get("files", []):
-            sha = (entry.get("hashes") or {}).get("sha256", "")
-            if re.fullmatch(r"[0-9a-f]{64}", sha) and not entry.get("yanked") and entry["filename"].endswith(".tar.gz"):
-                yield _Source(entry["filename"], urllib.parse.urljoin(page, entry["url"]), sha, _date(entry))
+        try:
+            for entry in json.loads(text)["files"]:
+                sha, file = str(entry.get("hashes", {}).get("sha256", "")), str(entry["filename"])
+                if re.fullmatch(r"[0-9a-f]{64}", sha) and not entry.get("yanked") and file.endswith(".tar.gz"):
+                    yield _Source(file, urllib.parse.urljoin(page, str(entry["url"])), sha, _date(entry))
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            raise _no_answer(what, page, error) from error
         return
-    for attributes, _ in _LINK.findall(text):
+    for attributes in _LINK.findall(text):
         href = _HREF.search(attributes)
         if href is None or "data-yanked" in attributes.lower():
             continue
@@ -318,6 +322,8 @@ def _built(
     from adk_skills_agent.packages.lock import resolve
 
     requires, backend, folders = _system_of(data, source.file, what)
+    if any(is_node_requirement(text) for text in requires):
+        raise _not_built(source, what, "it asks for packages of npm")
     more: tuple[str, ...] = ()
     for _ in range(_MOST_REQUIRES_ROUNDS):
         its_own = f"what the build of {source.file} needs"
@@ -371,7 +377,12 @@ def _built(
         if result.status is not Status.OK or not asked:
             tail = " ".join(result.stderr.decode("utf-8", "replace")[-1_500:].split())
             raise _not_built(source, what, f"{result.status.value}: {tail}")
-        more = tuple(str(one) for one in json.loads(asked[-1]))
+        try:
+            more = tuple(str(one) for one in json.loads(asked[-1]))
+        except (ValueError, RecursionError) as error:
+            raise _not_built(source, what, "what it asks for cannot be read") from error
+        if any(is_node_requirement(text) for text in more):
+            raise _not_built(source, what, "it asks for packages of npm")
     raise _not_built(source, what, "it asks for other packages each time")
 
 
@@ -389,7 +400,7 @@ def _system_of(data: bytes, file: str, what: str) -> tuple[tuple[str, ...], str,
         requires = tuple(str(one) for one in table.get("requires", _USUAL_REQUIRES))
         backend = str(table.get("build-backend", _USUAL_BACKEND))
         folders = [str(one) for one in table.get("backend-path", [])]
-    except (tarfile.TarError, OSError, EOFError, ValueError, AttributeError, TypeError) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise failure(
             f"{_capital(what)} cannot be built: a source is damaged. Do it without them, or tell the user.",
             f"{file} cannot be read: {error}",

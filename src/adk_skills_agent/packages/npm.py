@@ -239,7 +239,16 @@ def link_commands(env: Path, taken: Collection[str]) -> list[str]:
     commands = env / NODE_DIR / "node_modules" / ".bin"
     for entry in sorted(commands.iterdir()) if commands.is_dir() else ():
         place = env / "bin" / entry.name
-        if entry.name in taken or place.is_symlink() or place.exists() or shutil.which(entry.name, path=_SYSTEM_PATH):
+        read_by_python = entry.name.lower().endswith(("._pth", ".cfg", ".txt")) or entry.name.lower().startswith(
+            "python"
+        )
+        if (
+            read_by_python
+            or entry.name in taken
+            or place.is_symlink()
+            or place.exists()
+            or shutil.which(entry.name, path=_SYSTEM_PATH)
+        ):
             notes.append(f"The command {entry.name} of an npm package was left out: the name is taken.")
         else:
             place.symlink_to(Path("..", NODE_DIR, "node_modules", ".bin", entry.name))

@@ -333,6 +333,14 @@ printf -v BASH_ENV ./f
 : ${BASH_ENV:=./f}
 : ${PS4='$(git push)'}; set -x
 for PS4 in '$(git push)'; do set -x; done
+git 2>&-push
+git 1>&- 2>&- push
+bash 0<<< 'git push'
+bash 0< <(echo git push)
+0<<< x git push
+xargs git 0<<< push
+git "pu"`:`"sh"
+gi`:`t push
 """
 
 DENIED = r"""

@@ -354,6 +354,7 @@ async def test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_tha
 
 GREEDY = {
     "memory": "x = bytearray(300 << 20)",
+    "shared memory": "import mmap; x = mmap.mmap(-1, 300 << 20); x.write(bytes(300 << 20))",
     "processes": "if os.fork() == 0: time.sleep(60)",
     "nothing": "",
 }

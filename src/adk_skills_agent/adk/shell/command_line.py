@@ -8,8 +8,6 @@ runs the command in ``x='a[$(command)]'``), and every line that the grammar cann
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -31,13 +29,13 @@ _MOST_SHELLS = 5  # a line in a line in a line
 _MOST_LINES = 30  # that are read within one
 _MOST_JOINED = 100  # words that become one line
 _MOST_NESTED = 12  # a program that starts a program that starts a program
-_BASH_SECONDS = 5
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"})
 # What bash does not take for white space but others may, and what no command line needs.
 _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff]")
 # The grammar takes these for white space, bash for a word that begins with a space.
 _ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
-_BEHIND_CLOSING = re.compile(r"[<>]&-[ \t]++[^\s;&|)}<>#\d]")  # the grammar leaves these words out
+_BEHIND_CLOSING = re.compile(r"[<>]&-[ \t]*+(?!\d*[<>])[^\s;&|)}<>#]")  # the grammar leaves these words out
+_NUMBERED_INPUT = re.compile(r"(?:^|[\s;&|()])\d+<")  # the grammar takes some of these numbers for words
 _NAMED_DESCRIPTOR = re.compile(r"\{\w+\}[<>]")  # the grammar takes it for a word of the command
 _EVERY = "*"  # of the variables: which one is not known
 _ARGUMENTS = "@"  # $1, $2 and so on
@@ -143,6 +141,8 @@ def _read(line: str, depth: int = 0, inner: Iterator[int] | None = None) -> Comm
         return found
     if _BEHIND_CLOSING.search(line):
         found.doubts.append("words stand behind a redirection")
+    if _NUMBERED_INPUT.search(line):
+        found.doubts.append("an input in it has a number")
     if _NAMED_DESCRIPTOR.search(line):
         found.doubts.append("a redirection in it names a variable")
     root = _parser().parse(line.encode()).root_node
@@ -159,28 +159,6 @@ def _parser() -> Parser:
     import tree_sitter_bash
 
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-
-
-@lru_cache(maxsize=1024)
-def bash_reads(line: str) -> bool:
-    """Whether bash itself can read a line; it executes nothing of it. True where there is no bash to ask."""
-    bash = shutil.which("bash", path="/usr/local/bin:/usr/bin:/bin")
-    if bash is None:
-        return True
-    try:
-        done = subprocess.run(
-            [bash, "--noprofile", "--norc", "-n"],
-            input=line.encode(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={"LC_ALL": "C.UTF-8"},
-            cwd="/",
-            timeout=_BASH_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0 and not done.stderr
 
 
 class _Reader:

@@ -17,15 +17,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from adk_skills_agent.adk.permissions import Decision, Permissions, Rule, Verdict
-from adk_skills_agent.adk.shell.command_line import bash_reads, read_line
+from adk_skills_agent.adk.shell.command_line import read_line
 from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, Word
 
 _SHOWN = 80
+_BASH_SECONDS = 5
 _MOST_ASKED = 12  # commands of one question
 # A folder that only the run decides, or the same letters in quotes.
 _HOME = re.compile(r"(?:^|[ =:])~")
@@ -52,7 +55,7 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
     decisions += [_asked(line.strip(), doubt, line) for doubt in found.doubts]
     decisions.append(Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it"))
     strictest = max(decisions, key=lambda decision: decision.verdict.strictness)
-    if strictest.verdict is Verdict.ALLOW and not bash_reads(line):
+    if strictest.verdict is Verdict.ALLOW and not _bash_reads(line):
         return _asked(line.strip(), "bash cannot read it", line)
     if strictest.verdict is Verdict.ASK:  # the user is asked about all of it at once
         asked = (subject for one in decisions if one.verdict is Verdict.ASK for subject in one.subjects)
@@ -61,6 +64,28 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
             subjects = (_subject_of_line(line),)
         return replace(strictest, subjects=subjects)
     return strictest
+
+
+@lru_cache(maxsize=1024)
+def _bash_reads(line: str) -> bool:
+    """Whether bash itself can read a line; it executes nothing of it. True where there is no bash to ask."""
+    bash = shutil.which("bash", path="/usr/local/bin:/usr/bin:/bin")
+    if bash is None:
+        return True
+    try:
+        done = subprocess.run(
+            [bash, "--noprofile", "--norc", "-n"],
+            input=line.encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={"LC_ALL": "C.UTF-8"},
+            cwd="/",
+            timeout=_BASH_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and not done.stderr
 
 
 # One command against the rules

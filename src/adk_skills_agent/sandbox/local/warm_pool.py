@@ -69,6 +69,8 @@ def start_waiting(spec: SandboxSpec) -> StartedSandbox:
     """
     started = start_sandbox(spec)
     try:
+        if spec.preload and spec.memory_bytes is not None and _resident(started.first_pid) > spec.memory_bytes:
+            raise SandboxError("The modules that are imported ahead take more memory than memory_bytes.")
         started.workspace = Workspace("", started.folders.work, started.folders.tmp)
         link_mounts(started.workspace, spec.mounts, inside=True)
     except BaseException:
@@ -76,6 +78,14 @@ def start_waiting(spec: SandboxSpec) -> StartedSandbox:
         raise
     started.was_waiting = True
     return started
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory a process has of its own or shares; no limit of its own counts what is shared."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as stream:
+        lines = (line.split() for line in stream if line.startswith((b"RssAnon:", b"RssShmem:")))
+        return sum(int(fields[1]) for fields in lines) * 1024
+    return 0
 
 
 def _end(sandboxes: list[StartedSandbox]) -> None:
