@@ -40,6 +40,7 @@ def collector() -> Iterator[tuple[str, list[bytes]]]:
         listening.shutdown()
 
 
+@pytest.mark.slow
 def test_replicas_answer_probes_share_conversations_and_drain(tmp_path: Path) -> None:
     with (
         model() as server,
@@ -82,6 +83,7 @@ def test_replicas_answer_probes_share_conversations_and_drain(tmp_path: Path) ->
         assert any(b"run_skill_script notes scripts/note.py" in sent for sent in spans)
 
 
+@pytest.mark.slow
 def test_a_replica_without_its_sandbox_is_not_ready(tmp_path: Path) -> None:
     from replicas import Replica
 

@@ -45,7 +45,7 @@ def command_on(system: str, *arguments: str | Path, fails: int = 0) -> subproces
     return run_on(system, code + "from adk_skills_agent.cli.main import main; main()", fails=fails)
 
 
-@pytest.mark.parametrize("system", ["darwin", "win32"])
+@pytest.mark.parametrize("system", [pytest.param("darwin", marks=pytest.mark.slow), "win32"])
 def test_every_module_can_be_imported(system: str) -> None:
     names = []
     for path in sorted(PACKAGE.rglob("*.py")):

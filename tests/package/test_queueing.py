@@ -42,6 +42,7 @@ def test_one_core_less_is_not_enough() -> None:
     assert fewer.p99 > 0.1 or fewer.used > 0.98
 
 
+@pytest.mark.slow
 def test_a_rate_keeps_the_wait_and_a_higher_one_does_not() -> None:
     rate, found = rate_of(4, [0.1], 0.05)
     assert found.p99 <= 0.05

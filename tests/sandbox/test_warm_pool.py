@@ -249,6 +249,7 @@ async def test_the_number_of_idle_sandboxes_is_bounded_over_all_kinds():
     assert 0 < warm_pool().idle() <= MOST_IDLE
 
 
+@pytest.mark.slow
 async def test_many_runs_over_few_sandboxes_leave_nothing(skill):
     await warmed("sh", "-c", "true")
     await local_sandbox().close()

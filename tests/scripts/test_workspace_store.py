@@ -635,7 +635,7 @@ async def test_a_dead_servers_session_can_be_collected_and_what_it_did_is_still_
     assert "(sending mail) was cut off" in two.notes[0]
 
 
-@pytest.mark.parametrize("seconds", [-86_400.0, 86_400.0])
+@pytest.mark.parametrize("seconds", [86_400.0, pytest.param(-86_400.0, marks=pytest.mark.slow)])
 async def test_clocks_that_differ_change_nothing(
     objects: ObjectStore, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
