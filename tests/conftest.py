@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,12 +23,24 @@ from level_table import pytest_terminal_summary as pytest_terminal_summary
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
+SLOW_TEST_SECONDS = 3600
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # nohup or "&": the tests of Ctrl-C would send it in vain
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Recorder())
     if not hasattr(config, "workerinput") and sys.platform == "linux":  # one server for all workers
         serving = preloaded.served()
         serving.__enter__()
         config.add_cleanup(lambda: serving.__exit__(None, None, None) and None)
+
+
+@pytest.hookimpl(trylast=True)  # conftest.py of folders below mark slow tests
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_TEST_SECONDS))
 
 
 @pytest.fixture

@@ -736,7 +736,8 @@ class GroupPool:
 
 
 def remove_stale(hierarchy: Hierarchy) -> None:
-    """End and remove what agents left behind that were killed."""
+    """End and remove what agents left behind that were killed; what will not end stays for the next agent."""
+    deadline = time.monotonic() + _EXIT_SECONDS
     for parent in hierarchy.folders:
         try:
             names = os.listdir(parent)  # noqa: PTH208
@@ -745,7 +746,7 @@ def remove_stale(hierarchy: Hierarchy) -> None:
         for name in names:
             if name.startswith(f"{PREFIX}.") and _is_stale(name):
                 end_members(f"{parent}/{name}")
-                _remove_folder_soon(f"{parent}/{name}")
+                _remove_folder_soon(f"{parent}/{name}", deadline)
 
 
 def _owner() -> str:
@@ -778,8 +779,7 @@ def _remove_all(groups: Iterable[ControlGroup]) -> None:
         pause *= 2
 
 
-def _remove_folder_soon(folder: str) -> None:
-    deadline = time.monotonic() + _EXIT_SECONDS
+def _remove_folder_soon(folder: str, deadline: float) -> None:
     with contextlib.suppress(OSError):
         while not remove_folder(folder) and time.monotonic() < deadline:
             time.sleep(_FIRST_PAUSE_SECONDS)

@@ -43,7 +43,15 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     python_folders_of,
 )
 from adk_skills_agent.sandbox.process.command import OWN_IDS, encode, import_limits, own_id, search_path
-from adk_skills_agent.sandbox.process.supervise import Child, Launch, memory_file, own_peak, spawner
+from adk_skills_agent.sandbox.process.supervise import (
+    Child,
+    Launch,
+    is_readable,
+    memory_file,
+    own_peak,
+    reap_late,
+    spawner,
+)
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
@@ -218,12 +226,19 @@ def _pipe(undo: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int,
     return read, write
 
 
+_END_SECONDS = 2.0
+
+
 def _end(pid: int) -> None:
-    """End a child nobody has waited for, so that its number is its own."""
+    """End a child nobody has waited for, so that its number is its own; one that hangs in the kernel is left to it."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+        pidfd = os.pidfd_open(pid)
+        try:
+            is_readable(pidfd, _END_SECONDS)
+        finally:
+            os.close(pidfd)
+    reap_late(pid)
 
 
 def _first_program(mapped: bool, second: int) -> bytes:
