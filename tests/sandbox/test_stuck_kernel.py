@@ -1,7 +1,7 @@
 """A kernel that never comes back from a system call filter: levels are refused in a sentence, nothing waits for ever.
 
-Linux 6.18 gets there when a thousand filters are freed at once (attack row 117). Here programs that sleep stand for those
-that hang in it: nobody can bring a kernel into that state and back.
+Linux 6.18 gets there when a thousand filters are freed at once (attack row 117). Here programs that sleep stand for
+those that hang in it: nobody can bring a kernel into that state and back.
 """
 
 from __future__ import annotations
