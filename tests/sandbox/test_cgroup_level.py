@@ -296,9 +296,12 @@ async def test_a_group_is_never_used_twice_and_starts_from_nothing(nothing_left)
     finally:
         for group in groups:
             pool.give_back(group)
-    wait_until(lambda: len(groups_of(os.getpid())) <= AHEAD * len(pool._hierarchy.folders))
-    left = {path.rpartition("/")[2] for path in groups_of(os.getpid())}
-    assert left.isdisjoint(group.name for group in groups)
+
+    def left() -> set[str]:
+        return {path.rpartition("/")[2] for path in groups_of(os.getpid())}
+
+    wait_until(lambda: left().isdisjoint(group.name for group in groups))
+    assert left().isdisjoint(group.name for group in groups)
 
 
 @pytest.mark.slow
