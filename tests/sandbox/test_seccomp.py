@@ -250,6 +250,24 @@ def test_rows_75_79_and_83_what_the_whole_machine_shares_is_refused(arch, profil
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_rows_117_and_120_to_122_filters_large_pages_line_disciplines_and_rules_are_refused(arch, profile):
+    assert call(arch, "seccomp", 1, 0, 4096, profile=profile) == errno.EINVAL
+    assert call(arch, "prctl", 22, 2, 4096, profile=profile) == errno.EINVAL
+    assert call(arch, "seccomp", 2, 0, 4096, profile=profile) == PASS  # only asks
+    assert call(arch, "prctl", 22, 1, profile=profile) == PASS  # read, write and exit alone
+    assert call(arch, "prctl", 38, 1, profile=profile) == PASS
+    for size in (0, 21 << 26, 30 << 26):  # the usual one, 2 MiB, 1 GiB
+        assert call(arch, "mmap", 0, 1 << 21, 3, 0x22 | 0x40000 | size, profile=profile) == errno.ENOMEM
+        assert call(arch, "memfd_create", 4096, 0x1 | 0x4 | size, profile=profile) == errno.ENOMEM
+    assert call(arch, "mmap", 0, 4096, 3, 0x22, profile=profile) == PASS
+    assert call(arch, "memfd_create", 4096, 0x1, profile=profile) == PASS
+    assert call(arch, "ioctl", 3, 0x5423, profile=profile) == EPERM
+    for name in ("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"):
+        assert call(arch, name, profile=profile) == ENOSYS
+
+
+@both
 def test_row_76_at_landlock_no_inotify_instance_is_charged_to_the_agents_user(arch):
     for name in ("inotify_init", "inotify_init1", "inotify_add_watch"):
         if name in NUMBERS[arch]:
@@ -292,7 +310,7 @@ def test_row_85_no_protocol_that_may_load_a_module(arch):
 @both
 @pytest.mark.parametrize("profile", seccomp.PROFILES)
 def test_the_strict_list_leaves_out_what_few_scripts_need(arch, profile):
-    for name in ("seccomp", "mlock", "pidfd_open", "inotify_init1", "splice", "landlock_restrict_self"):
+    for name in ("seccomp", "mlock", "pidfd_open", "inotify_init1", "splice"):
         assert call(arch, name, profile=profile, strict=True) == EPERM
     for name in _NEEDED.split():
         assert call(arch, name, profile=profile, strict=True) == PASS

@@ -7,11 +7,12 @@ import json
 import os
 import shutil
 import sys
+from pathlib import PurePosixPath
 
 import psutil
 import pytest
 
-from adk_skills_agent.sandbox.contract import Network, Status
+from adk_skills_agent.sandbox.contract import Network, ReadOnlyMount, Status
 
 MIB = 1 << 20
 
@@ -383,3 +384,76 @@ async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(bo
         warm = warm or result.warm
         await asyncio.sleep(0.3)
     assert warm is (what == "nothing")
+
+
+LIES_IN_WAIT = """\
+import os, posix
+
+def wait(pid, flags, real=posix.waitpid):
+    if flags:
+        return real(pid, flags)
+    for _ in range(3_000_000):
+        try:
+            os.rename("/work/d", "/work/e")
+            os.symlink({outside!r}, "/work/d")
+            break
+        except OSError:
+            pass
+    posix.waitpid = real
+    return real(pid, flags)
+
+if os.getpid() == 1:
+    posix.waitpid = wait
+"""
+
+
+@pytest.mark.local("a sandbox that waits with modules")
+@pytest.mark.level("namespaces")
+async def test_row_118_a_module_imported_ahead_leads_no_file_of_the_session_out_of_the_sandbox(box, backend, tmp_path):
+    """Seen: 400 files with a script's content in a folder of root's, given to the user of the run."""
+    if backend.waiting:
+        pytest.skip("no sandbox waits with such a module, and all of this backend's do")
+    import venv
+
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
+    outside, workspace = tmp_path / "outside", tmp_path / "workspace"
+    outside.mkdir()
+    (workspace / "d").mkdir(parents=True)
+    for number in range(400):
+        workspace.joinpath("d", f"{number:03}").write_text("of a script")
+    site.joinpath("lies.py").write_text(LIES_IN_WAIT.format(outside=str(outside)))
+    tmp_path.chmod(0o755)
+    python = str(tmp_path / "venv" / "bin" / "python3")
+    code = box.script("import os; print(len(os.listdir('/work/d')))")
+    ran = []
+    for _ in range(4):
+        result = await box.run(
+            python, code, python=python, preload=("lies",), warm_slots=1, workspace=workspace, wall_seconds=60
+        )
+        assert not list(outside.iterdir())
+        assert result.status is Status.OK, result.stderr
+        ran.append(result.stdout)
+        await asyncio.sleep(1.5)
+    assert ran == [b"400\n"] * 4
+
+
+@pytest.mark.local("a mount in the workspace")
+@pytest.mark.level("namespaces")
+@pytest.mark.parametrize("is_folder", [True, False])
+async def test_row_119_a_link_in_place_of_the_folders_of_a_mount_deletes_nothing_outside(box, tmp_path, is_folder):
+    """After the run the agent removed these folders by their paths, and followed the link."""
+    outside, shown = tmp_path / "outside", tmp_path / "shown"
+    outside.mkdir()
+    shown.mkdir()
+    tmp_path.chmod(0o755)
+    shown.chmod(0o755)
+    if is_folder:
+        outside.joinpath("models").mkdir()
+    else:
+        outside.joinpath("models").write_text("of the host")
+    mounts = (ReadOnlyMount(box.skill), ReadOnlyMount(shown, PurePosixPath("/work/data/models"), linked=False))
+    code = f"import os; os.rename('/work/data', '/work/old'); os.symlink({str(outside)!r}, '/work/data')"
+    result = await box.run("python3", box.script(code), mounts=mounts)
+    assert result.status is Status.OK, result.stderr
+    assert outside.joinpath("models").exists()

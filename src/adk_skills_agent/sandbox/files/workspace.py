@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NON
 from adk_skills_agent.sandbox.contract import HOME_DIR, InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.files.collect import (
     Collected,
+    Entry,
     Stamp,
     Walk,
     collect,
@@ -132,7 +133,8 @@ def fill_workspace(
 ) -> None:
     """Make the home folder; put in the session's files, then the input files, then links to entries of linked mounts.
 
-    ``tmp`` is the session's folder for temporary files, which need not be there.
+    ``tmp`` is the session's folder for temporary files, which need not be there. In a sandbox that imported modules
+    ahead their code runs meanwhile, and may put a link where a folder was: nothing is reached through one (row 118).
 
     Raises:
         SandboxError: The session's workspace is no folder, or larger than the policy allows; a mount is no folder.
@@ -151,22 +153,58 @@ def fill_workspace(
         if tmp.is_dir():
             _copy_in(workspace.lasting_tmp, _tmp_policy(policy), tmp, HOME_DIR.name)
     seen: set[str] = set()
-    for file in input_files:
-        _put(workspace, file, seen)
+    top = open_folder(workspace.work)
+    try:
+        for file in input_files:
+            _put(workspace, top, file, seen)
+    finally:
+        os.close(top)
     link_mounts(workspace, mounts, inside=inside)
 
 
-def give_lasting_tmp(workspace: Workspace, uid: int) -> None:
-    """Make what was put into ``tmp`` another user's, from the inside out."""
-    lasting = workspace.lasting_tmp
-    if lasting is None:
-        return
-    for name in lasting.given:
-        path = on_disk(lasting.work, name)
-        os.chown(path, uid, uid, follow_symlinks=False)
-        lasting.given[name] = stamp(os.lstat(path))
-    for name in sorted(lasting.given_folders, reverse=True):
-        os.chown(on_disk(lasting.work, name), uid, uid, follow_symlinks=False)
+def give_away(workspace: Workspace, uid: int, *, but: Collection[str] = ()) -> None:
+    """Make what was put into the workspace, and into ``tmp``, another user's.
+
+    It goes from the inside out: until a folder is that user's, nobody else reaches what is in it.
+
+    Args:
+        workspace: Filled.
+        uid: The user and group.
+        but: Folders that stay as they are.
+    """
+    for one in (workspace, workspace.lasting_tmp):
+        if one is None:
+            continue
+        top = open_folder(one.work)
+        try:
+            for path in one.given:
+                with parent_of(top, path) as (folder, name):
+                    os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
+                    one.given[path] = stamp(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            for path in sorted(one.given_folders.difference(but), reverse=True):
+                with parent_of(top, path) as (folder, name):
+                    os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
+        finally:
+            os.close(top)
+
+
+def remove_on_the_way(workspace: Workspace, paths: Sequence[str]) -> None:
+    """Remove the empty folders and files in which something was shown, after the run; see ``folders_on_the_way``.
+
+    Args:
+        workspace: The run's.
+        paths: Folders before what is in them.
+    """
+    top = open_own_folder(workspace.work)
+    try:
+        for path in reversed(paths):
+            with contextlib.suppress(OSError), parent_of(top, path) as (folder, name):  # the script put something there
+                try:
+                    os.rmdir(name, dir_fd=folder)
+                except NotADirectoryError:  # a file was shown there
+                    os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(top)
 
 
 def keep_lasting_tmp(
@@ -202,7 +240,7 @@ def link_mounts(workspace: Workspace, mounts: Iterable[ReadOnlyMount], *, inside
             _link(workspace, mount, str(mount.target) if inside else None)
 
 
-def _put(workspace: Workspace, file: InputFile, seen: set[str]) -> None:
+def _put(workspace: Workspace, top: int, file: InputFile, seen: set[str]) -> None:
     parts = file.path.split("/")
     if not file.path or "\0" in file.path or file.path.startswith("/") or any(p in {"", ".", ".."} for p in parts):
         raise ValueError(f"Input file path {file.path!r} must be relative, inside the workspace, with forward slashes.")
@@ -215,12 +253,13 @@ def _put(workspace: Workspace, file: InputFile, seen: set[str]) -> None:
         for part in parts[:-1]:
             path = f"{path}/{part}" if path else part
             if path not in workspace.given_folders:
-                os.mkdir(on_disk(workspace.work, path), 0o700)  # noqa: PTH102
+                with parent_of(top, path) as (folder, name):
+                    os.mkdir(name, 0o700, dir_fd=folder)
                 workspace.given_folders.add(path)
-        target = on_disk(workspace.work, file.path)
-        if file.path in workspace.given:
-            os.unlink(target)  # noqa: PTH108  # it replaces the session's file of that name
-        descriptor = os.open(target, _CREATE, mode)
+        with parent_of(top, file.path) as (folder, name):
+            if file.path in workspace.given:
+                os.unlink(name, dir_fd=folder)  # it replaces the session's file of that name
+            descriptor = os.open(name, _CREATE, mode, dir_fd=folder)
     except UnicodeEncodeError:
         raise ValueError(f"Input file path {file.path!r} is not valid text.") from None
     except (NotADirectoryError, FileExistsError, IsADirectoryError):
@@ -256,14 +295,18 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
     except OSError as error:
         raise about(SandboxError(f"The session's workspace cannot be read: {error.strerror}."), source) from error
     try:
+        target = open_folder(workspace.work)
+    except BaseException:
+        os.close(top)
+        raise
+    try:
         with contextlib.closing(walk.entries(top)) as entries:
             for entry in entries:
                 if without and _below(entry.path, {without}):
                     continue
-                target = on_disk(workspace.work, entry.path)
                 if entry.is_folder:
                     if entry.path not in workspace.given_folders:
-                        _ensure_folder(target)
+                        _ensure_folder(target, entry.path)
                         workspace.given_folders.add(entry.path)
                     workspace.persistent.add(entry.path)
                 elif stat.S_ISREG(entry.info.st_mode):
@@ -272,7 +315,7 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
                         problem = f"holds more than workspace_bytes={policy.workspace_bytes:,}"
                         advice = "Delete files from it, or raise the limit."
                         raise about(SandboxError(f"The session's workspace {problem}. {advice}"), source)
-                    workspace.given[entry.path] = _copy_file(entry.folder, entry.name, target, entry.info)
+                    workspace.given[entry.path] = _copy_file(entry, target)
                     workspace.persistent.add(entry.path)
                 else:
                     workspace.notes.append(
@@ -280,28 +323,31 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
                     )
     finally:
         os.close(top)
+        os.close(target)
     if walk.stopped:
         problem = f"cannot be copied: {walk.stopped}"
         raise about(SandboxError(f"The session's workspace {problem}. Delete files from it."), source)
     workspace.notes.extend(f"{path!r} in the workspace was not copied in: {reason}." for path, reason in walk.skipped)
 
 
-def _ensure_folder(target: bytes) -> None:
+def _ensure_folder(top: int, path: str) -> None:
     """Make a folder that may be there: one on the way to a mount, such as that of an interpreter below ``/tmp``."""
-    try:
-        os.mkdir(target, 0o700)  # noqa: PTH102
-    except FileExistsError:
-        if not stat.S_ISDIR(os.lstat(target).st_mode):
-            raise
-
-
-def _copy_file(folder: int, name: str, target: bytes, info: os.stat_result) -> Stamp:
-    source = os.open(name, os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, dir_fd=folder)
-    try:
-        descriptor = os.open(target, _CREATE, 0o700 if info.st_mode & 0o100 else 0o600)
+    with parent_of(top, path) as (folder, name):
         try:
-            copy_bytes(source, descriptor, info.st_size)
-            return _age(descriptor, info.st_mtime_ns)
+            os.mkdir(name, 0o700, dir_fd=folder)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                raise
+
+
+def _copy_file(entry: Entry, top: int) -> Stamp:
+    source = os.open(entry.name, os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, dir_fd=entry.folder)
+    try:
+        with parent_of(top, entry.path) as (folder, name):
+            descriptor = os.open(name, _CREATE, 0o700 if entry.info.st_mode & 0o100 else 0o600, dir_fd=folder)
+        try:
+            copy_bytes(source, descriptor, entry.info.st_size)
+            return _age(descriptor, entry.info.st_mtime_ns)
         finally:
             os.close(descriptor)
     finally:

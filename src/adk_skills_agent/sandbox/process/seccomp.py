@@ -35,10 +35,12 @@ _X32_BIT = 0x40000000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET
 
-# Programs take these for a kernel that was built without them, and do the work another way (rows 75, 79).
+# Programs take these for a kernel that was built without them, and do the work another way (rows 75, 79, 122).
 _ABSENT = (
     "clone3 io_setup io_submit io_destroy io_getevents io_cancel io_pgetevents shmget shmat shmctl shmdt semget semop "
-    "semtimedop semctl msgget msgsnd msgrcv msgctl"
+    "semtimedop semctl msgget msgsnd msgrcv msgctl "
+    # Each rule of it is memory of the kernel that nobody counts without a control group (row 122).
+    "landlock_create_ruleset landlock_add_rule landlock_restrict_self"
 )
 
 # Without an IPC namespace these objects are shared with the host, and outlive the run (rows 7, 61). Watching files
@@ -61,7 +63,7 @@ _SELDOM = (
     "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr inotify_init inotify_init1 seccomp mlock "
     "mlock2 mlockall pkey_alloc pkey_free pkey_mprotect sched_setattr sched_setparam sched_setscheduler ioprio_set "
     "pidfd_open "
-    "pidfd_send_signal landlock_create_ruleset landlock_add_rule landlock_restrict_self sync syncfs mknod mknodat "
+    "pidfd_send_signal sync syncfs mknod mknodat "
     "splice tee map_shadow_stack mseal execveat"
 )
 
@@ -87,7 +89,16 @@ _PROTOCOLS: Mapping[int, Mapping[int, tuple[int, ...]]] = {
 _SOL_SOCKET, _FILTERS = 1, (26, 50, 51, 52)
 _SOL_TCP, _TCP_ULP = 6, 31
 
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# Filters of a run's own are programs, too: they take the same memory, and the kernel removes freed ones by a queue on
+# which a few thousand at once block each other, and with them every new sandbox, for ever (row 117).
+_SET_FILTER, _PR_SET_SECCOMP, _MODE_FILTER = 1, 22, 2
+_WITHOUT_FILTERS = _ANSWER | errno.EINVAL
+# Large pages come from one pool of the machine, which no limit of a run counts (row 120).
+_MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 0x4
+_POOL_IS_EMPTY = _ANSWER | errno.ENOMEM
+
+# TIOCSETD makes the kernel load a line discipline (row 121).
+_TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 # Also file attributes, changed through a descriptor opened for reading: SETFLAGS in both sizes, FSSETXATTR,
 # ENABLE_VERITY, SETVERSION.
 _FILE_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602)
@@ -146,10 +157,14 @@ def program(
     build.answer(_ABSENT.split(), _UNKNOWN)  # without clone3 glibc uses clone, whose flags a filter can see
     build.unless_argument("personality", 0, _PERSONALITIES)
     build.if_bits("clone", 0, _NEW_NAMESPACES)
-    build.if_argument("ioctl", 1, (_TIOCSTI, _TIOCLINUX, *(() if alone else _FILE_ATTRIBUTES)))
+    build.if_argument("ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *(() if alone else _FILE_ATTRIBUTES)))
     build.sockets(families)
     build.if_both("setsockopt", (1, _SOL_SOCKET), (2, _FILTERS))
     build.if_both("setsockopt", (1, _SOL_TCP), (2, (_TCP_ULP,)))
+    build.if_argument("seccomp", 0, (_SET_FILTER,), _WITHOUT_FILTERS)
+    build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
+    build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
+    build.if_bits("memfd_create", 1, _MFD_HUGETLB, _POOL_IS_EMPTY)
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
     if AF_UNIX not in families:
         build.unless_argument("socketpair", 1, _LASTING_PAIRS, mask=_SOCKET_KIND)
@@ -222,15 +237,15 @@ class _Program:
                 self._put(_IF_EQUAL, self._numbers[name], skip_false=1)
                 self._put(_RETURN, result)
 
-    def if_argument(self, name: str, position: int, values: Iterable[int]) -> None:
-        """Refuse the call when this argument is one of ``values``."""
+    def if_argument(self, name: str, position: int, values: Iterable[int], result: int = _REFUSE) -> None:
+        """Answer the call with ``result`` when this argument is one of ``values``."""
         listed = tuple(values)
         if not listed:
             return
         tests = [(_IF_EQUAL, value, len(listed) - 1 - at, 0) for at, value in enumerate(listed)]
         # The last test skips the refusal when it fails too.
         tests[-1] = (_IF_EQUAL, listed[-1], 0, 1)
-        self._with_argument(name, position, [*tests, (_RETURN, _REFUSE, 0, 0)])
+        self._with_argument(name, position, [*tests, (_RETURN, result, 0, 0)])
 
     def unless_argument(self, name: str, position: int, values: Iterable[int], mask: int | None = None) -> None:
         """Refuse the call unless this argument, or what of it is in ``mask``, is one of ``values``."""
@@ -242,16 +257,18 @@ class _Program:
         masked = [] if mask is None else [(_AND, mask, 0, 0)]
         self._with_argument(name, position, [*masked, *tests, (_RETURN, _REFUSE, 0, 0)])
 
-    def if_bits(self, name: str, position: int, bits: int) -> None:
-        """Refuse the call when this argument has one of ``bits`` set."""
-        self._with_argument(name, position, [(_IF_BITS, bits, 0, 1), (_RETURN, _REFUSE, 0, 0)])
+    def if_bits(self, name: str, position: int, bits: int, result: int = _REFUSE) -> None:
+        """Answer the call with ``result`` when this argument has one of ``bits`` set."""
+        self._with_argument(name, position, [(_IF_BITS, bits, 0, 1), (_RETURN, result, 0, 0)])
 
-    def if_both(self, name: str, first: tuple[int, int], second: tuple[int, tuple[int, ...]]) -> None:
-        """Refuse the call when one argument has a value and another one of some: each a position and what it holds."""
+    def if_both(
+        self, name: str, first: tuple[int, int], second: tuple[int, tuple[int, ...]], result: int = _REFUSE
+    ) -> None:
+        """Answer the call so when two arguments each have one of some values: each a position and what it holds."""
         values = second[1]
         tests = [(_IF_EQUAL, value, len(values) - 1 - at, 0) for at, value in enumerate(values)]
         tests[-1] = (_IF_EQUAL, values[-1], 0, 1)
-        rest = [(_LOAD, _ARGUMENTS + 8 * second[0], 0, 0), *tests, (_RETURN, _REFUSE, 0, 0)]
+        rest = [(_LOAD, _ARGUMENTS + 8 * second[0], 0, 0), *tests, (_RETURN, result, 0, 0)]
         self._with_argument(name, first[0], [(_IF_EQUAL, first[1], 0, len(rest)), *rest])
 
     def sockets(self, families: Iterable[int]) -> None:

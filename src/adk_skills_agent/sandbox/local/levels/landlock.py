@@ -17,9 +17,8 @@ from collections.abc import Callable
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.files.collect import stamp
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
-from adk_skills_agent.sandbox.files.workspace import Workspace, give_lasting_tmp
+from adk_skills_agent.sandbox.files.workspace import Workspace, give_away
 from adk_skills_agent.sandbox.local.init.control import code_of, not_started, script_position
 from adk_skills_agent.sandbox.local.kernel import landlock
 from adk_skills_agent.sandbox.local.levels.base import (
@@ -165,15 +164,9 @@ class ConfinedRun(LocalRun):
         if uid is None:
             return
         os.chmod(workspace.root, 0o711)  # noqa: PTH101, S103  # it must pass; the name of the folder cannot be guessed
-        # From the inside out: until the workspace itself is the run's user's, nobody else reaches what is in it, and so
-        # nobody can put a link there that would lead this elsewhere.
-        for name in workspace.given:
-            path = f"{workspace.work}/{name}"
-            os.chown(path, uid, uid, follow_symlinks=False)
-            workspace.given[name] = stamp(os.lstat(path))
-        give_lasting_tmp(workspace, uid)
-        given = (f"{workspace.work}/{name}" for name in sorted(workspace.given_folders, reverse=True))
-        for folder in (*given, workspace.work, workspace.home, workspace.tmp):
+        # From the inside out: until the workspace itself is the run's user's, nobody else reaches what is in it.
+        give_away(workspace, uid)
+        for folder in (workspace.work, workspace.home, workspace.tmp):
             os.chown(folder, uid, uid, follow_symlinks=False)
 
     def _launch(self, command: list[str], environment: dict[str, str], cwd: bytes) -> Launch:

@@ -32,8 +32,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.files.collect import stamp
-from adk_skills_agent.sandbox.files.workspace import Workspace, fill_workspace, give_lasting_tmp
+from adk_skills_agent.sandbox.files.workspace import Workspace, fill_workspace, give_away, remove_on_the_way
 from adk_skills_agent.sandbox.local.cgroup import NoControlGroups, group_pool
 from adk_skills_agent.sandbox.local.init.control import Job, is_same_interpreter, not_started, script_position, shown_at
 from adk_skills_agent.sandbox.local.kernel.user_namespaces import user_namespaces
@@ -188,7 +187,10 @@ class NamespacesRun(LocalRun):
         self._begin_in(start_sandbox(replace(spec, preload=())))
 
     def _begin_in(self, sandbox: StartedSandbox) -> bool:
-        """Fill a sandbox and let the command begin; False when the sandbox had died while it waited (row 71)."""
+        """Fill a sandbox and let the command begin.
+
+        False when the sandbox had died while it waited (row 71), or what it imported ahead put something in the way.
+        """
         self._sandbox, self.child, self.maker = sandbox, sandbox.child, sandbox.maker
         try:
             self._fill_and_begin(sandbox)
@@ -196,6 +198,7 @@ class NamespacesRun(LocalRun):
             died = isinstance(error, (SandboxError, OSError)) and is_readable(
                 sandbox.first, _DYING_SECONDS if sandbox.was_waiting else 0
             )
+            died = died or (isinstance(error, OSError) and bool(self._policy.preload))
             self._ordered = True
             self._end_processes(EndReport())
             self._close()
@@ -240,16 +243,9 @@ class NamespacesRun(LocalRun):
 
     def _own(self, workspace: Workspace) -> None:
         uid = None if self._sandbox is None else self._sandbox.uid
-        if uid is None:
-            return
-        give_lasting_tmp(workspace, uid)
-        os.chown(workspace.home, uid, uid, follow_symlinks=False)
-        for name in workspace.given_folders.difference(self._on_the_way):
-            os.chown(encode(f"{workspace.work}/{name}"), uid, uid, follow_symlinks=False)
-        for name in workspace.given:
-            path = encode(f"{workspace.work}/{name}")
-            os.chown(path, uid, uid, follow_symlinks=False)
-            workspace.given[name] = stamp(os.lstat(path))
+        if uid is not None:
+            os.chown(workspace.home, uid, uid, follow_symlinks=False)
+            give_away(workspace, uid, but=self._on_the_way)
 
     def _end_processes(self, report: EndReport) -> None:
         sandbox = self._sandbox
@@ -330,13 +326,7 @@ class NamespacesRun(LocalRun):
         assert self._workspace is not None  # noqa: S101  # checked by the caller
         assert self._folders is not None  # noqa: S101  # made together
         self._folders.open_again()
-        for name in reversed(self._on_the_way):
-            place = encode(f"{self._workspace.work}/{name}")
-            with contextlib.suppress(OSError):  # the script put something there
-                try:
-                    os.rmdir(place)  # noqa: PTH106
-                except NotADirectoryError:  # a file was shown there
-                    os.unlink(place)  # noqa: PTH108
+        remove_on_the_way(self._workspace, self._on_the_way)
         super()._collect(report)
 
     def _close(self) -> None:
