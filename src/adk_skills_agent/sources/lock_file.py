@@ -7,10 +7,9 @@ The lock is TOML in a stable order, for machines; ``[tool.adk-skills.skills]`` o
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
@@ -125,7 +124,7 @@ def read_skill_lock(path: Path) -> SkillLock:
         raise ConfigError(f"{path} is a lock of packages (adk-skills prepare), not of skills. Move one of them.")
     try:
         text = data.decode("utf-8")
-        table = _as_written(text) or tomllib.loads(text)
+        table = _as_written(text) or _any_toml(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"The lock {path} is no TOML: {error}. Restore it from version control.") from error
     if table.get("version") != VERSION:
@@ -183,6 +182,12 @@ def _string(text: str) -> str:
     return string(text).as_string()
 
 
+def _any_toml(text: str) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
 def _as_written(text: str) -> dict[str, Any] | None:
     """The table of a lock in just the form that :func:`_written` gives; None for any other text."""
     start = f"{_HEAD}version = {VERSION}\n"
@@ -193,10 +198,10 @@ def _as_written(text: str) -> dict[str, Any] | None:
         found = _SKILL.match(text, at)
         if found is None:
             return None
-        values, files = _LINE.findall(found[1]), _LINE.findall(found[3])
+        values, files = _LINE.findall(found[1]), _quoted_lines(found[3])
         arrays = [(key, [one[5:-2] for one in body.split("\n")[:-1]]) for key, body in _ARRAY.findall(found[2])]
         table: dict[str, Any] = {key: value[1:-1] for key, value in values} | dict(arrays)
-        table["files"] = {key.strip('"'): value[1:-1] for key, value in files}
+        table["files"] = dict(files)
         if len(table) != len(values) + len(arrays) + 1 or len(table["files"]) != len(files):
             return None  # something is there twice: tomllib says where
         skills.append(table)
@@ -204,15 +209,23 @@ def _as_written(text: str) -> dict[str, Any] | None:
     return {"version": VERSION, "skill": skills}
 
 
+def _quoted_lines(lines: str) -> list[tuple[str, str]]:
+    """Keys and values of lines that were matched; nearly every key is a path with a dot, and so in quotes."""
+    pieces = lines.split('"')
+    if len(pieces) == 4 * lines.count("\n") + 1:
+        return list(zip(pieces[1::4], pieces[3::4], strict=True))
+    return [(key.strip('"'), value[1:-1]) for key, value in _LINE.findall(lines)]
+
+
 def _locked(one: Mapping[str, Any]) -> LockedSkill:
     name, path, files = one["name"], one["path"], one["files"]
     if not isinstance(name, str) or normalise_name(name) != name or not name:
         raise ValueError(f"{name!r} is no name of a skill")
-    parts = PurePosixPath(path).parts
-    if not parts or ".." in parts or path.startswith("/") or parts[-1] != name:
+    parts = path.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts) or parts[-1] != name:
         raise ValueError(f"the path {path!r} is no place for it")
     texts = {key: one.get(key, "") for key in _TEXTS}
-    if not all(isinstance(value, str) for value in (*texts.values(), *files.keys(), *files.values(), one["source"])):
+    if set(map(type, (*texts.values(), *files, *files.values(), one["source"]))) != {str}:
         raise TypeError("a value is no text")
     executables = frozenset(one.get("executables", ()))
     if tree_digest(files, executables) != one["tree"]:

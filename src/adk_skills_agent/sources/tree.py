@@ -305,7 +305,7 @@ def walk_files(folder: Path, what: str, take: Callable[[str, str], None], skippe
     Raises:
         SourceError: A link leaves the folder, or something is neither a file nor a folder, or there is too much.
     """
-    root = os.path.realpath(folder)
+    root, real = os.fspath(folder), ""
     count = 0
     waiting = [""]
     while waiting:
@@ -325,8 +325,9 @@ def walk_files(folder: Path, what: str, take: Callable[[str, str], None], skippe
             if count > MAX_FILES * 2:
                 raise SourceError(f"{what} has more than {MAX_FILES:,} files. Make it smaller.")
             if entry.is_symlink():
+                real = real or os.path.realpath(root)
                 target = os.path.realpath(entry.path)
-                if not target.startswith(root + "/"):
+                if not target.startswith(real + "/"):
                     raise SourceError(f"{what} has a link {_shown(path)} that leaves it. Put a copy in its place.")
                 if not Path(target).is_file():
                     raise SourceError(f"{what} has a link {_shown(path)} to no file. Put a copy in its place.")
