@@ -332,7 +332,7 @@ class Project:
                         f"{target} is there already and was not installed by adk-skills. "
                         "Move it away, or replace it with --force."
                     )
-                if not compare(known, target).is_same:
+                if self.is_edited(compare(known, target)):
                     raise SourceError(
                         f"{target} has local edits (adk-skills verify shows them). Keep them with "
                         f"adk-skills update {skill.name}, or replace them with --force."
@@ -359,7 +359,7 @@ class Project:
                 if name not in lock.skills:
                     raise SourceError(f"{name!r} is not installed here. See: adk-skills list --installed.")
                 state = compare(lock.skills[name], self.folder_of(lock.skills[name]))
-                if not state.is_same and not state.is_gone and not force:
+                if self.is_edited(state) and not force:
                     raise SourceError(
                         f"{name!r} has local edits (adk-skills verify shows them). Remove it with --force."
                     )
@@ -431,7 +431,7 @@ class Project:
                 state = compare(skill, self.folder_of(skill))
                 if state.is_same:
                     same.append(skill.name)
-                elif state.is_gone or force or self._is_known(state.folder):
+                elif force or not self.is_edited(state):
                     absent.append(skill)
                 else:
                     kept.append(state)
@@ -442,13 +442,17 @@ class Project:
             change.install([(skill, trees[skill.name]) for skill in absent], link=link)
         return SyncResult(tuple(skill.name for skill in absent), tuple(same), tuple(kept), tuple(unlocked))
 
-    def _is_known(self, folder: Path) -> bool:
-        """Whether a folder has the bytes of a tree in the store: an older version without local edits."""
-        try:
-            digest = tree_digest(*digest_folder(folder, "A skill"))
-        except SourceError:
+    def is_edited(self, state: SkillState) -> bool:
+        """Whether a folder has local edits: what differs from the lock and is no whole tree of the store either.
+
+        A change that was killed leaves such a tree, the older one, beside a lock that names the newer one.
+        """
+        if state.is_same or state.is_gone:
             return False
-        return digest in self.store
+        try:
+            return tree_digest(*digest_folder(state.folder, "A skill")) not in self.store
+        except SourceError:
+            return True
 
     def _disagreements(self, lock: SkillLock) -> list[str]:
         wanted = self.wanted()
