@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from repositories import Repository, Run, make_tree, skill_text
+from repositories import Repository, Run, make_tree, names_below, skill_text
 
 from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.sources import lock_file
@@ -27,10 +27,6 @@ from adk_skills_agent.sources.tree import SkillTree
 
 def fetched(tree: SkillTree, name: str = "pdf", **about: object) -> FetchedSkill:
     return FetchedSkill(name, "Does it.", tree, Origin(OriginKind.FOLDER, "/src"), **about)  # type: ignore[arg-type]
-
-
-def names_below(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 # The command line

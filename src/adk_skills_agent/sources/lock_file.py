@@ -7,7 +7,7 @@ The lock is TOML in a stable order, for machines; ``[tool.adk-skills.skills]`` o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,18 +127,21 @@ def read_skill_lock(path: Path) -> SkillLock:
         table = _as_written(text) or _any_toml(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"The lock {path} is no TOML: {error}. Restore it from version control.") from error
-    if table.get("version") != VERSION:
-        raise ConfigError(
-            f"The lock {path} has the version {table.get('version')!r}, not {VERSION}. Update adk-skills."
-        )
+    if "version" not in table:
+        raise ConfigError(f"The lock {path} is not whole: it has no version. Restore it from version control.")
+    if table["version"] != VERSION:
+        raise ConfigError(f"The lock {path} has the version {table['version']!r}, not {VERSION}. Update adk-skills.")
     listed = table.get("skill", [])
     skills: dict[str, LockedSkill] = {}
-    for number, one in enumerate(listed if isinstance(listed, list) else [None]):
+    for number, one in enumerate(listed if isinstance(listed, list) else [listed]):
         try:
+            if not isinstance(one, Mapping):
+                raise TypeError("it is no table")
             skill = _locked(one)
         except (TypeError, ValueError, KeyError, AttributeError, ConfigError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
             raise ConfigError(
-                f"The lock {path}: entry {number + 1} cannot be used: {error}. Restore it from version control."
+                f"The lock {path}: entry {number + 1} cannot be used: {why}. Restore it from version control."
             ) from error
         if skill.name in skills:
             raise ConfigError(f"The lock {path} has {skill.name!r} twice. Merge it again, then: adk-skills sync.")
@@ -306,19 +309,25 @@ def read_wanted(path: Path) -> dict[str, Origin]:
     return wanted
 
 
-def write_wanted(path: Path, changes: Mapping[str, LockedSkill | None]) -> None:
-    """Add, replace or (None) remove skills of a manifest; comments and order of the rest stay.
+def changed_manifest(path: Path, changes: Mapping[str, LockedSkill | None]) -> bytes | None:
+    """A manifest with skills added, replaced or (None) removed; comments and order of the rest stay.
+
+    Returns:
+        What to write; None when nothing changes.
 
     Raises:
-        ConfigError: The file is no TOML.
-        OSError: The disk does not take it.
+        ConfigError: The file cannot be read, or is no TOML with such a table.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    if not path.is_file() and not any(changes.values()):
-        return
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if not path.exists() and not any(changes.values()):
+        return None
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"The project file {path} cannot be read: {why}. Repair it, or move it away.") from error
     try:
         document = tomlkit.parse(text)
         table: Any = document
@@ -326,6 +335,8 @@ def write_wanted(path: Path, changes: Mapping[str, LockedSkill | None]) -> None:
             if key not in table:
                 table[key] = tomlkit.table(is_super_table=number < len(_TABLE) - 1)
             table = table[key]
+            if not isinstance(table, MutableMapping):
+                raise ConfigError(f"{path}: [{'.'.join(_TABLE[: number + 1])}] must be a table. Repair it.")
         for name, skill in changes.items():
             if skill is None:
                 table.pop(name, None)
@@ -340,9 +351,7 @@ def write_wanted(path: Path, changes: Mapping[str, LockedSkill | None]) -> None:
         made = tomlkit.dumps(document)
     except (TOMLKitError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be changed: {error}. Repair it.") from error
-    if made != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_aside(path, made.encode())
+    return made.encode() if made != text else None
 
 
 def _source_text(origin: Origin) -> str:

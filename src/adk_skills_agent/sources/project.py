@@ -10,7 +10,7 @@ import hashlib
 import marshal
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +23,11 @@ from adk_skills_agent.sources.lock_file import (
     LOCK_FILE,
     LockedSkill,
     SkillLock,
+    changed_manifest,
     manifest_path,
     read_skill_lock,
     read_wanted,
     write_skill_lock,
-    write_wanted,
 )
 from adk_skills_agent.sources.origin import Origin, OriginKind
 from adk_skills_agent.sources.store import (
@@ -37,6 +37,7 @@ from adk_skills_agent.sources.store import (
     one_at_a_time,
     remove_tree,
     take_away,
+    write_aside,
 )
 from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, digest_folder, read_tree, tree_digest
 
@@ -100,7 +101,8 @@ class SkillState:
 def compare(skill: LockedSkill, folder: Path) -> SkillState:
     """An installed skill beside its lock; every byte is read."""
     if not folder.is_dir():
-        return SkillState(skill.name, folder, missing=tuple(skill.files))
+        problem = "it is no folder; move it away" if os.path.lexists(folder) and not folder.is_symlink() else ""
+        return SkillState(skill.name, folder, missing=tuple(skill.files), problem=problem)
     try:
         digests, executables = digest_folder(folder, f"The skill {skill.name!r}")
     except SourceError as error:
@@ -365,13 +367,14 @@ class Project:
                     )
             if not force:
                 self._refuse_needed(lock, names)
+            manifest = changed_manifest(self.manifest, dict.fromkeys(names))
             asides = []
             try:
                 for name in names:
                     folder = self.folder_of(lock.skills[name])
                     change.backup(folder)
                     asides.append(take_away(folder))
-                change.write(lock.having((), names), dict.fromkeys(names))
+                change.write(lock.having((), names), manifest)
             finally:
                 for aside in filter(None, asides):
                     remove_tree(aside)
@@ -595,17 +598,20 @@ class _Change:
             if (folder / "SKILL.md").is_file():
                 raise
 
-    def write(self, lock: SkillLock, wanted: Mapping[str, LockedSkill | None]) -> None:
-        """Write the lock, then what is wanted.
+    def write(self, lock: SkillLock, manifest: bytes | None) -> None:
+        """Write the lock, then the manifest, if it changes.
 
         Raises:
             SourceError: The disk does not take it.
         """
         try:
             write_skill_lock(self._project.lock_path, lock)
-            write_wanted(self._project.manifest, wanted)
+            if manifest is not None:
+                self._project.manifest.parent.mkdir(parents=True, exist_ok=True)
+                write_aside(self._project.manifest, manifest)
         except OSError as error:
-            raise SourceError(f"{self._project.lock_path} cannot be written: {error.strerror}.") from error
+            place = error.filename or self._project.lock_path
+            raise SourceError(f"{place} cannot be written: {error.strerror}.") from error
         self.lock = lock
 
     def apply(
@@ -615,14 +621,22 @@ class _Change:
         wanted: Sequence[str] | None = None,
         link: bool = False,
     ) -> None:
-        """Store, lock and install skills.
+        """Store, lock and install skills; what can be known before is refused before anything is written.
 
         Raises:
-            SourceError: The disk does not take it.
+            ConfigError: The manifest cannot be changed.
+            SourceError: A folder cannot be made, or the disk does not take it.
         """
-        self._keep([tree for _, tree in entries])
         asked = {entry.name: entry for entry, _ in entries if wanted is None or entry.name in wanted}
-        self.write(self.lock.having(entry for entry, _ in entries), asked)
+        manifest = changed_manifest(self._project.manifest, asked)
+        for entry, _ in entries:
+            folder = self._project.folder_of(entry).parent
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise SourceError(f"The folder {folder} cannot be made: {error.strerror}.") from error
+        self._keep([tree for _, tree in entries])
+        self.write(self.lock.having(entry for entry, _ in entries), manifest)
         self.install(entries, link=link)
 
     def _keep(self, trees: Sequence[SkillTree]) -> None:

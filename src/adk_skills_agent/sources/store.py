@@ -281,7 +281,10 @@ def write_aside(path: Path, data: bytes) -> None:
     """
     import tempfile
 
-    descriptor, name = tempfile.mkstemp(prefix=_ASIDE, dir=path.parent)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=_ASIDE, dir=path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     aside = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -296,8 +299,10 @@ def write_aside(path: Path, data: bytes) -> None:
             mode = 0o666 & ~umask
         aside.chmod(mode)
         aside.replace(path)
-    except BaseException:
+    except BaseException as error:
         aside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     flush_folder(path.parent)
 
