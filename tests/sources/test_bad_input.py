@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from repositories import Repository, Run, names_below, skill_text
 
-
 # What is wrong is said before anything is written
 
 BROKEN = {
