@@ -31,6 +31,10 @@ def make_tree(name: str = "pdf", **files: str) -> SkillTree:
     return tree_of(content, "the skill")
 
 
+def names_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
 class Repository:
     """A git repository with skills, and the bare one that is fetched from."""
 

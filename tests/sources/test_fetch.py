@@ -8,12 +8,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from repositories import Repository, Run, skill_text
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources.fetch import fetch_skills
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.plugins import read_marketplace
+from adk_skills_agent.sources.tree import SKIPPED, files_by_folder, skill_folders
 from local_index import LocalIndex, serving, wheel
 
 
@@ -127,3 +130,30 @@ def test_skills_in_a_package_are_installed_and_nothing_of_it_runs(run: Run, tmp_
 def test_a_wheel_is_an_archive_like_any_other():
     data = wheel("tools", "1.0", {"tools/.agents/skills/lint/SKILL.md": skill_text("lint")})
     assert zipfile.is_zipfile(io.BytesIO(data))
+
+
+PARTS = st.sampled_from(["a", "b", "a b", "skills", "node_modules", "SKILL.md", "x.py"])
+PATHS = st.sets(st.lists(PARTS, min_size=1, max_size=4).map("/".join), max_size=25).map(sorted)
+
+
+@given(PATHS)
+def test_each_file_belongs_to_the_outermost_skill_it_lies_in(paths: list[str]):
+    files = [path for path in paths if SKIPPED.isdisjoint(path.split("/"))]
+    holders = {path.rpartition("/")[0] for path in files if path.rpartition("/")[2] == "SKILL.md"}
+    tops = [one for one in holders if not any(two and one.startswith(two + "/") for two in holders)]
+    assert skill_folders(paths) == sorted(tops)
+    found = files_by_folder(paths, tops, tops)
+    for path in files:
+        inside = [top for top in tops if top and path.startswith(top + "/")] or ([""] if "" in tops else [])
+        assert [top for top in tops if path in found[top]] == inside
+    assert {path for listed in found.values() for path in listed} <= set(files)
+
+
+def test_finding_one_of_many_skills_does_not_take_long():
+    paths = [f"skills/skill-{number}/{name}" for number in range(20_000) for name in ("SKILL.md", "a.md")]
+    folders = skill_folders(paths)  # comparing each with each would take minutes
+    assert len(folders) == 20_000
+    assert files_by_folder(paths, folders, folders)["skills/skill-7"] == [
+        "skills/skill-7/SKILL.md",
+        "skills/skill-7/a.md",
+    ]

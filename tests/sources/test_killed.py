@@ -176,19 +176,27 @@ def test_two_processes_at_once_leave_both_skills(repository: Repository, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_hundred_kills_at_random_moments(repository: Repository, tmp_path: Path):
+@pytest.mark.parametrize("seed", range(10))
+def test_a_hundred_kills_at_random_moments(seed: int, repository: Repository, tmp_path: Path):
+    """Ten times a hundred. A moment is a part of the time that the command took lately, however fast the machine is."""
     project = tmp_path / "project"
     project.mkdir()
     environment = {**os.environ, "HOME": str(tmp_path)}
     environment.pop("XDG_DATA_HOME", None)
     store = SkillStore(tmp_path / ".local/share/adk-skills/store")
-    dice = random.Random(7)
-    killed = 0
-    for turn in range(100):
+    dice = random.Random(seed)
+    add = ["add", str(repository.bare), "--all", "--yes"]
+    seconds = dict.fromkeys(("add", "update", "sync", "remove"), 0.5)
+    killed = dict.fromkeys(seconds, 0)
+    for turn in range(1_000):
         repository.write({"skills/pdf/SKILL.md": skill_text("pdf", f"Turn {turn}.\n")})
-        command = dice.choice(
-            [["add", str(repository.bare), "--all", "--yes"], ["update", "--yes"], ["sync"], ["remove", "csv"]]
-        )
+        command = dice.choice([add, ["update", "--yes"], ["sync"], ["remove", "csv"]])
+        name = command[0]
+        if name == "remove" and not (project / ".agents/skills/csv").is_dir():
+            subprocess.run([PROGRAM, *add], cwd=project, env=environment, capture_output=True, check=True)
+        if name == "sync":
+            shutil.rmtree(project / ".agents/skills", ignore_errors=True)
+        start = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "adk_skills_agent", *command],
             cwd=project,
@@ -198,23 +206,30 @@ def test_a_hundred_kills_at_random_moments(repository: Repository, tmp_path: Pat
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        time.sleep(dice.uniform(0.03, 0.6))  # the commands take that long
-        killed += process.poll() is None
         try:
+            process.wait(dice.uniform(0.1, 1.0) * seconds[name])
+            seconds[name] += 0.3 * (time.monotonic() - start - seconds[name])
+        except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.wait(30)
+            process.wait(30)
+            killed[name] += 1
+            seconds[name] *= 1.01  # else the end of a command would be met less and less
         for skill in read_skill_lock(project / "adk-skills.lock").skills.values():
             assert store.is_whole(skill.tree)
         assert all(store.is_whole(digest) for digest in store.digests())
-    assert killed > 20
+        for folder in (project / ".agents/skills").glob("[!.]*"):
+            assert read_tree(folder, "x", skipped=NOT_COMPARED).digest in store
+        if sum(killed.values()) == 100:
+            break
+    assert sum(killed.values()) == 100, killed
+    assert min(killed.values()) >= 5, killed
     for command in ("sync", "verify"):
         done = subprocess.run(
             [PROGRAM, command], cwd=project, env=environment, capture_output=True, text=True, check=False
         )
         assert "local edits" not in done.stdout, done.stdout
     assert done.returncode == 0, done.stdout
+    print(killed)
 
 
 # Random histories

@@ -203,3 +203,33 @@ def test_modes_are_merged_like_bytes():
     assert not conflicts
     assert merged is not None
     assert merged.files["run"] == TreeFile(b"2\n", executable=True)
+
+
+def test_what_a_killed_update_left_is_no_edit(installed: Path, repository: Repository, run: Run, tmp_path: Path):
+    """Killed between lock and folder: the lock names the newer bytes, the folder has the older ones."""
+    older = tmp_path / "older"
+    shutil.copytree(installed, older)
+    upstream(repository, edited(BODY, 5, "Another step."), **{"scripts/count.py": "print('new')\n"})
+    assert run("update", "--yes").returncode == 0
+
+    def interrupted() -> None:
+        shutil.rmtree(installed)
+        shutil.copytree(older, installed)
+
+    interrupted()
+    upstream(repository, edited(BODY, 5, "A third step."))
+    done = run("update", "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "A third step." in (installed / "SKILL.md").read_text()
+    assert (installed / "scripts/count.py").read_text() == "print('new')\n"  # not kept as it was before, as if edited
+    (entry,) = read_skill_lock(tmp_path / "project/adk-skills.lock").skills.values()
+    assert not entry.base
+    assert run("verify").returncode == 0
+    interrupted()
+    assert run("add", repository.bare, "--skill", "pdf", "--yes").returncode == 0
+    assert run("verify").returncode == 0
+    interrupted()
+    (installed / "notes.md").write_text("mine\n")
+    assert "has local edits" in run("remove", "pdf").stderr
+    (installed / "notes.md").unlink()
+    assert run("remove", "pdf").returncode == 0

@@ -299,7 +299,7 @@ def verify_command(scope: Literal["project", "user"], require_signature: bool, a
     from adk_skills_agent.sources import open_project
 
     project = open_project(Path.cwd(), scope)
-    states = project.verify(project.signature_policy().demanding(require_signature))
+    states = project.verify(project.signature_policy().demanding(require_signature), forks=True)
     locked = [state for state in states if not state.unlocked]
     different = [state for state in locked if not state.is_same]
     unlocked = [state.name for state in states if state.unlocked]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -132,7 +133,9 @@ def main() -> None:
     """Run the command line; every failure ends in one sentence and an exit code."""
     warnings.formatwarning = _warning_line
     _make_streams_safe()
-    sys.exit(_run())
+    code = _run()
+    gc.freeze()  # the program ends: what it has is not looked through once more
+    sys.exit(code)
 
 
 def _run() -> int:

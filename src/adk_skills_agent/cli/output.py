@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +30,18 @@ def has_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
+def _columns() -> int:
+    """The width of the terminal."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
 def print_columns(rows: Iterable[Sequence[str]]) -> None:
     """Two columns: names aligned, descriptions cut to the terminal's width (whole when stdout is no terminal)."""
     table = [tuple(safe(cell) for cell in row) for row in rows]
     width = max((len(row[0]) for row in table), default=0)
-    room = shutil.get_terminal_size().columns - width - 2 if sys.stdout.isatty() else None
+    room = _columns() - width - 2 if sys.stdout.isatty() else None
     bold = has_colour(sys.stdout)
     lines = []
     for name, text in table:
@@ -78,7 +84,7 @@ def _wrapped(text: str) -> list[str]:
         return [text]
     import textwrap
 
-    return textwrap.wrap(text, max(20, shutil.get_terminal_size().columns - 4)) or [""]
+    return textwrap.wrap(text, max(20, _columns() - 4)) or [""]
 
 
 _BOLD, _DIM, _RED, _GREEN = "1", "2", "31", "32"
@@ -141,7 +147,7 @@ class Progress:
             rate = self._done / (now - self._start)
             of = f" of {self._total:,}" if self._total is not None else ""
             line = f"{self._doing} {self._done:,}{of} ({rate:,.0f}/s): {safe(name)}"
-            room = max(0, shutil.get_terminal_size().columns - 1)
+            room = max(0, _columns() - 1)
             print(_ERASE + line[:room], end="", file=unprotected(sys.stderr), flush=True)
             self._drawn = True
         self._done += 1
@@ -308,7 +314,7 @@ class LiveOutput:
         count = f"{sample.processes} process{'es' if sample.processes != 1 else ''}"
         line = f"running {sample.seconds:.1f} s, {sample.memory_bytes / (1 << 20):.0f} MiB, {count}"
         # A line that wraps could not be erased.
-        self._write(_ERASE + line[: max(0, shutil.get_terminal_size().columns - 1)])
+        self._write(_ERASE + line[: max(0, _columns() - 1)])
         self._drawn = True
 
     def clear(self) -> None:

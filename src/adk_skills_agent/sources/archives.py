@@ -22,7 +22,7 @@ from adk_skills_agent.sources.tree import (
     SkillTree,
     TreeFile,
     check_paths,
-    files_below,
+    files_by_folder,
     skill_folders,
     tree_of,
 )
@@ -86,9 +86,8 @@ def skills_of(files: Mapping[str, TreeFile], what: str) -> dict[str, SkillTree]:
     if not folders:
         raise SourceError(f"{what} has no SKILL.md, so there is no skill in it.")
     found = {}
-    for folder in folders:
+    for folder, inside in files_by_folder(files, folders, folders).items():
         skip = len(folder) + 1 if folder else 0
-        inside = files_below(files, folder, folders)
         found[folder] = tree_of({path[skip:]: files[path] for path in inside}, f"{what}, folder {folder or '.'!r},")
     return found
 

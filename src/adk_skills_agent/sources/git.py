@@ -26,7 +26,7 @@ from adk_skills_agent.sources.tree import (
     SkillTree,
     TreeFile,
     check_paths,
-    files_below,
+    files_by_folder,
     skill_folders,
     tree_of,
 )
@@ -106,8 +106,7 @@ class GitCheckout:
         Raises:
             SourceError: As :func:`~.tree.tree_of`, and for links that leave a skill and files that git LFS keeps.
         """
-        every = self.skill_folders()
-        inside = {folder: files_below(self.files, folder, every) for folder in folders}
+        inside = files_by_folder(self.files, folders, self.skill_folders())
         for folder, paths in inside.items():
             check_paths((path[len(folder) + 1 :] if folder else path for path in paths), self._what(folder))
         self.read(path for paths in inside.values() for path in paths)

@@ -7,10 +7,9 @@ The lock is TOML in a stable order, for machines; ``[tool.adk-skills.skills]`` o
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
@@ -125,21 +124,24 @@ def read_skill_lock(path: Path) -> SkillLock:
         raise ConfigError(f"{path} is a lock of packages (adk-skills prepare), not of skills. Move one of them.")
     try:
         text = data.decode("utf-8")
-        table = _as_written(text) or tomllib.loads(text)
+        table = _as_written(text) or _any_toml(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"The lock {path} is no TOML: {error}. Restore it from version control.") from error
-    if table.get("version") != VERSION:
-        raise ConfigError(
-            f"The lock {path} has the version {table.get('version')!r}, not {VERSION}. Update adk-skills."
-        )
+    if "version" not in table:
+        raise ConfigError(f"The lock {path} is not whole: it has no version. Restore it from version control.")
+    if table["version"] != VERSION:
+        raise ConfigError(f"The lock {path} has the version {table['version']!r}, not {VERSION}. Update adk-skills.")
     listed = table.get("skill", [])
     skills: dict[str, LockedSkill] = {}
-    for number, one in enumerate(listed if isinstance(listed, list) else [None]):
+    for number, one in enumerate(listed if isinstance(listed, list) else [listed]):
         try:
+            if not isinstance(one, Mapping):
+                raise TypeError("it is no table")
             skill = _locked(one)
         except (TypeError, ValueError, KeyError, AttributeError, ConfigError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
             raise ConfigError(
-                f"The lock {path}: entry {number + 1} cannot be used: {error}. Restore it from version control."
+                f"The lock {path}: entry {number + 1} cannot be used: {why}. Restore it from version control."
             ) from error
         if skill.name in skills:
             raise ConfigError(f"The lock {path} has {skill.name!r} twice. Merge it again, then: adk-skills sync.")
@@ -183,6 +185,12 @@ def _string(text: str) -> str:
     return string(text).as_string()
 
 
+def _any_toml(text: str) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
 def _as_written(text: str) -> dict[str, Any] | None:
     """The table of a lock in just the form that :func:`_written` gives; None for any other text."""
     start = f"{_HEAD}version = {VERSION}\n"
@@ -193,10 +201,10 @@ def _as_written(text: str) -> dict[str, Any] | None:
         found = _SKILL.match(text, at)
         if found is None:
             return None
-        values, files = _LINE.findall(found[1]), _LINE.findall(found[3])
+        values, files = _LINE.findall(found[1]), _quoted_lines(found[3])
         arrays = [(key, [one[5:-2] for one in body.split("\n")[:-1]]) for key, body in _ARRAY.findall(found[2])]
         table: dict[str, Any] = {key: value[1:-1] for key, value in values} | dict(arrays)
-        table["files"] = {key.strip('"'): value[1:-1] for key, value in files}
+        table["files"] = dict(files)
         if len(table) != len(values) + len(arrays) + 1 or len(table["files"]) != len(files):
             return None  # something is there twice: tomllib says where
         skills.append(table)
@@ -204,15 +212,23 @@ def _as_written(text: str) -> dict[str, Any] | None:
     return {"version": VERSION, "skill": skills}
 
 
+def _quoted_lines(lines: str) -> list[tuple[str, str]]:
+    """Keys and values of lines that were matched; nearly every key is a path with a dot, and so in quotes."""
+    pieces = lines.split('"')
+    if len(pieces) == 4 * lines.count("\n") + 1:
+        return list(zip(pieces[1::4], pieces[3::4], strict=True))
+    return [(key.strip('"'), value[1:-1]) for key, value in _LINE.findall(lines)]
+
+
 def _locked(one: Mapping[str, Any]) -> LockedSkill:
     name, path, files = one["name"], one["path"], one["files"]
     if not isinstance(name, str) or normalise_name(name) != name or not name:
         raise ValueError(f"{name!r} is no name of a skill")
-    parts = PurePosixPath(path).parts
-    if not parts or ".." in parts or path.startswith("/") or parts[-1] != name:
+    parts = path.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts) or parts[-1] != name:
         raise ValueError(f"the path {path!r} is no place for it")
     texts = {key: one.get(key, "") for key in _TEXTS}
-    if not all(isinstance(value, str) for value in (*texts.values(), *files.keys(), *files.values(), one["source"])):
+    if set(map(type, (*texts.values(), *files, *files.values(), one["source"]))) != {str}:
         raise TypeError("a value is no text")
     executables = frozenset(one.get("executables", ()))
     if tree_digest(files, executables) != one["tree"]:
@@ -293,19 +309,25 @@ def read_wanted(path: Path) -> dict[str, Origin]:
     return wanted
 
 
-def write_wanted(path: Path, changes: Mapping[str, LockedSkill | None]) -> None:
-    """Add, replace or (None) remove skills of a manifest; comments and order of the rest stay.
+def changed_manifest(path: Path, changes: Mapping[str, LockedSkill | None]) -> bytes | None:
+    """A manifest with skills added, replaced or (None) removed; comments and order of the rest stay.
+
+    Returns:
+        What to write; None when nothing changes.
 
     Raises:
-        ConfigError: The file is no TOML.
-        OSError: The disk does not take it.
+        ConfigError: The file cannot be read, or is no TOML with such a table.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    if not path.is_file() and not any(changes.values()):
-        return
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if not path.exists() and not any(changes.values()):
+        return None
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"The project file {path} cannot be read: {why}. Repair it, or move it away.") from error
     try:
         document = tomlkit.parse(text)
         table: Any = document
@@ -313,6 +335,8 @@ def write_wanted(path: Path, changes: Mapping[str, LockedSkill | None]) -> None:
             if key not in table:
                 table[key] = tomlkit.table(is_super_table=number < len(_TABLE) - 1)
             table = table[key]
+            if not isinstance(table, MutableMapping):
+                raise ConfigError(f"{path}: [{'.'.join(_TABLE[: number + 1])}] must be a table. Repair it.")
         for name, skill in changes.items():
             if skill is None:
                 table.pop(name, None)
@@ -327,9 +351,7 @@ def write_wanted(path: Path, changes: Mapping[str, LockedSkill | None]) -> None:
         made = tomlkit.dumps(document)
     except (TOMLKitError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be changed: {error}. Repair it.") from error
-    if made != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_aside(path, made.encode())
+    return made.encode() if made != text else None
 
 
 def _source_text(origin: Origin) -> str:

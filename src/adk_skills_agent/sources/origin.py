@@ -11,13 +11,11 @@ from urllib.parse import urlsplit, urlunsplit
 from adk_skills_agent.errors import ConfigError
 
 ARCHIVE_SUFFIXES = (".zip", ".skill", ".tar.gz", ".tgz", ".tar")
-_SHORT = re.compile(
-    r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<path>[^@]+))?(?:@(?P<ref>.+))?"
-)
-_SCP = re.compile(r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?")
-_PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?")
-_TREE = re.compile(r"/(?P<repo>.+?)(?:/-)?/tree/(?P<ref>[^/]+)(?:/(?P<path>.+))?")
-_REF = re.compile(r"(?!-)[A-Za-z0-9][A-Za-z0-9._/+-]{0,250}")
+_SHORT = r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<path>[^@]+))?(?:@(?P<ref>.+))?"
+_SCP = r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?"
+_PACKAGE = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?"
+_TREE = r"/(?P<repo>.+?)(?:/-)?/tree/(?P<ref>[^/]+)(?:/(?P<path>.+))?"
+_REF = r"(?!-)[A-Za-z0-9][A-Za-z0-9._/+-]{0,250}"
 
 
 class OriginKind(StrEnum):
@@ -86,7 +84,7 @@ def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, 
         if origin.kind not in {OriginKind.GIT, OriginKind.PACKAGE}:
             raise ConfigError(f"--ref {ref!r}: {given!r} has no versions. Leave --ref away.")
         origin = origin.at(ref)
-    if origin.ref and not _REF.fullmatch(origin.ref):
+    if origin.ref and not re.fullmatch(_REF, origin.ref):
         raise ConfigError(f"{origin.ref!r} is no branch, tag, commit or version. Write one, such as main or v1.2.")
     if origin.subpath:
         parts = [part for part in origin.subpath.split("/") if part not in {"", "."}]
@@ -98,7 +96,7 @@ def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, 
 
 def _read(text: str, base: Path, *, missing_ok: bool) -> Origin:
     if text.startswith("pypi:"):
-        if found := _PACKAGE.fullmatch(text[5:].strip()):
+        if found := re.fullmatch(_PACKAGE, text[5:].strip()):
             return Origin(OriginKind.PACKAGE, found["name"].lower(), found["version"] or "")
         raise ConfigError(f"{text!r} names no package. Write pypi:name or pypi:name==1.2.")
     if text.startswith("mcp:"):
@@ -113,9 +111,9 @@ def _read(text: str, base: Path, *, missing_ok: bool) -> Origin:
         return _local(text, base, missing_ok=missing_ok)
     if (base / text).exists():
         return _local(text, base, missing_ok=missing_ok)
-    if found := _SCP.fullmatch(text):
+    if found := re.fullmatch(_SCP, text):
         return Origin(OriginKind.GIT, f"{found['user']}@{found['host']}:{found['path']}", found["ref"] or "")
-    if found := _SHORT.fullmatch(text):
+    if found := re.fullmatch(_SHORT, text):
         return Origin(
             OriginKind.GIT, f"https://github.com/{found['repo']}", found["ref"] or "", (found["path"] or "").strip("/")
         )
@@ -155,7 +153,7 @@ def _url(text: str) -> Origin:
     path = parts.path.rstrip("/")
     if not path or "/.well-known/" in parts.path:
         return Origin(OriginKind.WELL_KNOWN, _without_secret(urlunsplit((parts.scheme, parts.netloc, path, "", ""))))
-    if found := _TREE.fullmatch(path):
+    if found := re.fullmatch(_TREE, path):
         place = urlunsplit((parts.scheme, parts.netloc, f"/{found['repo']}", "", ""))
         return Origin(OriginKind.GIT, _without_secret(place), found["ref"], found["path"] or "")
     return _git_url(text)
@@ -164,7 +162,7 @@ def _url(text: str) -> Origin:
 def _git_url(text: str) -> Origin:
     url, _, subpath = text.partition("#")
     if "://" not in url:
-        if (found := _SCP.fullmatch(url)) is None:
+        if (found := re.fullmatch(_SCP, url)) is None:
             raise ConfigError(f"{text!r} is no URL of a repository. Write git+https://host/path.git@ref#folder.")
         return Origin(OriginKind.GIT, f"{found['user']}@{found['host']}:{found['path']}", found["ref"] or "", subpath)
     parts = urlsplit(url)

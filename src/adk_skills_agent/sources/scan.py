@@ -157,7 +157,9 @@ _MAGIC = (
     (b"\xfe\xed\xfa", "a program for macOS"),
     (b"\xca\xfe\xba\xbe", "a program for macOS or Java"),
     (b"!<arch>", "a compiled library"),
+    (b"\0asm", "a program for WebAssembly"),
 )
+_SHOWN_AS = (*_TEXT_SUFFIXES, *_CODE_SUFFIXES, ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".pdf", ".csv", ".ico")
 _COMPILED = (".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".jar", ".class", ".node", ".wasm", ".pyd", ".o")
 
 
@@ -165,6 +167,8 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
     name = path.lower()
     for magic, what in _MAGIC:
         if data.startswith(magic) and (magic != b"MZ" or b"PE\0\0" in data[:1024]):
+            if name.endswith(_SHOWN_AS):
+                return [Finding("disguised-program", Weight.STOP, f"{what} under the name of something else", path)]
             return [Finding("binary", Weight.WARN, f"{what}, which nobody can read", path)]
     if name.endswith(_COMPILED):
         return [Finding("binary", Weight.WARN, "compiled code, which nobody can read", path)]
@@ -190,6 +194,8 @@ _INSIDE_WORD = re.compile("(?<=[a-zA-Z])[\u200b\u2060\u00ad\u200c\u200d](?=[a-zA
 _CYRILLIC = "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0455"  # letters that look like Latin ones
 _LOOKALIKE = re.compile(rf"\b(?=\w*[a-z])(?=\w*[{_CYRILLIC}])[a-z{_CYRILLIC}]{{4,}}\b", re.IGNORECASE)
 _ESCAPES = re.compile("\x1b\\[[0-9;]*[A-Za-z]|\x08{2,}")
+_ERASING = re.compile("\x1b\\[[0-9;?]*[A-HJKSTfhl]|\x1b\\]|\x1b[P_^c]|\x08{2,}")  # not colours
+_FILLERS = re.compile("[\u3164\uffa0]|(?<![\u1100-\u11ff])[\u115f\u1160](?![\u1100-\u11ff])")  # letters without a shape
 
 
 def _hidden(path: str, text: str) -> Iterator[Finding]:
@@ -203,6 +209,8 @@ def _hidden(path: str, text: str) -> Iterator[Finding]:
         ("bidi", _BIDI, "characters that change the order in which text is shown", Weight.STOP),
         ("split-word", _INSIDE_WORD, "a word with a character without width in it", Weight.WARN),
         ("lookalike", _LOOKALIKE, "a word of letters from two alphabets", Weight.WARN),
+        ("hidden-letter", _FILLERS, "a letter that nobody sees", Weight.STOP),
+        ("terminal-erase", _ERASING, "characters that erase or overwrite what a terminal shows", Weight.STOP),
         ("terminal-escape", _ESCAPES, "characters that command a terminal", Weight.WARN),
     ):
         match = pattern.search(plain)
@@ -245,7 +253,14 @@ def _by_rules(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
 def _excused(unless: re.Pattern[str], piece: str, match: re.Match[str]) -> bool:
     """The words that excuse a finding count only near it: an attacker may write them anywhere else."""
     start, end = max(0, match.start() - 120), match.end() + 120
-    return unless.search(piece, start, end) is not None
+    return any(not _HIDING.match(piece, found.start()) for found in unless.finditer(piece, start, end))
+
+
+_HIDING = re.compile(
+    r"(?:never|do not|don't|must not|cannot)\s+(?:\w+\s+)?(?:tell|inform|mention|notify|show|alert|warn|ask|reveal)\b",
+    re.IGNORECASE,
+)
+"""A word that excuses elsewhere, and here asks to hide what is done."""
 
 
 def _excerpt(text: str) -> str:

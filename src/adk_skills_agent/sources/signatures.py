@@ -18,7 +18,6 @@ library verifies bundles, without the network.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -122,10 +121,10 @@ def read_signature_policy(path: Path) -> SignaturePolicy:
     Raises:
         ConfigError: It cannot be read, or a value is not what it must be.
     """
-    from adk_skills_agent.settings import read_toml
-
     if not path.is_file() or not _may_say_something(path):
         return SignaturePolicy()
+    from adk_skills_agent.settings import read_toml
+
     tool: Any = read_toml(path, "project file").get("tool")
     table: Any = tool.get("adk-skills") if isinstance(tool, Mapping) else None
     if not isinstance(table, Mapping):
@@ -233,6 +232,8 @@ def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
     except (SigstoreError, OSError, ValueError) as error:
         said = f"The Sigstore root of trust cannot be used: {_first_line(error)}. Check trust-root."
         raise ConfigError(said) from error
+    import json
+
     try:
         parsed = Bundle.from_json(bundle)
         is_statement = "dsseEnvelope" in json.loads(bundle)
@@ -258,6 +259,8 @@ def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
 
 def _names(payload: bytes, data: bytes) -> bool:
     """Whether an in-toto statement is about these bytes."""
+    import json
+
     digest = hashlib.sha256(data).hexdigest()
     try:
         subjects = json.loads(payload)["subject"]

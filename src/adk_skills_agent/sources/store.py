@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,7 +74,7 @@ class SkillStore:
             return target
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=self.folder))
+            aside = _folder_aside(self.folder)
         except OSError as error:
             raise SourceError(f"The store {self.folder} cannot be written: {error.strerror}.") from error
         try:
@@ -142,6 +140,12 @@ class SkillStore:
             remove_tree(aside)
 
 
+def _folder_aside(folder: Path) -> Path:
+    import tempfile  # verifying writes nothing, and its imports are a third of its time
+
+    return Path(tempfile.mkdtemp(prefix=_ASIDE, dir=folder))
+
+
 def sweep_aside(folder: Path) -> int:
     """Remove folders and files that a killed process left aside in a folder."""
     count = 0
@@ -192,7 +196,7 @@ def install_copy(target: Path, tree: SkillTree) -> None:
         OSError: The disk does not take it; what was there stays.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=target.parent))
+    aside = _folder_aside(target.parent)
     try:
         inner = aside / "new"
         inner.mkdir()
@@ -209,7 +213,7 @@ def install_link(target: Path, stored: Path) -> None:
         OSError: The disk does not take it; what was there stays.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=target.parent))
+    aside = _folder_aside(target.parent)
     try:
         link = aside / "new"
         link.symlink_to(stored, target_is_directory=True)
@@ -245,7 +249,7 @@ def take_away(target: Path) -> Path | None:
     """
     if not os.path.lexists(target):
         return None
-    aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=target.parent))
+    aside = _folder_aside(target.parent)
     try:
         target.rename(aside / "old")
     except OSError:
@@ -263,7 +267,10 @@ def remove_tree(folder: Path) -> None:
             place = Path(path)
             place.rmdir() if place.is_dir() and not place.is_symlink() else place.unlink()
 
-    shutil.rmtree(folder, onerror=force) if folder.exists() else None
+    if folder.exists():
+        import shutil
+
+        shutil.rmtree(folder, onerror=force)
 
 
 def write_aside(path: Path, data: bytes) -> None:
@@ -272,7 +279,12 @@ def write_aside(path: Path, data: bytes) -> None:
     Raises:
         OSError: The disk does not take it; what was there stays.
     """
-    descriptor, name = tempfile.mkstemp(prefix=_ASIDE, dir=path.parent)
+    import tempfile
+
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=_ASIDE, dir=path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     aside = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -287,8 +299,10 @@ def write_aside(path: Path, data: bytes) -> None:
             mode = 0o666 & ~umask
         aside.chmod(mode)
         aside.replace(path)
-    except BaseException:
+    except BaseException as error:
         aside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     flush_folder(path.parent)
 

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -152,8 +152,7 @@ def check_paths(paths: Iterable[str], what: str, *, most: int = MAX_FILES) -> No
                 "so nothing of it is taken. Ask its author to rename one."
             )
         seen[key] = path
-        above = path
-        while above := above.rpartition("/")[0]:
+        for above in _folders_above(path):
             known = folders.setdefault(_folded(above), above)
             if known != above:
                 raise SourceError(
@@ -197,24 +196,34 @@ def skill_folders(paths: Iterable[str]) -> list[str]:
         for path in paths
         if path.rpartition("/")[2] in {"SKILL.md", "skill.md"} and SKIPPED.isdisjoint(path.split("/"))
     }
-    tops: list[str] = []
-    for folder in sorted(found):
-        if not any(top and folder.startswith(top + "/") for top in tops):
-            tops.append(folder)
-    return tops
+    return sorted(folder for folder in found if found.isdisjoint(_folders_above(folder)))
 
 
-def files_below(paths: Iterable[str], folder: str, all_folders: Iterable[str]) -> list[str]:
-    """The paths of one skill: below its folder, without what tools make and, for a root, without other skills."""
-    prefix = f"{folder}/" if folder else ""
-    others = [f"{other}/" for other in all_folders if other and other != folder and other.startswith(prefix)]
-    return [
-        path
-        for path in paths
-        if path.startswith(prefix)
-        and SKIPPED.isdisjoint(path[len(prefix) :].split("/"))
-        and not any(path.startswith(other) for other in others)
-    ]
+def _folders_above(path: str) -> Iterator[str]:
+    """The folders that a path lies in, without the root."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: Iterable[str]) -> dict[str, list[str]]:
+    """The paths of some skills: below their folders, without what tools make and, for a root, without other skills.
+
+    Args:
+        paths: Of all files.
+        folders: The skills that are asked for.
+        all_folders: Every skill there is.
+    """
+    found: dict[str, list[str]] = {folder: [] for folder in folders}
+    others = frozenset(all_folders) - {""}
+    for path in paths:
+        above = list(_folders_above(path))
+        owners = [folder for folder in above if folder in found]
+        if "" in found and others.isdisjoint(above):
+            owners.append("")
+        for owner in owners:
+            if SKIPPED.isdisjoint(path[len(owner) :].split("/")):
+                found[owner].append(path)
+    return found
 
 
 # Trees on disk.
@@ -305,7 +314,7 @@ def walk_files(folder: Path, what: str, take: Callable[[str, str], None], skippe
     Raises:
         SourceError: A link leaves the folder, or something is neither a file nor a folder, or there is too much.
     """
-    root = os.path.realpath(folder)
+    root, real = os.fspath(folder), ""
     count = 0
     waiting = [""]
     while waiting:
@@ -325,8 +334,9 @@ def walk_files(folder: Path, what: str, take: Callable[[str, str], None], skippe
             if count > MAX_FILES * 2:
                 raise SourceError(f"{what} has more than {MAX_FILES:,} files. Make it smaller.")
             if entry.is_symlink():
+                real = real or os.path.realpath(root)
                 target = os.path.realpath(entry.path)
-                if not target.startswith(root + "/"):
+                if not target.startswith(real + "/"):
                     raise SourceError(f"{what} has a link {_shown(path)} that leaves it. Put a copy in its place.")
                 if not Path(target).is_file():
                     raise SourceError(f"{what} has a link {_shown(path)} to no file. Put a copy in its place.")

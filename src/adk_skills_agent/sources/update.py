@@ -282,7 +282,8 @@ def _planned(
 ) -> SkillUpdate:
     folder = project.folder_of(locked)
     base = _base(project, locked, allow_private=allow_private)
-    if compare(locked, folder).is_gone:
+    state = compare(locked, folder)
+    if not state.is_same and not project.is_edited(state):
         ours = project.store.get(locked.tree) or base
     else:
         ours = read_tree(folder, f"The installed skill {locked.name!r}", skipped=NOT_COMPARED)
@@ -345,7 +346,7 @@ def apply_updates(project: Project, updates: Sequence[SkillUpdate], *, link: boo
             folder = project.folder_of(update.locked)
             if folder.is_dir():
                 now = read_tree(folder, f"The installed skill {update.name!r}", skipped=NOT_COMPARED)
-                if now.digest != update.ours.digest:
+                if now.digest != update.ours.digest and now.digest not in project.store:
                     raise SourceError(f"{update.name!r} was edited meanwhile. Start again.")
                 project.store.put(update.ours)  # after a kill its old folder is known, and replaced by the merged one
             project.store.put(update.theirs.tree)  # the base of the next merge
