@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import level_table
 from adk_skills_agent.sandbox.local.namespaces.zygote import zygote_life
 
 
@@ -20,6 +21,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore::adk_skills_agent.errors.SecurityWarning"))
+
+
+@pytest.fixture
+def needs_namespaces() -> None:
+    """Tried when the first such test runs: a trial while tests are collected would be one for each worker."""
+    level_table.require("namespaces")
+
+
+@pytest.fixture
+def needs_landlock() -> None:
+    """As ``needs_namespaces``."""
+    level_table.require("landlock")
 
 
 def open_descriptors() -> set[str]:

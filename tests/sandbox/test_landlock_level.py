@@ -20,10 +20,7 @@ from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel, landlo
 from adk_skills_agent.sandbox.process.command import OWN_IDS
 from adk_skills_agent.sandbox.process.supervise import EndReport
 
-pytestmark = [
-    pytest.mark.skipif(LandlockLevel().problem() is not None, reason=f"landlock: {LandlockLevel().problem()}"),
-    pytest.mark.usefixtures("nothing_left"),
-]
+pytestmark = pytest.mark.usefixtures("needs_landlock", "nothing_left")
 
 PYTHON = (sys.executable, "-s", "-B", "-X", "utf8")
 

@@ -14,10 +14,9 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS, shown_at
-from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 
-pytestmark = pytest.mark.skipif(NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem()))
+pytestmark = pytest.mark.usefixtures("needs_namespaces")
 
 SCRIPTS = {
     **WAYS_TO_END,

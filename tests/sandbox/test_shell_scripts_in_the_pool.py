@@ -10,11 +10,10 @@ import pytest
 
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 from adk_skills_agent.sandbox.secrets import Secret
 
-pytestmark = pytest.mark.skipif(NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem()))
+pytestmark = pytest.mark.usefixtures("needs_namespaces")
 
 _DIFFERENT = "BASHPID|EPOCH|RANDOM|SRANDOM|PPID|ADK_SKILLS_RUN_ID|SECONDS|BASH_ARG|PIPESTATUS"
 _ALL = f"declare -p | grep -vE '^declare [^ ]+ ({_DIFFERENT})'"

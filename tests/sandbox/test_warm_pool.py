@@ -28,13 +28,12 @@ from adk_skills_agent.sandbox.contract import (
 )
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS
-from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 from adk_skills_agent.sandbox.policy import check_policy, resolve_policy
 from adk_skills_agent.sandbox.secrets import Secret
 from adk_skills_agent.sandbox.warm_pool import MAKERS, MOST_IDLE, WarmPool
 
-pytestmark = pytest.mark.skipif(NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem()))
+pytestmark = pytest.mark.usefixtures("needs_namespaces")
 
 PYTHON = (sys.executable, *USUAL_FLAGS)
 
