@@ -12,7 +12,14 @@ import pytest
 
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.process.tree import RunMarks
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watchdog, Watched, works_here
+from adk_skills_agent.sandbox.process.watchdog import (
+    DiskLimit,
+    Limits,
+    MachineMemory,
+    Watchdog,
+    Watched,
+    works_here,
+)
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
 pytestmark = pytest.mark.skipif(not works_here(), reason="needs /proc")
@@ -91,3 +98,11 @@ def test_it_does_not_keep_a_program_from_ending():
     watchdogs = [thread for thread in threading.enumerate() if thread.name == "adk-skills-watchdog"]
     assert watchdogs
     assert all(thread.daemon for thread in watchdogs)
+
+
+def test_the_memory_of_the_machine_is_read_only_for_a_run_whose_memory_is_watched():
+    def limits(memory_bytes: int | None) -> Limits:
+        return Limits(MARKS, memory_bytes, None, (), lambda *_: None, lambda: None)
+
+    assert limits(None)._before == MachineMemory()
+    assert limits(1 << 20)._before.kernel > 0

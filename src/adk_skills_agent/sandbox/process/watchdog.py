@@ -276,7 +276,11 @@ class Limits:
     _workspace_bytes: int | None = None
     _next_disk: float = field(default=0.0)
     _over: bool = field(default=False)
-    _before: MachineMemory = field(default_factory=machine_memory)
+    _before: MachineMemory = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Where the kernel bounds the memory of a run as a whole, nobody compares.
+        self._before = MachineMemory() if self.memory_bytes is None else machine_memory()
 
 
 @dataclass(slots=True, eq=False)
