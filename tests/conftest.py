@@ -19,6 +19,7 @@ from backend_matrix import Recorder
 
 # A hook: prints at the end which isolation levels were tested.
 from level_table import pytest_terminal_summary as pytest_terminal_summary
+from level_table import skip_where_filters_hang
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # conftest.py of folders below mark slow tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    skip_where_filters_hang(items, REPOSITORY / "tests")
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TEST_SECONDS))
