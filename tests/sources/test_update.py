@@ -233,3 +233,27 @@ def test_what_a_killed_update_left_is_no_edit(installed: Path, repository: Repos
     assert "has local edits" in run("remove", "pdf").stderr
     (installed / "notes.md").unlink()
     assert run("remove", "pdf").returncode == 0
+
+
+def test_a_dead_source_holds_up_no_other(installed: Path, repository: Repository, run: Run, tmp_path: Path):
+    folder = tmp_path / "chart"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(skill_text("chart"))
+    assert run("add", folder, "--yes").returncode == 0
+    shutil.rmtree(folder)
+    upstream(repository, edited(BODY, 5, "Another step."))
+    said = run("outdated")
+    assert said.returncode == 1
+    assert said.stdout.splitlines() == ["chart  its source does not give it", "pdf    newer at its source"]
+    assert f"{folder} does not exist any more" in said.stderr
+    states = {
+        one["name"]: (one["state"], one["problem"]) for one in json.loads(run("outdated", "--json").stdout)["skills"]
+    }
+    assert states["pdf"] == ("update", "")
+    assert states["chart"][0] == "unavailable"
+    done = run("update", "--yes")
+    assert done.returncode == 1
+    assert done.stdout.endswith("1 updated.\n")
+    assert "Another step." in (installed / "SKILL.md").read_text()
+    assert (tmp_path / "project/.agents/skills/chart/SKILL.md").is_file()
+    assert run("verify").returncode == 0

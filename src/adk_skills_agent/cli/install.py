@@ -415,6 +415,7 @@ _WORDS = {
     "merge": "newer at its source, and local edits that can be merged",
     "conflict": "newer at its source, and local edits that conflict",
     "gone": "not at its source any more",
+    "unavailable": "its source does not give it",
 }
 
 
@@ -438,6 +439,7 @@ def outdated_command(
         print_json({"skills": [_as_json(update) for update in updates]})
     else:
         print_columns((update.name, _WORDS[update.state]) for update in updates)
+        _say_problems(updates)
     if any(update.state not in {"current", "edited"} for update in updates):
         raise click.exceptions.Exit(1)
 
@@ -507,7 +509,7 @@ def update_command(
         print_json({"skills": [_as_json(update, diff=show_diff) for update in planned], "updated": done})
     else:
         print(f"{len(done)} updated." if not dry_run else f"{len(chosen)} would be updated.")
-    if any(update.state in {"conflict", "gone"} for update in planned):
+    if any(update.state in {"conflict", "gone", "unavailable"} for update in planned):
         raise click.exceptions.Exit(1)
 
 
@@ -531,6 +533,13 @@ def _show(planned: Sequence[SkillUpdate], *, show_diff: bool, keep_edits: bool) 
         if show_diff:
             for line in update.diff():
                 print("  " + printable(line))
+    _say_problems(planned)
+
+
+def _say_problems(updates: Sequence[SkillUpdate]) -> None:
+    """What is wrong with a source, once for all its skills."""
+    for problem in dict.fromkeys(update.problem for update in updates if update.problem):
+        print(f"adk-skills: {safe(problem)}", file=sys.stderr)
 
 
 def _as_json(update: SkillUpdate, *, diff: bool = False) -> dict[str, object]:
@@ -542,5 +551,6 @@ def _as_json(update: SkillUpdate, *, diff: bool = False) -> dict[str, object]:
         "theirs": list(update.changed),
         "ours": list(update.edited),
         "conflicts": list(update.conflicts),
+        "problem": update.problem,
         **({"diff": list(update.diff())} if diff else {}),
     }

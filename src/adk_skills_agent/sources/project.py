@@ -670,7 +670,9 @@ class _Change:
                 else:
                     install_copy(target, tree)
             except OSError as error:
-                raise SourceError(f"{target} cannot be written: {error.strerror}.") from error
+                raise SourceError(
+                    f"{target} cannot be written: {error.strerror}. Mend that, then complete it: adk-skills sync."
+                ) from error
 
 
 def _keep_time(entry: LockedSkill, known: LockedSkill | None) -> LockedSkill:

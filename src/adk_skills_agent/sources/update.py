@@ -40,6 +40,7 @@ class UpdateState(StrEnum):
     MERGE = "merge"
     CONFLICT = "conflict"
     GONE = "gone"
+    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class SkillUpdate:
         theirs: What the source has now; None when it has the skill no more.
         merged: What would be installed; None where that cannot be said.
         conflicts: Files that both sides changed, in ways that exclude one another.
+        problem: Why its source could not be asked, or what it gave is refused; the trees are empty then.
     """
 
     locked: LockedSkill
@@ -61,6 +63,7 @@ class SkillUpdate:
     theirs: FetchedSkill | None
     merged: SkillTree | None
     conflicts: tuple[str, ...] = ()
+    problem: str = ""
 
     @property
     def name(self) -> str:
@@ -80,6 +83,8 @@ class SkillUpdate:
     @property
     def state(self) -> UpdateState:
         """In one word."""
+        if self.problem:
+            return UpdateState.UNAVAILABLE
         if self.theirs is None:
             return UpdateState.GONE
         if self.conflicts:
@@ -239,7 +244,7 @@ def plan_updates(
         signatures: As :func:`~.fetch.opened`.
 
     Raises:
-        SourceError: A source cannot be asked, or there is no such skill.
+        SourceError: There is no such skill, or what it was installed from is nowhere any more.
     """
     lock = project.read_lock()
     for name in names:
@@ -251,7 +256,12 @@ def plan_updates(
         groups.setdefault(whole_source(project.origin_of(skill)), []).append(skill)
     updates: list[SkillUpdate] = []
     for origin, group in groups.items():
-        found = _newest(origin, group, allow_private=allow_private, signatures=signatures)
+        try:
+            found = _newest(origin, group, allow_private=allow_private, signatures=signatures)
+        except SourceError as error:  # the other sources go on
+            nothing = SkillTree({})
+            updates += [SkillUpdate(skill, nothing, nothing, None, None, problem=error.message) for skill in group]
+            continue
         updates += [_planned(project, skill, found.get(skill.origin.subpath), prefer, allow_private) for skill in group]
     return sorted(updates, key=lambda update: update.name)
 
