@@ -123,18 +123,19 @@ def main() -> int:
 
         if options.npx:
             theirs_at = fresh()
-            shutil.copytree(base / "work/skills", theirs_at / "source/skills")
-            for number in range(count, options.skills):
-                shutil.rmtree(theirs_at / f"source/skills/skill-{number}")
+            (theirs_at / ".git").mkdir()
+            small = make_repository(fresh(), count).as_uri()  # just these skills, which is to their advantage
             timed(["npm", "install", "--silent", "--no-fund", "--no-audit", "skills"], theirs_at, home)
-            command = [theirs_at / "node_modules/.bin/skills", "add", theirs_at / "source", "--all"]
+            skills = theirs_at / "node_modules/.bin/skills"
+            timed([skills, "add", small, "--skill", "*", "--yes"], theirs_at, home)  # writes skills-lock.json
 
             def restore() -> float:
-                shutil.rmtree(theirs_at / ".agents", ignore_errors=True)
-                return timed(command, theirs_at, home)
+                for made in (".agents", ".claude", "agent"):
+                    shutil.rmtree(theirs_at / made, ignore_errors=True)
+                return timed([skills, "experimental_install"], theirs_at, home)
 
             ours, theirs = in_turns(options.rounds, sync, restore)
-            row(f"restore {count} skills", "npx skills (from a folder)", ours, theirs, 10)
+            row(f"restore {count} skills", "npx skills (from local git)", ours, theirs, 10)
         else:
             sync()
 
