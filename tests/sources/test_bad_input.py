@@ -89,3 +89,18 @@ def test_an_archive_that_cannot_be_written_is_named_as_it_was_asked_for(run: Run
         assert done.returncode == 1
         assert done.stderr.startswith(f"adk-skills: {target}: ")
     assert names_below(tmp_path / "project") == []
+
+
+def test_a_name_that_is_given_twice_counts_once(repository: Repository, run: Run):
+    assert run("add", repository.bare, "--skill", "pdf", "--skill", "pdf", "--yes").returncode == 0
+    assert run("outdated", "pdf", "pdf").stdout.count("pdf") == 1
+    assert run("remove", "pdf", "pdf").stdout == "Removed: pdf\n"
+
+
+@pytest.mark.parametrize("text", ["[", "[]", "3", '{"version": 1, "skills": {"a": 3}}', '{"version": 9, "skills": {}}'])
+def test_a_lock_of_another_installer_that_is_wrong_is_told_in_words(text: str, run: Run, tmp_path: Path):
+    (tmp_path / "project/skills-lock.json").write_text(text)
+    done = run("add", "skills-lock.json", "--yes")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "object has no attribute" not in done.stderr

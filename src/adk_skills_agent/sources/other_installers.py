@@ -126,6 +126,8 @@ def read_other_lock(path: Path) -> dict[str, Origin]:
             raise ConfigError(f"{path} has the version {table.get('version')!r}; only 1 and 3 are known.")
         found = {}
         for name, one in listed:
+            if not isinstance(one, Mapping):
+                raise ConfigError(f"the entry {name!r} is no table. Correct it.")
             found[normalise_name(name)] = _origin_of(one, path.parent)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error

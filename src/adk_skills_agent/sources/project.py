@@ -355,6 +355,7 @@ class Project:
         Raises:
             SourceError: There is no such skill, another needs it, or it has local edits.
         """
+        names = list(dict.fromkeys(names))
         with self.changing() as change:
             lock = change.lock
             for name in names:
@@ -378,7 +379,7 @@ class Project:
             finally:
                 for aside in filter(None, asides):
                     remove_tree(aside)
-        return list(names)
+        return names
 
     def _refuse_needed(self, lock: SkillLock, names: Sequence[str]) -> None:
         from adk_skills_agent.sources.requires import required_name

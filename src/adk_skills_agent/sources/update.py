@@ -250,7 +250,7 @@ def plan_updates(
     for name in names:
         if name not in lock.skills:
             raise SourceError(f"{name!r} is not installed here. See: adk-skills list --installed.")
-    chosen = [lock.skills[name] for name in names] if names else list(lock.skills.values())
+    chosen = [lock.skills[name] for name in dict.fromkeys(names)] if names else list(lock.skills.values())
     groups: dict[Origin, list[LockedSkill]] = {}
     for skill in chosen:
         groups.setdefault(whole_source(project.origin_of(skill)), []).append(skill)
