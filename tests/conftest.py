@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # conftest.py of folders below mark slow tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    skip_where_filters_hang(items, REPOSITORY / "tests")
+    skip_where_filters_hang(items)
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TEST_SECONDS))

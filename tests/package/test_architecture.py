@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,18 @@ def named_files() -> set[str]:
 
 def test_every_file_the_page_names_is_there() -> None:
     assert [name for name in sorted(named_files()) if not (PACKAGE / name).is_file()] == []
+
+
+def test_every_layer_has_its_place_in_the_chain_and_every_folder_a_row() -> None:
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    order = [name.strip() for layer in layers for name in layer.split("|")]
+    page = PAGE.read_text()
+    chain = re.search(r"holds it: `([^`]+)`", page)
+    assert chain is not None
+    assert re.findall(r"\w+", chain[1]) == order
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert set(re.findall(r"^\| `(\w+)/` \|", page, re.MULTILINE)) == folders
 
 
 def test_one_call_passes_the_files_that_the_page_draws_and_no_others(make_skill: Callable[..., Path]) -> None:

@@ -16,7 +16,7 @@ like this:
 
 To read a skill's SKILL.md is to load it. A tool that is denied for one active skill is denied, whoever else brings it.
 ``allowed-tools`` never beats a rule, and nothing here changes a limit of the sandbox but its network: rules for
-``hosts`` are in :mod:`.hosts`, rules for ``commands`` of a shell in :mod:`.commands`.
+``hosts`` are in :mod:`.hosts`, rules for ``commands`` of a shell in :mod:`.shell.command_rules`.
 
 The user is asked through google-adk's own tool confirmation. An approval is of one *version* of a skill, the sha256
 over all its bytes. It is kept in the session's state, or on the owner's list (``catalog/trust.py``), always with that

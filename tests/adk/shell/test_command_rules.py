@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -40,6 +41,9 @@ rm -r folder
 wc -l < data.csv
 cat <<'EOF'⏎$(git push)⏎EOF
 cat <<EOF⏎hello⏎EOF
+cat <<EOF⏎a \$(git push) \`x\`⏎EOF
+cat <<'EOF'⏎a `git push`⏎EOF
+cat <<\EOF⏎	$(git push)⏎EOF
 timeout 5 python3 x.py
 env -i A=1 python3 x.py
 bash -c 'ls⏎git status'
@@ -341,6 +345,19 @@ bash 0< <(echo git push)
 xargs git 0<<< push
 git "pu"`:`"sh"
 gi`:`t push
+cat <<EOF⏎a `git push` b⏎EOF
+cat <<EOF⏎	$(git push)⏎EOF
+cat <<EOF⏎x⏎   $(git push)⏎EOF
+cat <<-EOF⏎	$(git push)⏎	EOF
+cat <<$X⏎$(git push)⏎$X
+cat <<${X}⏎$(git push)⏎${X}
+cat <<EOF⏎`echo \`git push\``⏎EOF
+SRANDOM='a[$(git push)]'
+x='a[$(git push)]'; SRANDOM=x
+dpkg-architecture -c git push
+run-parts --arg=push bin
+logsave x git push
+fish -c 'git push'
 """
 
 DENIED = r"""
@@ -623,3 +640,34 @@ def test_the_time_for_a_line_grows_with_its_length_and_not_its_square(part: str)
 
     few = 2_000
     assert seconds(8 * few) < 30 * max(seconds(few), 0.001)
+
+
+@pytest.mark.parametrize("line", ["[[ a == " + "@(" * 40_000, "<" * 90_000, "cat <<A\n" + "$x " * 30_000 + "\nA"])
+def test_row_124_a_line_that_takes_the_grammar_a_minute_does_not_stop_the_agent(line: str) -> None:
+    """Seen: 72 seconds in which no thread of the agent went on."""
+    pauses, over = [0.0], threading.Event()
+
+    def other() -> None:
+        last = time.monotonic()
+        while not over.wait(0.01):
+            pauses.append(time.monotonic() - last)
+            last = time.monotonic()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    began = time.thread_time()
+    verdict = decide_command(Permissions(commands=RULES), line).verdict.value
+    took = time.thread_time() - began
+    over.set()
+    thread.join()
+    assert verdict == "ask"
+    assert took < 3
+    assert max(pauses) < 2
+
+
+def test_row_124_a_chain_of_variables_takes_no_longer_than_its_length() -> None:
+    """Seen: 12 seconds for 7,000 of them."""
+    line = ";".join(f"v{number}=$v{number + 1}" for number in range(7_000)) + ";v7000=$(ls);echo $((v0))"
+    began = time.thread_time()
+    assert decide_command(Permissions(commands=RULES), line).verdict.value == "ask"
+    assert time.thread_time() - began < 3

@@ -8,6 +8,7 @@ runs the command in ``x='a[$(command)]'``), and every line that the grammar cann
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,10 +20,13 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import check_env_name
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Language, Node
 
 MAX_LINE_BYTES = 100_000
 """Of a line that is read; a longer one is asked about."""
+_SHORT_BYTES = 2_000  # of a line that takes the grammar no more than a tenth of a second, whatever is in it
+_TREE_SECONDS = 0.3
+_PIECE_BYTES = 4_096
 _MOST_DOCUMENTS = 100  # the grammar looks for the end of each in all that is behind it
 _MOST_DEPTH = 200  # of the tree
 _MOST_SHELLS = 5  # a line in a line in a line
@@ -35,12 +39,15 @@ _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff
 # The grammar takes these for white space, bash for a word that begins with a space.
 _ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
 _BEHIND_CLOSING = re.compile(r"[<>]&-[ \t]*+(?!\d*[<>])[^\s;&|)}<>#]")  # the grammar leaves these words out
+_DOCUMENT_OF_VARIABLE = re.compile(r"<<-?[ \t]*+\$")  # the grammar reads another end than bash
 _NUMBERED_INPUT = re.compile(r"(?:^|[\s;&|()])\d+<")  # the grammar takes some of these numbers for words
 _NAMED_DESCRIPTOR = re.compile(r"\{\w+\}[<>]")  # the grammar takes it for a word of the command
 _EVERY = "*"  # of the variables: which one is not known
 _ARGUMENTS = "@"  # $1, $2 and so on
 # Bash evaluates what is assigned to these.
-_INTEGERS = frozenset({"BASHPID", "EPOCHSECONDS", "EPOCHREALTIME", "HISTCMD", "LINENO", "OPTIND", "RANDOM", "SECONDS"})
+_INTEGERS = frozenset(
+    {"BASHPID", "EPOCHSECONDS", "EPOCHREALTIME", "HISTCMD", "LINENO", "OPTIND", "RANDOM", "SECONDS", "SRANDOM"}
+)
 _JOINED_LINE = re.compile(r"(?<!\s)\\\n")
 
 
@@ -90,10 +97,15 @@ class CommandLine:
         unknown = set(self.unknown)
         if self.has_functions:
             unknown.add(_ARGUMENTS)
-        grown = -1
-        while grown != len(unknown):
-            grown = len(unknown)
-            unknown |= {name for name, parts in self.values.items() if parts & unknown}
+        made_of: dict[str, list[str]] = {}
+        for name, parts in self.values.items():
+            for part in parts:
+                made_of.setdefault(part, []).append(name)
+        waiting = list(unknown)
+        while waiting:
+            grown = set(made_of.pop(waiting.pop(), ())) - unknown
+            unknown |= grown
+            waiting += grown
         evaluated = unknown if _EVERY in self.evaluated else unknown & self.evaluated
         if evaluated - ({_ARGUMENTS} if _EVERY in self.evaluated else set()):
             self.doubts.append("bash may evaluate a text in it that only the run decides")
@@ -143,22 +155,47 @@ def _read(line: str, depth: int = 0, inner: Iterator[int] | None = None) -> Comm
         found.doubts.append("words stand behind a redirection")
     if _NUMBERED_INPUT.search(line):
         found.doubts.append("an input in it has a number")
+    if _DOCUMENT_OF_VARIABLE.search(line):
+        found.doubts.append("a here-document in it ends with a variable")
     if _NAMED_DESCRIPTOR.search(line):
         found.doubts.append("a redirection in it names a variable")
-    root = _parser().parse(line.encode()).root_node
-    if root.has_error:
-        found.doubts.append("it cannot be read as a command line")
+    root = _tree(line.encode())
+    if root is None or root.has_error:
+        if root is None:
+            for _ in inner:  # nor is anything else of it read
+                pass
+        found.doubts.append("it cannot be read as a command line" if root is not None else "it takes too long to read")
         return found
     _Reader(found, depth, inner).visit(root, 0)
     return found
 
 
+def _tree(line: bytes) -> Node | None:
+    """The tree of a line; None when the grammar takes too long for it.
+
+    Some lines of 100 kB take it more than a minute, in which no other thread of the agent goes on (row 124): so a long
+    one is tried first in a way that can be ended, and lets others go on.
+    """
+    from tree_sitter import Parser
+
+    if len(line) > _SHORT_BYTES:
+        until = time.thread_time() + _TREE_SECONDS
+        try:
+            Parser(_language()).parse(
+                lambda place, _: line[place : place + _PIECE_BYTES],
+                progress_callback=lambda *_: time.thread_time() > until,
+            )
+        except ValueError:
+            return None
+    return Parser(_language()).parse(line).root_node
+
+
 @lru_cache(maxsize=1)
-def _parser() -> Parser:
+def _language() -> Language:
     import tree_sitter
     import tree_sitter_bash
 
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    return tree_sitter.Language(tree_sitter_bash.language())
 
 
 class _Reader:
@@ -212,8 +249,11 @@ class _Reader:
         written = text_of(node)
         if kind in _LITERALS:
             text = _unread(node) if kind == "heredoc_body" else word_of(node).text
-            if kind == "heredoc_body" and ("$[" in written or "$((" in written):
-                self._evaluated(node)
+            if kind == "heredoc_body":
+                if "$[" in written or "$((" in written:
+                    self._evaluated(node)
+                if _hides(_ESCAPED.sub("", text)) and not _is_quoted(node):
+                    self._doubt("it hides a command in a here-document")
             if _hides(text) or (kind == "ansi_c_string" and _CODED.search(written)):
                 self._found.hides.add(text)
                 if kind in ("raw_string", "ansi_c_string") and _is_in_quotes(node):
@@ -718,11 +758,21 @@ def _may_evaluate(arguments: Sequence[Word]) -> bool:
 
 def _unread(node: Node) -> str:
     """A here-document without the substitutions in it, which are read by themselves."""
-    text = text_of(node)
-    for child in node.children:
-        if child.type == "command_substitution":
-            text = text.replace(text_of(child), "", 1)
-    return text
+    source = node.text or b""
+    pieces = []
+    position = node.start_byte
+    for child in sorted(_below(node, "command_substitution"), key=lambda one: one.start_byte):
+        pieces.append(source[position - node.start_byte : child.start_byte - node.start_byte])
+        position = child.end_byte
+    pieces.append(source[position - node.start_byte :])
+    return b"".join(pieces).decode("utf-8", "replace")
+
+
+def _is_quoted(body: Node) -> bool:
+    """Whether the word that ends a here-document is in quotes, so that bash expands nothing in it."""
+    above = body.parent
+    starts = [child for child in above.children if child.type == "heredoc_start"] if above is not None else []
+    return bool(starts) and all(re.search(r"[\\'\"]", text_of(start)) is not None for start in starts)
 
 
 def _is_input(path: str) -> bool:
@@ -743,6 +793,7 @@ def _replaces(option: str, behind: Sequence[Word]) -> bool:
 
 
 _LITERALS = frozenset({"raw_string", "string", "translated_string", "ansi_c_string", "word", "heredoc_body"})
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _CODED = re.compile(r"\\[xuU0-7]")
 _PLACE = re.compile(r"\{[^{}]*\}")  # of xargs and parallel, for their input
 _NO_SHELL_TEXT = re.compile(r"[-\w./:=@%+,{}]*")

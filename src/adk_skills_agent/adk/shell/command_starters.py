@@ -8,7 +8,9 @@ from dataclasses import dataclass
 # Programs that start others and are called in too many ways to say where the command begins.
 _STARTING = (
     "prlimit taskset setpriv setarch linux32 linux64 i386 x86_64 uname26 chrt choom nsenter dbus-run-session ssh-agent "
-    "runuser pkexec systemd-run start-stop-daemon unbuffer fakeroot bwrap numactl toybox"
+    "runuser pkexec systemd-run start-stop-daemon unbuffer fakeroot bwrap numactl toybox uclampset pipesz setpgid "
+    "coresched runcon logsave run-parts dpkg-architecture capsh aa-exec cgexec eatmydata valgrind ltrace rlwrap "
+    "chronic xvfb-run gpg-agent csh tcsh fish yash posh"
 )
 OTHER_STARTERS = frozenset(_STARTING.split())
 

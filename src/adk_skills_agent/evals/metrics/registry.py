@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # case.
 
 Reader = Callable[[Any], Any]
-"""Semaphore a setting as it was written into what the metric takes; a ValueError says what it must be."""
+"""Turns a setting as it was written into what the metric takes; a ValueError says what it must be."""
 
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 _OTHERS = frozenset({"include_intermediate_responses_in_final"})  # google-adk writes it into every criterion

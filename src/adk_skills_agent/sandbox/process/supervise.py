@@ -317,7 +317,7 @@ class Stream:
 
 
 class SupervisedRun(Protocol):
-    """What of a run is needed to watch it; see ``LevelRun``."""
+    """What of a run is needed to watch it; see ``LocalRun`` in ``local/levels/base.py``."""
 
     @property
     def child(self) -> Child:

@@ -22,6 +22,9 @@ from adk_skills_agent.sandbox.process.command import encode, encoded
 
 _SEND_SECONDS = 20.0
 _NEWS_BYTES = 4096
+_NUMBER = re.compile(rb"[0-9]{1,15}")
+_MOST_NEWS_BYTES = 64 << 10
+"""Of all that is told; a few hundred are."""
 # Here and not in the init program, so that no frame of ours is in the script's traceback.
 THEN_THE_SCRIPT = """\
 try:
@@ -120,6 +123,7 @@ class InitControl:
         self.used: tuple[float, int] | None = None
         self.failure: tuple[str, int] | None = None
         self._said = b""
+        self._told = 0
         self._is_ready = False
         self._is_over = False  # the sandbox's end of the socket is closed
 
@@ -192,7 +196,10 @@ class InitControl:
             raise SandboxError(f"The sandbox ended before its command began: {reason}.") from error
 
     def listen(self) -> None:
-        """Take what was said until now; never blocks."""
+        """Take what was said until now; never blocks.
+
+        Code that was imported ahead may hold the other end: what it says is bounded, and nothing of it raises.
+        """
         while not self._is_over:
             try:
                 data = self._connection.recv(_NEWS_BYTES)
@@ -200,7 +207,8 @@ class InitControl:
                 return
             except OSError:
                 data = b""
-            if data:
+            self._told += len(data)
+            if data and self._told <= _MOST_NEWS_BYTES:
                 self._take(data)
             else:
                 self._is_over = True
@@ -211,11 +219,11 @@ class InitControl:
             match line.split():
                 case [b"ready"]:
                     self._is_ready = True
-                case [b"ended", status]:
+                case [b"ended", status] if _NUMBER.fullmatch(status):
                     self.status = int(status)
-                case [b"failed", step, number]:
+                case [b"failed", step, number] if _NUMBER.fullmatch(number):
                     self.failure = (step.decode("utf-8", "replace"), int(number))
-                case [b"used", microseconds, size]:
+                case [b"used", microseconds, size] if _NUMBER.fullmatch(microseconds) and _NUMBER.fullmatch(size):
                     self.used = int(microseconds) / 1e6, int(size) << 10
                 case _:
                     pass

@@ -277,6 +277,8 @@ class NamespacesRun(LocalRun):
             init.wait_until_used(_LEAVING_SECONDS)
         if init.used is None:  # somebody is left, or process 1 was killed
             self._kill_and_wait(sandbox, report)
+        elif self._policy.preload:  # what was imported ahead may have said so, and be alive
+            sandbox.end()
         if self._network is not None:
             self._network.stop()
             report.network = self._network.decisions
