@@ -159,6 +159,7 @@ _NEED_FILTERS = (
     *(
         "adk/approvals",
         "adk/commands",
+        "adk/plugins/test_terminal",
         "adk/shell",
         "adk/workspaces",
         "cli",
