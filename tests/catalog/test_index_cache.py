@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,6 +265,20 @@ def test_many_processes_share_one_cache_while_the_tree_changes(root: Path, cache
     registry_of(root, cache_dir)
     assert opened_skill_files(root, cache_dir) == []
     assert [path.suffix for path in cache_dir.iterdir()] == [".json"], "a file written aside was left behind"
+
+
+def test_a_folder_that_another_process_makes_meanwhile_is_used(root: Path, tmp_path: Path, monkeypatch) -> None:
+    """As when several agents of a new user start at once."""
+    folder, real = tmp_path / "new" / "cache", os.makedirs
+
+    def makedirs(path: str, *args: Any, **kwargs: Any) -> None:
+        real(path, *args, **kwargs)
+        folder.mkdir(mode=0o700)
+
+    monkeypatch.setattr(os, "makedirs", makedirs)
+    registry = registry_of(root, folder)
+    assert [entry for entry in registry.diagnostics if entry.code == "index-cache"] == []
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_stamps_from_the_future_are_never_believed(root: Path, cache_dir: Path) -> None:

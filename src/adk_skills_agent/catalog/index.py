@@ -7,6 +7,7 @@ processes at the same time see one whole file or the other.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -121,7 +122,8 @@ class IndexCache:
             os.mkdir(self._folder, 0o700)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(self._folder), 0o700, exist_ok=True)
-            os.mkdir(self._folder, 0o700)
+            with contextlib.suppress(FileExistsError):  # another process made it meanwhile
+                os.mkdir(self._folder, 0o700)
         except FileExistsError:
             pass
         if self._folder_is_own():
