@@ -31,7 +31,7 @@ _MODULES = (
     *("google.adk.agents", "google.adk.runners", "google.adk.apps", "google.adk.cli.cli_tools_click"),
     *("google.adk.sessions.sqlite_session_service", "adk_skills_agent.adk.skill_toolset", "adk_skills_agent.testing"),
     *("adk_skills_agent.executors", "adk_skills_agent.scripts.workspaces", "adk_skills_agent.sandbox.local"),
-    *(f"adk_skills_agent.cli.{name}" for name in ("main", "skills", "run", "eval", "install", "bench", "demo")),
+    *(f"adk_skills_agent.cli.{name}" for name in ("main", "skills", "run", "eval", "install", "bench", "demo.act")),
     *(f"adk_skills_agent.cli.{name}" for name in ("doctor", "trust", "usage")),
 )
 _HEAD = 4

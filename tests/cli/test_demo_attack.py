@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adk_skills_agent.cli.demo_attack import Attempt, Bait, Seen, bait, judged
+from adk_skills_agent.cli.demo.attack import Attempt, Bait, Seen, bait, judged
 
 ENFORCED = dict.fromkeys(("files", "network", "pids", "processes"), "test")
 RESULTS: dict[str, dict[str, Any]] = {

@@ -21,7 +21,7 @@ from repositories import Run, skill_text
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources.fetch import fetch_skills
-from adk_skills_agent.sources.mcp_client import McpSkills
+from adk_skills_agent.sources.mcp.client import McpSkills
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.tree import read_tree
 

@@ -61,7 +61,7 @@ COMMANDS = {
     "usage": ("usage:command", "Show how skills are used: activations, failures, latency, tokens."),
     "workspaces": ("workspaces:command", "List and remove the files of sessions in a store."),
     "doctor": ("doctor:command", "Print versions and what isolation works."),
-    "demo": ("demo:command", "Show the whole job with an example agent."),
+    "demo": ("demo.act:command", "Show the whole job with an example agent."),
     "completion": ("main:completion_command", "Print tab completion for a shell."),
 }
 """Each command's module in this package, the name of its click command there, and its line in the help."""

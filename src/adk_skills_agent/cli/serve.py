@@ -68,7 +68,7 @@ def serve_command(
     if as_json:
         raise click.UsageError("--json goes with --well-known only.")
     if http is None:
-        from adk_skills_agent.sources.mcp_server import serve_stdio
+        from adk_skills_agent.sources.mcp.server import serve_stdio
 
         asyncio.run(serve_stdio(view, __version__))
         return
@@ -116,7 +116,7 @@ def _clients(
 
 
 def _serve_http(place: str, clients: dict[str, CatalogReader], version: str) -> None:
-    from adk_skills_agent.sources.mcp_server import TokenGate
+    from adk_skills_agent.sources.mcp.server import TokenGate
 
     host, _, port = place.rpartition(":")
     if not host or not port.isdecimal():

@@ -65,7 +65,7 @@ def model_named(name: str) -> BaseLlm:
                 http_status_codes=list(_RETRIED),
             )
             gemini = kind(model=name, retry_options=retry)
-            # Made here, outside of the event loop: without a key its constructor raises, see cli/demo_agent.py.
+            # Made here, outside of the event loop: without a key its constructor raises, see cli/demo/act.py.
             _ = gemini.api_client
             return gemini
         return LLMRegistry.new_llm(name)

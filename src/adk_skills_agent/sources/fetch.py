@@ -209,7 +209,7 @@ def opened(
         case OriginKind.PACKAGE:
             yield _package(origin)
         case OriginKind.MCP:
-            from adk_skills_agent.sources.mcp_client import McpSkills
+            from adk_skills_agent.sources.mcp.client import McpSkills
 
             yield Opened(McpSkills(origin.location))
 

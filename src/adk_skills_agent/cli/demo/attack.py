@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.cli.demo import DemoRun, demo_model, examples_folder, run_demo
+from adk_skills_agent.cli.demo.act import DemoRun, demo_model, examples_folder, run_demo
 from adk_skills_agent.sandbox import FolderDigest, IsolationReport, SandboxPolicy, Secret, temporary_prefix
 
 if TYPE_CHECKING:
-    from adk_skills_agent.cli.demo import DemoStep
+    from adk_skills_agent.cli.demo.act import DemoStep
 
 
 QUESTION = "Please thank our customer with the free-gift skill."

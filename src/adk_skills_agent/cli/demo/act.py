@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from google.adk.events import Event
     from google.adk.models import BaseLlm
 
-    from adk_skills_agent.cli.demo_attack import Attempt
+    from adk_skills_agent.cli.demo.attack import Attempt
     from adk_skills_agent.sandbox import EnvValue
 
 
@@ -114,7 +114,7 @@ async def _collect(
 
 async def _second_act(*, show: bool) -> list[Attempt]:
     """A hostile skill, where this machine can contain one."""
-    from adk_skills_agent.cli.demo_attack import QUESTION, attack
+    from adk_skills_agent.cli.demo.attack import QUESTION, attack
     from adk_skills_agent.sandbox import IsolationLevel, local_sandbox
 
     report = await local_sandbox().probe()
@@ -216,7 +216,7 @@ def examples_folder(name: str = "skills") -> Path:
         ConfigError: Neither is there.
     """
     packaged = Path(str(files("adk_skills_agent"))) / "_examples" / name
-    checkout = Path(__file__).resolve().parents[3] / "examples" / name
+    checkout = Path(__file__).resolve().parents[4] / "examples" / name
     for folder in (packaged, checkout):
         if folder.is_dir():
             return folder

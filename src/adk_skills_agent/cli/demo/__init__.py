@@ -1,0 +1,1 @@
+"""``adk-skills demo``: the whole job, then a hostile skill."""

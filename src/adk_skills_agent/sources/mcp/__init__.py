@@ -1,0 +1,1 @@
+"""Skills over the Model Context Protocol: other servers' skills read, ours offered."""
