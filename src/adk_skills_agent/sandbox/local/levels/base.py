@@ -239,10 +239,17 @@ def filters_stuck() -> str | None:
     return "the kernel does not answer a program that asks for a system call filter; restart the machine"
 
 
+_LOOKS, _LOOK_SECONDS = 20, 0.05  # reading from a slow disk looks the same, for a moment
+
+
 def _waits_in_the_kernel(pid: int) -> bool:
-    """Whether no signal reaches the process."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b") ")[2].startswith(b"D")
+    """Whether no signal reaches the process, each time one looks for a second."""
+    for _ in range(_LOOKS):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            if not file.read().rpartition(b") ")[2].startswith(b"D"):
+                return False
+        time.sleep(_LOOK_SECONDS)
+    return True
 
 
 def unsupported() -> str | None:
