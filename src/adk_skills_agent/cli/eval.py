@@ -422,10 +422,9 @@ def _display(planned: int) -> tuple[Any, Any]:
 
 
 def _counts(state: RunState, baseline: str) -> str:
-    results = [result for result in state.results.values() if result.arm != baseline]
-    passed = sum(result.passed is True for result in results)
-    failed = sum(result.passed is False for result in results)
-    errors = sum(result.passed is None for result in state.results.values())
+    passed = sum(count for (arm, what), count in state.ended.items() if arm != baseline and what is True)
+    failed = sum(count for (arm, what), count in state.ended.items() if arm != baseline and what is False)
+    errors = sum(count for (_, what), count in state.ended.items() if what is None)
     return f"{passed} passed, {failed} failed" + (f", {errors} not measured" if errors else "")
 
 
