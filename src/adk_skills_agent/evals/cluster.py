@@ -41,6 +41,8 @@ _LOCAL_NODES = 2
 _CLOSE_SECONDS = 5.0
 _LOOPBACK = "127.0.0.2"
 """Ray takes 127.0.0.1 for the address that others see."""
+_AS_IMPORTANT = {"RAY_worker_niceness": "0"}
+"""Ray's workers give way to everything else on the machine; trials here are what ``--parallel`` would run."""
 _NOT_SENT = frozenset({".git", "__pycache__"})
 _TEST_CONFIG = "test_config.json"
 _MARGIN_SECONDS = 900.0
@@ -512,7 +514,7 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
     """
     own = {}
     if _is_local(address):  # its servers listen on every interface, so nobody may use them without this run's token
-        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), **_AS_IMPORTANT}
     had = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     ray = load_ray("--cluster")
@@ -555,7 +557,9 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> 
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             address = _started(_local_nodes(address), stack, needs)
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        except Exception as error:  # a node that is late is an Exception of no kind
+            if isinstance(error, ConfigError):
+                raise
             raise ConfigError(f"The cluster {address!r} cannot be started: {sentence_of(error)}") from error
     join(ray, address, **own)
     stack.callback(ray.shutdown)
