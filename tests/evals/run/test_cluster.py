@@ -22,6 +22,8 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.cluster import Job, Needs, Worker, _local_nodes, job_of, joined, unpacked
 from adk_skills_agent.evals.preparation import Request, prepare
 from adk_skills_agent.evals.run.settings import ModelNames
+from adk_skills_agent.testing import Answer, GeminiServer, Refusal, Rule, RuleModel
+from adk_skills_agent.testing.request import ModelRequest
 from evals.eval_folders import make_skill
 
 CASES = """\
@@ -330,3 +332,33 @@ def test_a_signal_ends_the_nodes_and_keeps_what_is_done(project: Path, number: s
     assert "Traceback" not in run.said()
     assert len(rows(project, "out")) >= 3
     assert run.left() == []
+
+
+@needs_ray
+@pytest.mark.slow
+def test_three_nodes_together_do_not_pass_a_limit_of_requests_a_minute(project: Path) -> None:
+    arrived: list[float] = []
+
+    def answer(request: ModelRequest) -> Answer | Refusal:  # a rule is told of it
+        arrived.append(time.monotonic())
+        return Refusal(429, "RESOURCE_EXHAUSTED", "Too many.") if len(arrived) == 3 else Answer("REPORT")
+
+    with GeminiServer(RuleModel([Rule(answer)])) as server:
+        line = [*AGENT, "--dir", "skills", "--model", "gemini-2.5-flash", "--judge", "none", "--fail-under", "0"]
+        line += ["--policy", "trusted", "--arm", "with_skill", "--runs", "4", "--out", "out", "--cluster", "local:3"]
+        ended = subprocess.run(
+            [*line, "--requests-per-minute", "7"],
+            cwd=project,
+            env={**os.environ, **server.environment()},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+        )
+    assert ended.returncode == 0, ended.stderr
+    assert len(rows(project, "out")) == 12
+    assert len({row["ran_on"]["node"] for row in rows(project, "out")}) > 1
+    assert len(arrived) == 13  # one was refused, and asked again
+    assert all(sum(start <= at < start + 60 for at in arrived) <= 7 for start in arrived)
+    after = [at for at in arrived if arrived[2] < at]
+    assert min(after) - arrived[2] < 60  # the service's being busy makes everybody wait, not for the rest of the minute
