@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -205,6 +206,16 @@ def test_what_no_node_has_is_said_before_anything_runs(project: Path) -> None:
     assert "a trial needs more than it has" in ended.stderr
     assert "Traceback" not in ended.stderr
     ended = done(project, *command("out", "--cluster", "127.0.0.1:1"))
+    assert ended.returncode == 2
+    assert "cannot be joined" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@needs_ray
+@pytest.mark.slow
+def test_who_listens_and_says_nothing_is_not_waited_for_without_end(project: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        ended = done(project, *command("out", "--cluster", f"127.0.0.1:{silent.getsockname()[1]}"))
     assert ended.returncode == 2
     assert "cannot be joined" in ended.stderr
     assert "Traceback" not in ended.stderr
