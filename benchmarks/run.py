@@ -18,6 +18,7 @@ from dataclasses import asdict
 from functools import partial
 
 from catalog_rows import command_rows, corpus_rows, listing_rows
+from cluster_rows import cluster_rows
 from container_rows import container_rows
 from eval_rows import trial_rows
 from load_rows import flood_rows, parallel_rows
@@ -53,6 +54,7 @@ def groups(options: argparse.Namespace) -> dict[str, Measure]:
         "toolset-tokens": partial(token_rows, runs),
         "toolset-sessions": partial(session_rows, runs),
         "eval-trials": partial(trial_rows, runs),
+        "eval-cluster": partial(cluster_rows, runs),
     }
 
 

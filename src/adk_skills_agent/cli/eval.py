@@ -115,6 +115,13 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     type=click.Choice(list(PRESETS)),
     help="Limits of the skill's scripts.  [default: default]",
 )
+@click.option(
+    "--requests-per-minute",
+    default=None,
+    type=click.IntRange(1),
+    help="Most requests to all models of the run together, over all nodes of a --cluster.",
+)
+@click.option("--tokens-per-minute", default=None, type=click.IntRange(1), help="The same of tokens.")
 @click.option("--budget-usd", default=None, type=click.FloatRange(0, min_open=True), help="Stop before this is spent.")
 @click.option("--price", default=None, help="PROMPT,OUTPUT[,CACHED] of --model, in USD for a million tokens.")
 @click.option("--judge-price", default=None, help="The same of --judge.")
@@ -155,6 +162,8 @@ def command(
     pattern: str,
     timeout: float,
     policy: str | None,
+    requests_per_minute: int | None,
+    tokens_per_minute: int | None,
     budget_usd: float | None,
     price: str | None,
     judge_price: str | None,
@@ -217,6 +226,7 @@ def command(
         _print_plan(prepared, runs, len(pairs) if blind else None, judge_samples, as_json=as_json)
         raise click.exceptions.Exit(1 if prepared.skipped else 0)
     from adk_skills_agent.cli.eval_run import Elsewhere, Options, run_eval
+    from adk_skills_agent.evals.pace import Limits
     from adk_skills_agent.evals.run.settings import ModelNames
 
     elsewhere = None
@@ -241,6 +251,7 @@ def command(
                     price=price,
                     judge_price=judge_price,
                     user_price=user_price,
+                    limits=Limits(requests_per_minute, tokens_per_minute),
                 ),
                 runs=runs,
                 parallel=parallel,
@@ -422,10 +433,9 @@ def _display(planned: int) -> tuple[Any, Any]:
 
 
 def _counts(state: RunState, baseline: str) -> str:
-    results = [result for result in state.results.values() if result.arm != baseline]
-    passed = sum(result.passed is True for result in results)
-    failed = sum(result.passed is False for result in results)
-    errors = sum(result.passed is None for result in state.results.values())
+    passed = sum(count for (arm, what), count in state.ended.items() if arm != baseline and what is True)
+    failed = sum(count for (arm, what), count in state.ended.items() if arm != baseline and what is False)
+    errors = sum(count for (_, what), count in state.ended.items() if what is None)
     return f"{passed} passed, {failed} failed" + (f", {errors} not measured" if errors else "")
 
 

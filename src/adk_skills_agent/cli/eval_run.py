@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from adk_skills_agent.cli.eval import Progress, print_summary
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import safe
 from adk_skills_agent.cli.terminal import run_interruptible
 from adk_skills_agent.evals.blind.run import NAME as COMPARISONS
 from adk_skills_agent.evals.blind.run import BlindState, Comparisons, run_comparisons
-from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs, write_workspace
+from adk_skills_agent.evals.outputs import RunFacts, benchmark, json_of, write_outputs, write_workspace
 from adk_skills_agent.evals.report import write_report
 from adk_skills_agent.evals.run.result import Ledger
 from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
@@ -112,12 +112,12 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
         compared = [options.out / COMPARISONS] if blind is not None and blind.results else []
         written = [ledger.path, *compared, *write_outputs(options.out, content, summary, facts)]
         if state.results:
-            written.append(write_report(options.out))
+            written.append(write_report(options.out, benchmark=content))
         if options.workspace is not None:
             write_workspace(options.out, options.workspace)
             written.append(options.workspace)
     if options.as_json:
-        print_json(content)
+        sys.stdout.writelines(json_of(content))
     else:
         print_summary(summary, content, written)
     if ended is not None:

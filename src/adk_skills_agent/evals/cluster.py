@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.evals.pace import Limits, Pace
 from adk_skills_agent.evals.preparation import Prepared, Request
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.settings import SCRIPTED, ModelNames
@@ -41,6 +42,8 @@ _LOCAL_NODES = 2
 _CLOSE_SECONDS = 5.0
 _LOOPBACK = "127.0.0.2"
 """Ray takes 127.0.0.1 for the address that others see."""
+_AS_IMPORTANT = {"RAY_worker_niceness": "0"}
+"""Ray's workers give way to everything else on the machine; trials here are what ``--parallel`` would run."""
 _NOT_SENT = frozenset({".git", "__pycache__"})
 _TEST_CONFIG = "test_config.json"
 _MARGIN_SECONDS = 900.0
@@ -221,8 +224,9 @@ def _below(folder: Path, path: Path | str) -> Path:
 class Worker:
     """The work of one node; Ray makes an actor of it. Its methods run in the actor's event loop."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, pace: Any = None) -> None:
         self._job = job
+        self._counter = _Remote(pace) if pace is not None else None
         self._stack = contextlib.ExitStack()
         self._trials: dict[Key, Trial] = {}
         self._settings: Any = None
@@ -280,9 +284,25 @@ class Worker:
         names = self._job.models
         models = replace(names, model=_there(folder, names.model), judge=_there(folder, names.judge))
         self._trials = {trial.key: trial for trial in prepared.trials}
-        self._settings = settings_of(self._stack, prepared, models, folder)
+        self._settings = settings_of(self._stack, prepared, models, folder, self._counter)
         if prepared.trials:
             await self._settings.agents.get_ready(prepared.trials[0])
+
+
+class _Remote:
+    """The :class:`Pace` of all nodes, an actor of Ray."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def ask(self) -> tuple[int, float]:
+        """As :meth:`Pace.ask`."""
+        ticket, wait = await self._actor.ask.remote()
+        return ticket, wait
+
+    async def told(self, ticket: int, tokens: int, *, busy: bool = False) -> None:
+        """As :meth:`Pace.told`."""
+        await self._actor.told.remote(ticket, tokens, busy=busy)
 
 
 def _log_of_this_process() -> str:
@@ -329,6 +349,7 @@ class Cluster:
         self._job = job
         self._needs = needs
         self._sent: Any = None
+        self._pace: Any = None
         self._free = asyncio.Condition()
         self.nodes: list[Node] = []
         self.notes: list[str] = []
@@ -346,6 +367,13 @@ class Cluster:
             ConfigError: None can.
         """
         self._sent = self._ray.put(self._job)
+        limits = self._job.models.limits
+        if limits != Limits():
+            here = _on(
+                self._ray.get_runtime_context().get_node_id(), soft=True
+            )  # a node that is lost takes no count along
+            options = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
+            self._pace = self._ray.remote(Pace).options(**options).remote(limits)
         found = []
         for entry in self._ray.nodes():
             if entry["Alive"]:
@@ -370,7 +398,6 @@ class Cluster:
 
     async def _begin(self, node: Node) -> None:
         """Start the worker of a node, and ask it what it is."""
-        strategy = importlib.import_module("ray.util.scheduling_strategies")
         wanted = self._needs
         options: dict[str, Any] = {
             "num_cpus": wanted.cpus * node.slots,
@@ -378,9 +405,9 @@ class Cluster:
             "memory": wanted.memory_bytes * node.slots or None,
             "resources": {name: much * node.slots for name, much in wanted.labels.items()},
             "max_concurrency": node.slots + 1,
-            "scheduling_strategy": strategy.NodeAffinitySchedulingStrategy(node_id=node.id, soft=False),
+            "scheduling_strategy": _on(node.id, soft=False),
         }
-        actor = self._ray.remote(Worker).options(**options).remote(self._sent)
+        actor = self._ray.remote(Worker).options(**options).remote(self._sent, self._pace)
         try:
             answer = await asyncio.wait_for(_result(actor.hello.remote()), START_SECONDS)
         except TimeoutError:
@@ -482,6 +509,14 @@ class Cluster:
             with contextlib.suppress(Exception):
                 self._ray.kill(node.actor)
         self.nodes.clear()
+        if self._pace is not None:
+            self._ray.kill(self._pace)
+
+
+def _on(node_id: str, *, soft: bool) -> Any:
+    """Ray's way to say which node."""
+    strategies = importlib.import_module("ray.util.scheduling_strategies")
+    return strategies.NodeAffinitySchedulingStrategy(node_id=node_id, soft=soft)
 
 
 async def _result(reference: Any) -> Any:
@@ -512,7 +547,7 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
     """
     own = {}
     if _is_local(address):  # its servers listen on every interface, so nobody may use them without this run's token
-        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), **_AS_IMPORTANT}
     had = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     ray = load_ray("--cluster")
@@ -555,7 +590,9 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack, needs: Needs) -> 
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             address = _started(_local_nodes(address), stack, needs)
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        except Exception as error:  # a node that is late is an Exception of no kind
+            if isinstance(error, ConfigError):
+                raise
             raise ConfigError(f"The cluster {address!r} cannot be started: {sentence_of(error)}") from error
     join(ray, address, **own)
     stack.callback(ray.shutdown)

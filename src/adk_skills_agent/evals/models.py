@@ -25,12 +25,13 @@ _TRIES, _FIRST_WAIT, _LONGEST_WAIT = 5, 2.0, 60.0
 _RETRIED = (429, 503)
 
 
-def model_named(name: str) -> BaseLlm:
+def model_named(name: str, *, retries: bool = True) -> BaseLlm:
     """The model of a name.
 
     Args:
         name: A name google-adk knows (``gemini-2.5-flash``), ``provider/model`` for LiteLLM, or ``module:attribute``
             for a ``BaseLlm`` of your own (or a function that makes one).
+        retries: Whether Gemini tries again by itself; where requests are counted, who counts them does.
 
     Returns:
         The model; Gemini tries again on 429 and 503, five times, after 2 s to 60 s (S0-138, S0-150).
@@ -58,7 +59,7 @@ def model_named(name: str) -> BaseLlm:
             from google.genai import types
 
             retry = types.HttpRetryOptions(
-                attempts=_TRIES,
+                attempts=_TRIES if retries else 1,
                 initial_delay=_FIRST_WAIT,
                 max_delay=_LONGEST_WAIT,
                 exp_base=2,

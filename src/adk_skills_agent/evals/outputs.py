@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import statistics
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,7 @@ from adk_skills_agent.evals.summary import CaseInArm, Summary, run_summary
 from adk_skills_agent.format.models import Diagnostic
 
 BENCHMARK, JUNIT = "benchmark.json", "junit.xml"
+_PARTS_AT_ONCE = 10_000
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -54,6 +56,8 @@ def benchmark(
 ) -> dict[str, Any]:
     """What ``benchmark.json`` holds: skill-creator's schema, and below ``adk_skills`` what it has no place for (C46).
 
+    Its ``runs`` are results, which :func:`json_of` writes in that schema one by one.
+
     Args:
         summary: Of the results.
         trials: All that were planned.
@@ -80,7 +84,7 @@ def benchmark(
             "runs_per_configuration": facts.runs,
             "version": __version__,
         },
-        "runs": [_run(result) for result in results],
+        "runs": results,  # see ``json_of``
         "run_summary": run_summary(summary, "task" if "task" in kinds else "trigger"),
         "notes": [*summary.notes(), *blind_notes(compared), *facts.notes],
         "adk_skills": {
@@ -134,13 +138,17 @@ def write_outputs(folder: Path, content: Mapping[str, Any], summary: Summary, fa
     Raises:
         OSError: The disk did not take them.
     """
-    files = {
-        folder / BENCHMARK: (json.dumps(content, indent=2) + "\n").encode(),
-        folder / JUNIT: junit(summary, facts),
-    }
-    for path, data in files.items():
-        write_whole(path, data)
-    return list(files)
+    write_whole(folder / BENCHMARK, (part.encode() for part in json_of(content)))
+    write_whole(folder / JUNIT, junit(summary, facts))
+    return [folder / BENCHMARK, folder / JUNIT]
+
+
+def json_of(content: Mapping[str, Any]) -> Iterator[str]:
+    """What :func:`benchmark` gives as the text of a JSON document, in parts: whole, 100,000 runs take 500 MB."""
+    parts = json.JSONEncoder(indent=2, default=_run).iterencode(content)
+    while part := "".join(itertools.islice(parts, _PARTS_AT_ONCE)):
+        yield part
+    yield "\n"
 
 
 def junit(summary: Summary, facts: RunFacts) -> bytes:

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -191,8 +191,12 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 # Files of results that others may be reading: written whole or not at all.
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write beside, then rename: a reader never sees half a file.
+
+    Args:
+        path: The file.
+        data: What is in it, or parts of that, one after the other.
 
     Raises:
         OSError: The disk did not take it; what was there stays.
@@ -201,7 +205,7 @@ def write_whole(path: Path, data: bytes) -> None:
     descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
         umask = os.umask(0)
         os.umask(umask)
         Path(aside).chmod(0o666 & ~umask)

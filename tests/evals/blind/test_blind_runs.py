@@ -16,7 +16,7 @@ from adk_skills_agent.evals.blind.figures import blind_figures, blind_notes
 from adk_skills_agent.evals.blind.run import BlindState, Comparisons, read_comparisons, run_comparisons
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
-from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_workspace
+from adk_skills_agent.evals.outputs import RunFacts, benchmark, json_of, write_workspace
 from adk_skills_agent.evals.preparation import Prepared
 from adk_skills_agent.evals.report import write_report
 from adk_skills_agent.evals.row_file import read_rows
@@ -97,7 +97,9 @@ async def test_wins_ties_and_losses_are_those_of_the_arms_and_nobody_is_told_whi
         summarise(prepared.trials, trials.results), prepared.trials, trials, RunFacts("m", "j", 4), state
     )
     assert content["adk_skills"]["blind"] == [figures]
-    assert json.loads(json.dumps(content)) == content
+    written = json.loads("".join(json_of(content)))
+    assert written["adk_skills"] == content["adk_skills"]
+    assert [run["eval_id"] for run in written["runs"]] == [result.case for result in content["runs"]]
 
 
 def test_which_output_is_called_a_is_drawn_by_the_seed_and_evenly() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -183,7 +183,13 @@ class Report:
         }
 
 
-def build_report(run_dir: Path, *, baseline: Path | None = None, out: Path | None = None) -> Report:
+def build_report(
+    run_dir: Path,
+    *,
+    baseline: Path | None = None,
+    out: Path | None = None,
+    benchmark: Mapping[str, Any] | None = None,
+) -> Report:
     """Write the report of a run as one HTML file (issue 6, part 4).
 
     Traces that would make it too large are shortened; each place in the page says so, and so does the result.
@@ -192,12 +198,13 @@ def build_report(run_dir: Path, *, baseline: Path | None = None, out: Path | Non
         run_dir: The ``--out`` folder of ``adk-skills eval``, also of a run that is not at its end.
         baseline: The folder of an earlier run of the same cases, to compare with.
         out: The file; ``report.html`` in ``run_dir`` by default.
+        benchmark: As :func:`~adk_skills_agent.evals.report.write_report`.
 
     Raises:
         ConfigError: A folder has no results, or rows that are none.
         OSError: The file cannot be written.
     """
-    run = read_run(run_dir)
+    run = read_run(run_dir, benchmark)
     earlier = None if baseline is None else read_run(baseline)
     if earlier is not None and earlier.path.resolve() == run.path.resolve():
         raise ConfigError(f"The baseline {baseline} is the run itself. Give the folder of an earlier run.")

@@ -68,8 +68,12 @@ class RunFolder:
                 yield key, json.loads(file.readline())
 
 
-def read_run(folder: Path) -> RunFolder:
+def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFolder:
     """Read a run; of several rows of one trial (``--resume`` ran it again) the last counts.
+
+    Args:
+        folder: Its results.
+        benchmark: What its ``benchmark.json`` holds; None reads it.
 
     Raises:
         ConfigError: The folder has no results, or a row is malformed; the sentence names the line.
@@ -103,7 +107,8 @@ def read_run(folder: Path) -> RunFolder:
         raise ConfigError(f"{path} has no results yet. Run adk-skills eval with --out {folder} first.")
     if again:
         notes.append(f"{again:,} rows were run again later (--resume); the last row of a trial counts.")
-    benchmark = _benchmark(folder / BENCHMARK, notes)
+    if benchmark is None:
+        benchmark = _benchmark(folder / BENCHMARK, notes)
     try:
         summary = _summary(results, cases, benchmark)
         notes += _missing(benchmark)
@@ -139,7 +144,8 @@ def _read(path: Path, number: int, line: bytes) -> tuple[TrialResult, EvalCase]:
 
 def _benchmark(path: Path, notes: list[str]) -> Mapping[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        with path.open("rb") as file:  # its runs are known from their rows: 100,000 of them are not kept twice
+            content = json.load(file, object_hook=lambda found: None if "run_number" in found else found)
     except FileNotFoundError:
         notes.append(f"There is no {BENCHMARK}: the run is not at its end. This page has the trials there are.")
         return {}

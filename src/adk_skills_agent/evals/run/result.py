@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile, read_rows
@@ -99,31 +101,52 @@ def result_of(row: Mapping[str, Any]) -> TrialResult:
             raise ValueError(f"it has schema {row['schema']!r}, not {SCHEMA}")
         turns = (row.get("trace") or {}).get("turns") or ()
         return TrialResult(
-            case=str(row["case"]),
-            arm=str(row["arm"]),
+            case=sys.intern(str(row["case"])),
+            arm=sys.intern(str(row["arm"])),
             run=int(row["run"]),
-            kind=str(row["kind"]),
-            fingerprint=str(row["fingerprint"]),
+            kind=sys.intern(str(row["kind"])),
+            fingerprint=sys.intern(str(row["fingerprint"])),
             passed=row["passed"],
             outcome_passed=row["outcome_passed"],
             score=row["score"],
             outcome=row["outcome"],
-            scores={score["metric"]: score["value"] for score in row["scores"]},
+            scores=_scores(tuple((sys.intern(score["metric"]), score["value"]) for score in row["scores"])),
             verdicts=tuple(row["verdicts"]),
-            skills_loaded=tuple(row["skills_loaded"]),
+            skills_loaded=_shared(tuple(map(str, row["skills_loaded"]))),
             seconds=float(row["seconds"]),
             overhead_seconds=float(row["overhead_seconds"]),
-            usage=Usage.from_json(row["usage"]),
-            judge_usage=Usage.from_json(row["judge_usage"]),
+            usage=_shared(Usage.from_json(row["usage"])),
+            judge_usage=_shared(Usage.from_json(row["judge_usage"])),
             cost_usd=row["cost_usd"],
             judge_cost_usd=row["judge_cost_usd"],
             tool_calls=sum(len(turn.get("calls") or ()) for turn in turns),
             user_cost_usd=(row.get("simulated_user") or {}).get("cost_usd"),
             user_ended=(row.get("simulated_user") or {}).get("ended") or "",
-            error=dict(row["error"] or {}),
+            error=dict(row["error"]) if row["error"] else _NOTHING,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no result of a trial ({type(error).__name__}: {error})") from error
+
+
+# A driver keeps the results of 100,000 trials, most of which say the same of most things: equal values are one object.
+
+_Value = TypeVar("_Value", bound=Hashable)
+_SHARED = 4096
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _first_of(value: Hashable) -> Hashable:
+    return value
+
+
+def _shared(value: _Value) -> _Value:
+    """The value, or an equal one that was there before."""
+    return cast("_Value", _first_of(value))
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _scores(pairs: tuple[tuple[str, float | None], ...]) -> Mapping[str, float | None]:
+    return MappingProxyType(dict(pairs))
 
 
 def trace_of(row: Mapping[str, Any], place: str) -> Trace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -41,6 +41,9 @@ class RunState:
         planned: How many trials there are.
         results: What is finished, by trial; those of an earlier run too.
         resumed: How many of them are of an earlier run.
+        ended: How many ended in each arm with which ``passed``.
+        spent: US dollars of every finished trial, as far as prices are known.
+        dearest: The most that one of them cost.
         running: The trials under way.
         stopped: Why it ended early, or None.
         last_error: The latest error that was not the agent's.
@@ -49,14 +52,19 @@ class RunState:
     planned: int
     results: dict[Key, TrialResult] = field(default_factory=dict)
     resumed: int = 0
+    ended: Counter[tuple[str, bool | None]] = field(default_factory=Counter)
+    spent: float = 0.0
+    dearest: float = 0.0
     running: dict[Key, float] = field(default_factory=dict)
     stopped: Stopped | None = None
     last_error: str = ""
 
-    @property
-    def spent(self) -> float:
-        """US dollars of every finished trial, as far as prices are known."""
-        return sum(result.spent for result in self.results.values())
+    def keep(self, result: TrialResult) -> None:
+        """Take the result of a trial that had none; what is asked after each trial is counted here, not then."""
+        self.results[result.key] = result
+        self.ended[result.arm, result.passed] += 1
+        self.spent += result.spent
+        self.dearest = max(self.dearest, result.spent)
 
 
 async def run_trials(
@@ -89,7 +97,8 @@ async def run_trials(
     """
     state = state if state is not None else RunState(len(trials))
     finished = ledger.finished({trial.key: trial for trial in trials})
-    state.results.update(finished)
+    for before in finished.values():
+        state.keep(before)
     state.resumed = len(finished)
     waiting = [trial for trial in trials if trial.key not in finished]
 
@@ -101,7 +110,7 @@ async def run_trials(
         finally:
             del state.running[trial.key]
         result = result_of(row)
-        state.results[trial.key] = result
+        state.keep(result)
         if not result.measured:
             state.last_error = f"the {result.error['kind']} cannot be used: {result.error['message']}"
         on_change(state, result)
@@ -182,5 +191,4 @@ async def _row(trial: Trial, settings: TrialSettings, ledger: Ledger, cluster: C
 
 def _would_cost(state: RunState) -> float:
     """What is spent, and what the trials under way and one more are likely to cost: as the dearest so far."""
-    dearest = max((result.spent for result in state.results.values()), default=0.0)
-    return state.spent + dearest * (len(state.running) + 1)
+    return state.spent + state.dearest * (len(state.running) + 1)

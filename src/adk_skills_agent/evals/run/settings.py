@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_model import JudgeCache, JudgeModel
 from adk_skills_agent.evals.models import Price, model_named, price_of, read_price
+from adk_skills_agent.evals.pace import Counter, Here, Limits, Pace, keep_pace
 from adk_skills_agent.evals.run.agent import Agents, agent_named
 from adk_skills_agent.evals.run.trial import TIMEOUT_SECONDS, TrialSettings
 
@@ -42,6 +43,7 @@ class ModelNames:
         price: Of the model's tokens, as :func:`~adk_skills_agent.evals.models.read_price` reads it.
         judge_price: Of the judge's.
         user_price: Of a simulated user's.
+        limits: How fast all of them together may be asked.
     """
 
     model: str
@@ -53,9 +55,12 @@ class ModelNames:
     price: str | None = None
     judge_price: str | None = None
     user_price: str | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
-def settings_of(stack: contextlib.ExitStack, prepared: Prepared, names: ModelNames, folder: Path) -> TrialSettings:
+def settings_of(
+    stack: contextlib.ExitStack, prepared: Prepared, names: ModelNames, folder: Path, counter: Counter | None = None
+) -> TrialSettings:
     """The settings of a run's trials.
 
     Args:
@@ -63,6 +68,7 @@ def settings_of(stack: contextlib.ExitStack, prepared: Prepared, names: ModelNam
         prepared: What is run.
         names: Who answers.
         folder: Where the judge's answers are kept.
+        counter: Counts the requests; None counts those of this process, where there are limits.
 
     Raises:
         ConfigError: A model, an agent or a price cannot be used.
@@ -70,10 +76,23 @@ def settings_of(stack: contextlib.ExitStack, prepared: Prepared, names: ModelNam
     # Prices first: a mistake in one is told before a model needs its key.
     price, judge_price = _price(names.price, names.model), _price(names.judge_price, names.judge)
     base = agent_named(names.agent) if names.agent else None
-    agents = Agents(stack.enter_context(named_model(names.model)) if names.model else None, base, names.policy)
+    if names.limits != Limits():
+        if not names.model:
+            raise ConfigError("Limits of requests and tokens need a model that can be told: name it with --model.")
+        counter = counter or Here(Pace(names.limits))
+
+    def model_of(name: str) -> BaseLlm:
+        if counter is None:
+            return stack.enter_context(named_model(name))
+        return keep_pace(stack.enter_context(named_model(name, retries=False)), counter)
+
+    agents = Agents(model_of(names.model) if names.model else None, base, names.policy)
     judge = None
     if names.judge:
-        model = stack.enter_context(_judge_model(names.judge))
+        try:
+            model = model_of(names.judge)
+        except ConfigError as error:
+            raise ConfigError(f"{error.message} Name another judge, or leave rubrics out: --judge none") from error
         judge = Judge(JudgeModel(model, samples=names.judge_samples, cache=JudgeCache(folder / _JUDGE_CACHE)))
     played = _user_models(prepared)
     return TrialSettings(
@@ -82,7 +101,7 @@ def settings_of(stack: contextlib.ExitStack, prepared: Prepared, names: ModelNam
         names.timeout,
         price,
         judge_price,
-        {name: stack.enter_context(named_model(name)) for name in played},
+        {name: model_of(name) for name in played},
         {name: price for name in played if (price := _price(names.user_price, name)) is not None},
     )
 
@@ -109,23 +128,13 @@ def _user_models(prepared: Prepared) -> list[str]:
 
 
 @contextlib.contextmanager
-def named_model(name: str) -> Iterator[BaseLlm]:
+def named_model(name: str, *, retries: bool = True) -> Iterator[BaseLlm]:
     """A model by its name; a scripted one serves as long as it is used."""
     if not name.startswith(SCRIPTED):
-        yield model_named(name)
+        yield model_named(name, retries=retries)
         return
 
     with scripted_model(Path(name.removeprefix(SCRIPTED))) as model:
-        yield model
-
-
-@contextlib.contextmanager
-def _judge_model(name: str) -> Iterator[BaseLlm]:
-    with contextlib.ExitStack() as stack:
-        try:
-            model = stack.enter_context(named_model(name))
-        except ConfigError as error:
-            raise ConfigError(f"{error.message} Name another judge, or leave rubrics out: --judge none") from error
         yield model
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import os
 import re
 import socket
 import threading
@@ -18,6 +19,8 @@ from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ANSWER_SECONDS = 10.0
+_TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
+"""How often Ray tries to join. Each try waits 40 s for who listens and says nothing, and its own number is 20."""
 
 
 def load_ray(wanted_by: str) -> Any:
@@ -49,7 +52,9 @@ def join(ray: Any, address: str, **options: Any) -> None:
     """
     logging.getLogger("ray").setLevel(logging.ERROR)
     _check_answers(address)
+    own = _TRIES_VARIABLE not in os.environ
     try:
+        os.environ.setdefault(_TRIES_VARIABLE, "1")
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         with contextlib.suppress(Exception):
@@ -57,6 +62,9 @@ def join(ray: Any, address: str, **options: Any) -> None:
         raise ConfigError(
             f"The cluster {address!r} cannot be joined: {sentence_of(error)} Check the address; `ray status` shows it."
         ) from error
+    finally:
+        if own:
+            os.environ.pop(_TRIES_VARIABLE, None)
 
 
 def sentence_of(error: BaseException) -> str:
