@@ -457,3 +457,23 @@ def test_a_package_that_cannot_be_had_costs_only_the_scripts_that_import_it(
     assert environments.ready_for(skill, "scripts/a.py") == ready
     with pytest.raises(PackageError, match="does not exist"):
         environments.environment_for(skill)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "has"),
+    [
+        ("scripts/a.sh", "alpha --help\n", True),
+        ("scripts/a.sh", "uv run scripts/b.py\n", True),
+        ("scripts/a.sh", "echo alpha\n", False),
+        ("scripts/a.py", "import subprocess\nsubprocess.run(['alpha', 'x'])\n", True),
+        ("scripts/a.py", "print('alpha')\n", False),
+    ],
+)
+def test_a_script_that_calls_a_packages_program_gets_the_packages(
+    make_skill: Callable[..., Path], index: LocalIndex, cache: Path, script: str, code: str, has: bool
+) -> None:
+    index.add("alpha", "1.0")
+    body = "```bash\nuv tool install alpha\n```\n"
+    skill = open_skill(str(make_skill("x", body=body, files={script: code, "scripts/b.py": "print(1)\n"})), ())
+    environments = SkillEnvironments(Dependencies("install", indexes=(index.url,), cache=cache))
+    assert (environments.ready_for(skill, script).environment is not None) == has

@@ -316,6 +316,7 @@ os.execv(sys.executable, [sys.executable, "-I", os.path.join(sys.prefix, {progra
 
 def _put_installers(env: Path, site: Path) -> None:
     """Put :mod:`.prepared` in the place of uv and pip, so that the lines of documents that call them work."""
+    (env / _PROGRAM).unlink(missing_ok=True)
     (env / _PROGRAM).write_text(Path(prepared.__file__).read_text(encoding="utf-8"), encoding="utf-8")
     for name in prepared.COMMANDS:
         command = env / "bin" / name
