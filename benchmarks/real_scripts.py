@@ -1,6 +1,7 @@
 """How many scripts of real, published skills start: a seeded sample, each with ``--help`` through the tool.
 
-    .venv/bin/python benchmarks/real_scripts.py FOLDER... [--python 300] [--shell 100] [--seed 7] [--dependencies off]
+    .venv/bin/python benchmarks/real_scripts.py FOLDER... [--python 300] [--shell 100] [--seed 7] [--dependencies off] \
+        [--isolation process] [--at-once 4]
 
 Each folder is a checkout of a public repository of skills (``git archive``); nothing of it is kept here. A script
 counts as started when it exits with 0; one that came to its own code and wants arguments, a key or a file is counted
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
+import dataclasses
 import inspect
 import json
 import random
@@ -19,7 +21,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tool_calls import tool_contexts
 
@@ -53,9 +55,11 @@ def scripts_of(root: Path) -> list[tuple[Path, str]]:
     return found
 
 
-async def start(skill: Path, script: str, dependencies: str) -> tuple[str, str]:
+async def start(skill: Path, script: str, dependencies: str, isolation: str) -> tuple[str, str]:
     """What became of a script with ``--help``, and a line that says so."""
     policy = SandboxPolicy(wall_seconds=60, memory_bytes=2 << 30, file_bytes=None, tmp_bytes=512 << 20)
+    if isolation != "auto":
+        policy = dataclasses.replace(policy, isolation=isolation, min_isolation=isolation)
     more: dict[str, Any] = {"permissions": {"default": "allow", "project_skills": "allow"}}
     if "dependencies" in inspect.signature(SkillToolset.__init__).parameters:
         more["dependencies"] = dependencies
@@ -90,13 +94,18 @@ async def measure(arguments: argparse.Namespace) -> None:
         those = [found for found in everything if found[1].endswith(suffix)]
         chosen += dice.sample(those, min(count, len(those)))
     counted: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    at_once = asyncio.Semaphore(arguments.at_once)
+
+    async def one(skill: Path, script: str, output: TextIO) -> None:
+        async with at_once:
+            outcome, said = await start(skill, script, arguments.dependencies, arguments.isolation)
+        counted[Path(script).suffix][outcome] += 1
+        row = {"skill": str(skill), "script": script, "outcome": outcome, "said": said[:1200]}
+        print(json.dumps(row), file=output, flush=True)
+        print(f"\r{sum(map(collections.Counter.total, counted.values()))}/{len(chosen)}", end="", file=sys.stderr)
+
     with arguments.output.open("w") as output:
-        for number, (skill, script) in enumerate(chosen):
-            outcome, said = await start(skill, script, arguments.dependencies)
-            counted[Path(script).suffix][outcome] += 1
-            row = {"skill": str(skill), "script": script, "outcome": outcome, "said": said[:400]}
-            print(json.dumps(row), file=output, flush=True)
-            print(f"\r{number + 1}/{len(chosen)}", end="", file=sys.stderr)
+        await asyncio.gather(*(one(skill, script, output) for skill, script in chosen))
     print(file=sys.stderr)
     total: collections.Counter[str] = sum(counted.values(), collections.Counter())
     for name, counts in [*counted.items(), ("all", total)]:
@@ -110,6 +119,8 @@ if __name__ == "__main__":
     parser.add_argument("--shell", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--dependencies", default="off")
+    parser.add_argument("--isolation", default="auto", help="an isolation level, such as process")
+    parser.add_argument("--at-once", type=int, default=1, help="scripts that run at the same time")
     parser.add_argument("--output", type=Path, default=Path("real-scripts.jsonl"))
     warnings.simplefilter("ignore")
     asyncio.run(measure(parser.parse_args()))

@@ -187,9 +187,13 @@ class PackageError(SkillsError):
     """The packages a skill needs cannot be resolved, fetched or installed.
 
     The message is for the model; what the owner has to know and to do is a note of the exception.
+
+    Attributes:
+        of_some: Whether it is about some of the packages: without them the others may be had.
     """
 
     code = ErrorCode.PACKAGES_UNAVAILABLE
+    of_some = False
 
 
 class SourceError(SkillsError):

@@ -10,14 +10,17 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from adk_skills_agent.cli.sources import open_skill
 from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.installation import install_hint
 from adk_skills_agent.packages.environments import Environment, collect, find_environment, prepare
 from adk_skills_agent.packages.lock import Lock, parse_lock, read_lock, resolve
+from adk_skills_agent.packages.skill_environments import Dependencies, SkillEnvironments
 from adk_skills_agent.packages.uv import Index
 from local_index import LocalIndex, wheel
 
@@ -90,9 +93,11 @@ def test_skills_that_resolve_alike_share_an_environment_and_others_do_not(index:
 
 _PREPARE = """
 import sys, json
+from collections.abc import Callable
 from pathlib import Path
 from adk_skills_agent.packages.environments import prepare
 from adk_skills_agent.packages.lock import read_lock
+from adk_skills_agent.packages.skill_environments import Dependencies, SkillEnvironments
 from adk_skills_agent.packages.uv import Index
 lock, cache, url = sys.argv[1:]
 print("starts", flush=True)
@@ -434,3 +439,41 @@ def test_threads_of_one_process_make_it_once_too(index: LocalIndex, cache: Path)
         thread.join()
     assert len(found) == 4
     assert len({one.folder for one in found}) == 1
+
+
+def test_a_package_that_cannot_be_had_costs_only_the_scripts_that_import_it(
+    make_skill: Callable[..., Path], index: LocalIndex, cache: Path
+) -> None:
+    """One wrong name in a text, and no script of the skill had any package."""
+    index.add("defusedxml", "99.1")
+    scripts = {"scripts/a.py": "import defusedxml\n", "scripts/b.py": "import defusedxml, alpha\n"}
+    body = "```bash\npip install 'defusedxml>=99' nobody-made-this\n```\n"
+    skill = open_skill(str(make_skill("x", body=body, files=scripts)), ())
+    environments = SkillEnvironments(Dependencies("install", indexes=(index.url,), cache=cache))
+    ready = environments.ready_for(skill, "scripts/a.py")
+    assert ready.environment is not None
+    assert said_by(ready.environment, "import defusedxml; print(defusedxml.VERSION)") == "99.1"
+    assert any("does not exist" in note and "its own code imports" in note for note in ready.notes)
+    assert environments.ready_for(skill, "scripts/a.py") == ready
+    with pytest.raises(PackageError, match="does not exist"):
+        environments.environment_for(skill)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "has"),
+    [
+        ("scripts/a.sh", "alpha --help\n", True),
+        ("scripts/a.sh", "uv run scripts/b.py\n", True),
+        ("scripts/a.sh", "echo alpha\n", False),
+        ("scripts/a.py", "import subprocess\nsubprocess.run(['alpha', 'x'])\n", True),
+        ("scripts/a.py", "print('alpha')\n", False),
+    ],
+)
+def test_a_script_that_calls_a_packages_program_gets_the_packages(
+    make_skill: Callable[..., Path], index: LocalIndex, cache: Path, script: str, code: str, has: bool
+) -> None:
+    index.add("alpha", "1.0")
+    body = "```bash\nuv tool install alpha\n```\n"
+    skill = open_skill(str(make_skill("x", body=body, files={script: code, "scripts/b.py": "print(1)\n"})), ())
+    environments = SkillEnvironments(Dependencies("install", indexes=(index.url,), cache=cache))
+    assert (environments.ready_for(skill, script).environment is not None) == has

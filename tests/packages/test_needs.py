@@ -339,3 +339,46 @@ def test_the_time_to_read_a_file_grows_with_its_length_and_not_its_square(
 
     few = max(seconds(2_000), seconds(2_001))
     assert seconds(16_000) < 30 * max(few, 0.003)
+
+
+def test_what_code_tells_its_user_to_install_says_which_package_an_import_is(make_skill: MakeSkill) -> None:
+    """The name alone would be a guess; the author's own install line in the code is none."""
+    code = (
+        "import sys\ntry:\n    import rare_words\nexcept ImportError:\n"
+        "    print('Run: uv pip install --system rare-words', file=sys.stderr)\n    sys.exit(2)\nimport unsaid_words\n"
+    )
+    needs = needs_of(make_skill, **{"scripts/run.py": code})
+    assert needs.requirements() == ("rare-words",)
+    assert [need.name for need in needs.of(NeedKind.PYTHON_MODULE)] == ["unsaid_words"]
+
+
+def test_what_code_installs_itself_is_needed(make_skill: MakeSkill) -> None:
+    code = (
+        "import subprocess, sys\ntry:\n    import docx\nexcept ImportError:\n"
+        "    subprocess.check_call([sys.executable, '-m', 'pip', 'install', '-q', 'python-docx>=1'])\n    import docx\n"
+    )
+    needs = needs_of(make_skill, **{"scripts/run.py": code})
+    assert needs.requirements() == ("python-docx>=1",)
+
+
+@pytest.mark.parametrize(
+    ("line", "packages"),
+    [
+        ("uv tool install pyright", ("pyright",)),
+        ("uv tool run --with rich ruff check .", ("rich", "ruff")),
+        ("uvx ruff@0.5.0 check .", ("ruff",)),
+        ("uvx --from 'markitdown[pdf]' markitdown x.pdf", ("markitdown[pdf]",)),
+        ("pipx run black .", ("black",)),
+        ("pipx install --python 3.12 black", ("black",)),
+        ("uv tool list", ()),
+        ("pipx list", ()),
+    ],
+)
+def test_a_tool_of_uv_or_pipx_is_a_package(make_skill: MakeSkill, line: str, packages: tuple[str, ...]) -> None:
+    assert needs_of(make_skill, body=f"```bash\n{line}\n```\n").requirements() == packages
+
+
+def test_words_that_are_no_commands_are_no_programs() -> None:
+    assert [name for name, _ in programs_called("for ((i = 0; i < n - 1; i++)); do jq . $i; done\n")] == ["jq"]
+    assert [name for name, _ in programs_called("env -u http_proxy -u https_proxy curl x\n")] == ["curl"]
+    assert [name for name, _ in programs_called("sudo -u postgres psql\n")] == ["sudo", "psql"]

@@ -91,6 +91,7 @@ def test_a_quoted_header_loses_no_line() -> None:
         ),
         ("/usr/lib/python3/dist-packages/x.py:3: Warning", "<python>/dist-packages/x.py:3: Warning"),
         ("(at /opt/v/lib64/python3.14t/a.py, line 1)", "(at <python>/a.py, line 1)"),
+        (f"/home/you/.cache/adk-skills/environments/{'a1' * 32}/bin/ruff: no", "<packages>/bin/ruff: no"),
         ("/skill/lib/python3/own.py, line 2", "/skill/lib/python3/own.py, line 2"),
         ("see https://example.com/lib/python3/x", "see https://example.com/lib/python3/x"),
     ],

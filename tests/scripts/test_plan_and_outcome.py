@@ -442,3 +442,26 @@ def test_the_node_of_the_extra_comes_before_the_systems(
     found = shutil.which("node", path="/usr/local/bin:/usr/bin:/bin")
     if found is not None:
         assert plan_script(skill_with({"a.js": ""}, "other"), "a.js").request.argv[0] == found
+
+
+def test_a_script_imports_what_lies_in_a_folder_above_it(skill_with: Callable[..., Skill]) -> None:
+    """``from scripts.parts import x`` in scripts/run.py: its author starts it as a module from the skill's root."""
+    run_py = "import sys\nfrom scripts.parts import word\nprint(word, *sys.argv[1:], __file__ in sys.argv)\n"
+    skill = skill_with(
+        {
+            "scripts/run.py": run_py,
+            "scripts/parts.py": "word = 'hello'\n",
+            "scripts/deep/run.py": "from lib.words import word\nfrom near import other\nprint(word, other)\n",
+            "scripts/deep/near.py": "other = 'near'\n",
+            "scripts/deep/check.py": "from parts import word\nprint(word)\n",
+            "lib/words.py": "word = 'far'\n",
+        }
+    )
+    assert run(skill, "scripts/run.py", ["you"]).result.stdout.decode() == "hello you True\n"
+    assert run(skill, "scripts/deep/run.py").result.stdout.decode() == "far near\n"
+    assert run(skill, "scripts/deep/check.py").result.stdout.decode() == "hello\n"
+
+
+def test_the_folders_above_a_script_are_not_searched_without_need(skill_with: Callable[..., Skill]) -> None:
+    skill = skill_with({"scripts/run.py": "import parts, json\n", "scripts/parts.py": "", "json/x.py": "", "x.py": ""})
+    assert plan_script(skill, "scripts/run.py").request.argv[-1] == "/skill/scripts/run.py"

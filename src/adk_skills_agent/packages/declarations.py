@@ -272,7 +272,7 @@ _INSTALL = re.compile(
 _WITH_VALUE = word_set(
     """
     -i --index-url --extra-index-url -f --find-links -t --target --python -p --prefix --registry --python-version -r
-    --requirement -c --constraint -e --editable --timeout --retries --from
+    --requirement -c --constraint -e --editable --timeout --retries --from --with --spec
     """
 )
 
@@ -285,6 +285,15 @@ def install_lines(code: SkillText, findings: Findings) -> None:
         for found in _INSTALL.finditer(line):
             words = _words(found[0].split(" #", 1)[0])
             _install_line(words, code.place(number), findings)
+
+
+def named_in_install_lines(text: str) -> frozenset[str]:
+    """The distributions that install lines in a text name, such as ``pip install bm25s``, as an index spells them."""
+    found = Findings()
+    install_lines(SkillText("", text), found)
+    return frozenset(
+        canonicalize_name(one.name.partition("[")[0]) for one in found.found if one.kind is NeedKind.PYTHON_PACKAGE
+    )
 
 
 def _words(text: str) -> list[str]:
@@ -302,6 +311,8 @@ def _install_line(words: Sequence[str], place: str, findings: Findings) -> None:
         program, rest = "pip", rest[1:]
     if program in {"pip", "pip3"} and rest[:1] == ["install"]:
         _python_names(_arguments(rest[1:]), place, findings)
+    elif program in {"uvx", "pipx"} or (program == "uv" and rest[:1] == ["tool"]):
+        _tool(program, rest, place, findings)
     elif program == "uv" and rest[:1] in (["run"], ["add"]):
         if rest[0] == "add":
             _python_names(_arguments(rest[1:]), place, findings)
@@ -326,6 +337,19 @@ def _install_line(words: Sequence[str], place: str, findings: Findings) -> None:
                         alternatives=brought[1:],
                     )
                 )
+
+
+def _tool(program: str, rest: Sequence[str], place: str, findings: Findings) -> None:
+    """A program of a package: ``uvx ruff check``, ``uv tool install pyright``, ``pipx run black .``."""
+    words = rest[1:] if rest[:1] == ["tool"] else rest
+    if program != "uvx":
+        if words[:1] not in (["run"], ["install"]):
+            return
+        words = words[1:]
+    _python_names(_values(words, "--with"), place, findings)
+    sources = _values(words, "--from")
+    names = sources or [re.sub(r"@[\w.]+$", "", name) for name in _arguments(words)[:1]]
+    _python_names(names, place, findings)
 
 
 def _arguments(words: Iterable[str]) -> list[str]:

@@ -15,24 +15,24 @@ from collections.abc import Mapping
 _SAME = """
 absl_py accelerate aenum aeon allotropy altair anndata annoy anthropic anyio apprise apscheduler arboreto arrow arviz
 asana asgiref asteval astropy astroquery asyncpg atproto attrs av backoff bandit bcrypt behave benchling_sdk
-bioservices bitsandbytes black bleach blinker bokeh boltons boto3 botocore bottle bottleneck branca browser_use build
-cachetools cairosvg capstone captum cartopy catboost cattrs celery cellxgene_census certifi cffi cftime chardet
-charset_normalizer chromadb ciso8601 click cobra cohere colorama colorlog contourpy convertdate coverage crewai
-crewai_tools croniter cryptography cssselect cupy curl_cffi cvxpy cycler cython dash dask dataclasses_json datamol
-datasets dateparser deepchem deepdiff deepl defusedxml deltalake demjson3 diagrams diffusers dill diskcache
-distributed django docker dockerfile_parse docling docopt docutils docx2pdf docx2txt docxtpl dspy duckdb
+bioservices bitsandbytes black bleach blinker bm25s bokeh boltons boto3 botocore bottle bottleneck branca browser_use
+build cachetools cairosvg capstone captum cartopy catboost cattrs cbor2 celery cellxgene_census certifi cffi cftime
+chardet charset_normalizer chromadb ciso8601 click cobra cohere colorama colorlog contourpy convertdate coverage
+crewai crewai_tools croniter cryptography cssselect cupy curl_cffi cvxpy cycler cython dash dask dataclasses_json
+datamol datasets datasketch dateparser deepchem deepdiff deepl defusedxml deltalake demjson3 diagrams diffusers dill
+diskcache distributed django docker dockerfile_parse docling docopt docutils docx2pdf docx2txt docxtpl dspy duckdb
 duckduckgo_search dulwich elasticsearch email_validator emoji environs ephem et_xmlfile etils exa_py exifread faker
-falcon fastapi fastavro fastembed fastmcp feedparser fiona flask flask_cors flask_talisman flowio fluidsim folium
-fonttools fpdf2 freezegun frozendict fsspec ftfy furl fuzzywuzzy gensim geojson geopandas geopy gevent ghapi gitlint
-gmpy2 gradio graphviz great_expectations greenlet grpclib gseapy gspread gtars guidance gunicorn gymnasium h11 h2 h5py
-haversine hdbscan histolab holidays html2text html5lib htmldate httplib2 httptools httpx huggingface_hub humanize hvac
-hvplot hypothesis icalendar icecream ics idc_index idna ijson imagehash imageio imapclient img2pdf immutabledict
-inflect inflection instructor interrogate invoke ipython ipywidgets isodate isort itsdangerous jax jellyfish jieba
-jinja2 jmespath joblib json5 json_repair jsonlines jsonpatch jsonpath_ng jsonschema kagglehub kaleido keras keyring
-kombu kornia kubernetes lamindb langchain langchain_anthropic langchain_chroma langchain_community langchain_core
-langchain_openai langchain_pinecone langchain_text_splitters langchain_voyageai langcodes langdetect langfuse
-langgraph langid langsmith latch ldap3 librosa lifelines lightgbm lightning limits linkify_it_py litellm litgpt
-livereload llama_index llmlingua locust loguru lxml lz4 magika mako manim mapclassify markdown markdown2
+falcon fastapi fastavro fastembed fastmcp feedparser filelock fiona flask flask_cors flask_talisman flowio fluidsim
+folium fonttools fpdf2 freezegun frozendict fsspec ftfy furl fuzzywuzzy gensim geojson geopandas geopy gevent ghapi
+gitlint gmpy2 gradio graphviz great_expectations greenlet grpclib gseapy gspread gtars guidance gunicorn gymnasium h11
+h2 h5py haversine hdbscan histolab holidays html2text html5lib htmldate httplib2 httptools httpx huggingface_hub
+humanize hvac hvplot hypothesis icalendar icecream ics idc_index idna ijson imagehash imageio imapclient img2pdf
+immutabledict inflect inflection instructor interrogate invoke ipython ipywidgets isodate isort itsdangerous jax
+jellyfish jieba jinja2 jmespath joblib json5 json_repair jsonlines jsonpatch jsonpath_ng jsonschema kagglehub kaleido
+keras keyring kombu kornia kubernetes lamindb langchain langchain_anthropic langchain_chroma langchain_community
+langchain_core langchain_openai langchain_pinecone langchain_text_splitters langchain_voyageai langcodes langdetect
+langfuse langgraph langid langsmith latch ldap3 librosa lifelines lightgbm lightning limits linkify_it_py litellm
+litgpt livereload llama_index llmlingua locust loguru lxml lz4 magika mako manim mapclassify markdown markdown2
 markdown_it_py markdownify markitdown marko markupsafe marshmallow mashumaro matchms matplotlib mcp mdformat mdurl
 medchem mediapipe meshio mido mistralai mistune mitmproxy mkdocs mlflow mlxtend modal mongomock more_itertools moto
 moviepy mpmath msal msgpack msgspec msoffcrypto_tool mss multidict mutagen mypy mysqlclient nameparser nbclient
@@ -42,8 +42,8 @@ openpyxl opentelemetry_api opentelemetry_sdk optax optuna orjson osmnx outlines 
 papermill parallel_web paramiko parse parsel passlib pathml pathspec pathvalidate patsy pdf2docx pdf2image pdfkit
 pdfminer.six pdfplumber peewee peft pendulum pennylane pexpect phonenumbers pick pikepdf pillow pillow_heif pinecone
 pingouin pint pip_audit pipdeptree playwright plotly plotnine pluggy plumbum poetry polars polars_bio portalocker
-pptx2md praw prefect presidio_analyzer presidio_anonymizer prettytable prometheus_client prompt_toolkit prophet
-protobuf psutil psycopg psycopg2 ptyprocess pufferlib pulp py2neo py3dmol pyairtable pyarrow pyautogui pybtex
+pptx2md praw prefect presidio_analyzer presidio_anonymizer prettytable probeinterface prometheus_client prompt_toolkit
+prophet protobuf psutil psycopg psycopg2 ptyprocess pufferlib pulp py2neo py3dmol pyairtable pyarrow pyautogui pybtex
 pycountry pycparser pydantic pydantic_ai pydantic_settings pydeseq2 pydicom pydot pydub pyflakes pygame pygithub
 pygments pyhealth pyinstaller pykakasi pylatexenc pylint pymc pymed pymongo pymoo pymupdf4llm pymysql pynacl pynput
 pyopenms pypandoc pyparsing pypdf pypdf2 pypdf3 pypdfium2 pyperclip pypinyin pyppeteer pyproj pyqrcode pyreadstat
@@ -56,17 +56,18 @@ safetensors sanic scanpy scapy schedule schemathesis scholarly scipy scrapy scve
 semver sentence_transformers sentencepiece sentry_sdk setproctitle setuptools shap shapely shellingham shodan
 simple_salesforce simplejson simpy six skyfield slack_bolt slack_sdk smmap smolagents sniffio snowballstemmer
 snowflake_connector_python sortedcontainers soundfile soupsieve spacy spikeinterface spotipy sqlalchemy sqlfluff
-sqlglot sqlite_utils sqlmodel sqlparse srsly sse_starlette stable_baselines3 stanza starlette statsmodels stripe
-structlog sumy supabase svglib svgwrite swifter sympy syrupy tabula_py tabulate tavily_python tblib temporalio
+sqlglot sqlite_utils sqlmodel sqlparse srsly sse_starlette stable_baselines3 stanza starlette statsmodels streamlit
+stripe structlog sumy supabase svglib svgwrite swifter sympy syrupy tabula_py tabulate tavily_python tblib temporalio
 tenacity tensorboard tensorflow tensorflow_hub termcolor testcontainers textblob textdistance textract textstat
-textual thefuzz threadpoolctl tifffile tiktoken tiledb tiledbsoma timm tinycss2 tinydb tldextract together tokenizers
-toml tomli tomli_w tomlkit toolz torch torch_geometric torchaudio torchdrug torchmetrics torchvision tornado tox tqdm
-trafilatura traitlets transformer_lens transformers tree_sitter trio trl ttkbootstrap tweepy twilio typeguard typer
-typing_extensions tzdata tzlocal ujson umap_learn undetected_chromedriver unidecode unidiff unsloth unstructured
-uritemplate urllib3 uszipcode uvicorn uvloop vaderSentiment validators vcrpy vega_datasets virtualenv vllm volatility3
-wandb watchdog watchfiles wcwidth weasyprint weaviate_client webcolors webdriver_manager websocket_client websockets
-werkzeug whoosh widgetsnbextension wikipedia wordcloud wrapt xarray xgboost xhtml2pdf xlrd xlsxwriter xlwings xlwt
-xmlschema xmltodict xxhash yamllint yapf yarl yfinance youtube_transcript_api yt_dlp zarr zeep zeroconf zipp zstandard
+textual thefuzz threadpoolctl tifffile tiktoken tiledb tiledbsoma timesfm timm tinycss2 tinydb tldextract together
+tokenizers toml tomli tomli_w tomlkit toolz torch torch_geometric torchaudio torchdrug torchmetrics torchvision
+tornado tox tqdm trafilatura trailmark traitlets transformer_lens transformers tree_sitter trio trl ttkbootstrap
+tweepy twilio typeguard typer typing_extensions tzdata tzlocal ujson umap_learn undetected_chromedriver unidecode
+unidiff unsloth unstructured uritemplate urllib3 uszipcode uvicorn uvloop vaderSentiment validators vcrpy
+vega_datasets virtualenv vllm volatility3 wandb watchdog watchfiles wcwidth weasyprint weaviate_client webcolors
+webdriver_manager websocket_client websockets werkzeug whoosh widgetsnbextension wikipedia wordcloud wrapt xarray
+xgboost xhtml2pdf xlrd xlsxwriter xlwings xlwt xmlschema xmltodict xxhash yake yamllint yapf yarl ydata_profiling
+yfinance youtube_transcript_api yt_dlp zarr zeep zeroconf zipp zstandard
 """
 
 # Imported by another name: the import, then the distribution. A dotted import is more exact than its first part.

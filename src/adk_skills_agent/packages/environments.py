@@ -27,6 +27,7 @@ from packaging.utils import canonicalize_name
 
 from adk_skills_agent.catalog.settings import RegistryConfig, cache_folder
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.packages import prepared
 from adk_skills_agent.packages.builds import built_folders
 from adk_skills_agent.packages.lock import Lock, check_fits, npm_cache, python_of
 from adk_skills_agent.packages.npm import NODE_DIR, checked_lock, install_node, link_commands, node_version, write_node
@@ -43,7 +44,7 @@ _MARK = "adk-skills.json"
 _USED = ".used"
 _LOCK = ".lock"
 _ASIDE = ".preparing-"
-_FORMAT = 1
+_FORMAT = 2
 _TOUCH_SECONDS = 3_600.0
 _COMPILE_SECONDS = 900.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -279,6 +280,7 @@ def _make(
         if lock.node:
             notes += link_commands(env, _NOT_REPLACED)
             write_node(env, root / digest)
+        _put_installers(env, site)
         _compile(interpreter.path, site, str(env), str(root / digest))
         mark = {"format": _FORMAT, "site": str(site.relative_to(env)), "notes": notes, "lock": lock.to_dict()}
         (env / _MARK).write_text(json.dumps(mark), encoding="utf-8")
@@ -297,6 +299,34 @@ def _make(
         )
     _touch(made)
     return made
+
+
+_PROGRAM = "prepared.py"
+_INSTALLER = """\
+#!/bin/sh
+here=$(dirname -- "$(realpath -- "$0")")
+exec "$here/python" -I "$here/../{program}" {name} "$@"
+"""
+_PIP = """\
+import os.path, sys
+
+os.execv(sys.executable, [sys.executable, "-I", os.path.join(sys.prefix, {program!r}), "pip", *sys.argv[1:]])
+"""
+
+
+def _put_installers(env: Path, site: Path) -> None:
+    """Put :mod:`.prepared` in the place of uv and pip, so that the lines of documents that call them work."""
+    (env / _PROGRAM).unlink(missing_ok=True)
+    (env / _PROGRAM).write_text(Path(prepared.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    for name in prepared.COMMANDS:
+        command = env / "bin" / name
+        command.unlink(missing_ok=True)
+        command.write_text(_INSTALLER.format(program=_PROGRAM, name=name), encoding="utf-8")
+        command.chmod(0o755)
+    if not (site / "pip").exists():
+        (site / "pip").mkdir()
+        (site / "pip" / "__init__.py").touch()
+        (site / "pip" / "__main__.py").write_text(_PIP.format(program=_PROGRAM), encoding="utf-8")
 
 
 # Compiles the files it is told, one a line; what does not compile is left as it is. compileall has a task and an

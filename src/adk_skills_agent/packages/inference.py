@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import PurePosixPath
 
+from packaging.utils import canonicalize_name
+
+from adk_skills_agent.packages.declarations import install_lines, named_in_install_lines
 from adk_skills_agent.packages.distributions import CLIENT_HOSTS, distribution_of, is_standard
 from adk_skills_agent.packages.findings import Finding, Findings, NeedKind, SkillText, word_set
 
@@ -119,7 +123,15 @@ _LONG_DOTTED = re.compile(r"(?:\.[\s\\]*+\w*+[\s\\]*+){100}")
 _MODULE_PARTS = 4  # no name in the table has more
 
 
-def _add_import(module: str, place: str, bundled: Collection[str], findings: Findings, *, optional: bool) -> None:
+def _add_import(
+    module: str,
+    place: str,
+    bundled: Collection[str],
+    findings: Findings,
+    *,
+    optional: bool,
+    named: Collection[str] = (),
+) -> None:
     module = ".".join(module.split(".", _MODULE_PARTS)[:_MODULE_PARTS])
     top = module.partition(".")[0]
     if top in bundled:
@@ -128,6 +140,8 @@ def _add_import(module: str, place: str, bundled: Collection[str], findings: Fin
     if not top or top == "__future__" or is_standard(top):
         return
     distribution = distribution_of(module)
+    if distribution is None and canonicalize_name(top) in named:
+        distribution = canonicalize_name(top)
     _add_client(top, place, findings, optional=optional)
     if module != top:
         _add_client(".".join(module.split(".")[:2]), place, findings, optional=optional)
@@ -144,8 +158,12 @@ class _PythonReader:
         self._code = code
         self._bundled = bundled
         self._findings = findings
+        self._named: frozenset[str] = frozenset()
 
     def read(self, tree: ast.AST) -> None:
+        # What the code tells its user to install, such as "pip install bm25s", is its author's word.
+        told = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        self._named = named_in_install_lines("\n".join(text for text in told if "install" in text))
         waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
         documentation = _documentation(tree)
         while waiting:
@@ -199,6 +217,10 @@ class _PythonReader:
     def _program(self, node: ast.Call, *, optional: bool) -> None:
         command = node.args[0] if node.args else None
         if isinstance(command, ast.List) and command.elts:
+            words = [one.value for one in command.elts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            if words[:3] == ["-m", "pip", "install"] or words[:2] == ["pip", "install"]:
+                line = shlex.join(words[words.index("pip") :])
+                install_lines(SkillText(self._code.path, line, self._code.first_line + node.lineno - 1), self._findings)
             command = command.elts[0]
         elif isinstance(command, ast.Constant) and isinstance(command.value, str) and " " in command.value:
             for program in programs_called(command.value):
@@ -208,7 +230,8 @@ class _PythonReader:
             _add_program(command.value, self._code.place(node.lineno), self._findings, optional=optional)
 
     def _import(self, module: str, line: int, optional: bool) -> None:
-        _add_import(module, self._code.place(line), self._bundled, self._findings, optional=optional)
+        place = self._code.place(line)
+        _add_import(module, place, self._bundled, self._findings, optional=optional, named=self._named)
 
     def _key(self, node: ast.AST, line: int, *, optional: bool) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -336,6 +359,7 @@ _ASSIGNED = re.compile(r"(?:^|[\s;&|(])([A-Za-z_]\w{0,200}+)\+?=")
 _READ_INTO = re.compile(r"\b(?:for|read(?:[ \t]{1,9}-\w{1,9}){0,9})[ \t]{1,99}([A-Za-z_]\w{0,200}+)")
 _SHELL_KEY = re.compile(r"\$\{?([A-Z][A-Z0-9_]{1,99})(:?[-=+?])?")
 _HERE = re.compile(r"<<-?\s*(?:'([^'\s]+)'|\"([^\"\s]+)\"|\\?([\w.-]+))")
+_ARITHMETIC_LOOP = re.compile(r"[ \t]*+(?=\(\()")
 _MAX_NESTING = 20
 
 
@@ -395,7 +419,7 @@ class _ShellScan:
 
     def _list(self, depth: int, closing: str) -> Iterator[tuple[str, int]]:
         """Commands up to ``closing``, or the end."""
-        text, starts, in_case, patterns = self._text, True, 0, False
+        text, starts, in_case, patterns, of_option = self._text, True, 0, False, False
         while self._at < len(text):
             character = text[self._at]
             if character == "\n":
@@ -455,6 +479,12 @@ class _ShellScan:
                     starts = False
                 elif word in {"for", "select", "function"}:
                     starts = False
+                    loop = _ARITHMETIC_LOOP.match(text, self._at)
+                    if loop:
+                        self._at = loop.end()
+                        self._arithmetic()
+                elif of_option:
+                    of_option = False
                 elif _ASSIGNMENT.match(word):
                     if word.endswith("=") and self._at < len(text) and text[self._at] == "(":
                         self._skip_array()
@@ -462,7 +492,7 @@ class _ShellScan:
                     if word in {"sudo", "xargs"}:
                         yield word, line
                 elif word.startswith("-"):
-                    pass  # an option of sudo, env, xargs
+                    of_option = word in {"-u", "--unset", "--user"}  # of sudo and env: a name follows
                 else:
                     starts = False
                     if plain and word and word not in {"fi", "done", "}"}:

@@ -75,6 +75,7 @@ _CAUSES: tuple[Cause, ...] = (
         re.compile(r"E404|404 Not Found|ETARGET|notarget|No matching version"),
         "cannot be installed: one of them does not exist in the package registry",
         "A package or version does not exist in the registry. Check the name.",
+        of_some=True,
     ),
     Cause(
         re.compile(r"ERESOLVE"),

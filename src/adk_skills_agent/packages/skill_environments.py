@@ -185,6 +185,7 @@ class SkillEnvironments:
         self._found: OrderedDict[tuple[object, ...], Environment | None] = OrderedDict()
         self._failed: dict[tuple[object, ...], tuple[float, PackageError]] = {}
         self._needs: OrderedDict[tuple[object, ...], tuple[Findings, Needs]] = OrderedDict()
+        self._left_out: dict[tuple[object, ...], str] = {}
         self._mutex = threading.Lock()
         self._shared = dependencies.shared
 
@@ -306,6 +307,10 @@ class SkillEnvironments:
             raise
         except PackageError as error:
             return Ready(None, (*notes, error.message), error)
+        with self._mutex:
+            left_out = self._left_out.get((stamp, python, script))
+        if left_out is not None and environment is not None:
+            notes = (*notes, f"{left_out} This script has the packages that its own code imports.")
         return Ready(environment, notes)
 
     def _programs(self, skill: Skill, script: str, python: str | None, path: str | None) -> tuple[str, ...]:
@@ -351,6 +356,20 @@ class SkillEnvironments:
                 _remember(self._needs, key, known)
         return known
 
+    def _imported(self, skill: Skill, script: str | None, python: str | None) -> frozenset[str]:
+        """The distributions that a Python script and the skill's files which it imports name in their code."""
+        from packaging.utils import canonicalize_name
+
+        from adk_skills_agent.packages.findings import NeedKind
+
+        findings = self._findings_of(skill, python)
+        reached = findings.reached_from(script) if script in findings.uses else frozenset()
+        return frozenset(
+            canonicalize_name(found.name.partition("[")[0])
+            for found in findings.found
+            if found.kind is NeedKind.PYTHON_PACKAGE and found.place.rpartition(":")[0] in reached
+        )
+
     def _wants(self, skill: Skill, needs: Needs, script: str | None, python: str | None) -> bool:
         """Whether packages that are not here are needed by the script, as far as can be told."""
         from packaging.utils import canonicalize_name
@@ -361,18 +380,16 @@ class SkillEnvironments:
         if not missing or script is None:
             return bool(missing)
         findings = self._findings_of(skill, python)
-        if script not in findings.uses:  # no Python: a shell script may start any of the others
-            return any(
-                found.kind is NeedKind.PROGRAM and found.name.startswith(("python", "uv"))
-                for found in findings.found
-                if found.place.rpartition(":")[0] == script
-            )
-        reached = findings.reached_from(script)
-        imported = {
-            canonicalize_name(found.name.partition("[")[0])
+        reached, brought = findings.reached_from(script), {canonicalize_name(need.name) for need in missing}
+        # A program may be one of the others, in Python, or a package's own.
+        if any(
+            found.kind is NeedKind.PROGRAM
+            and found.place.rpartition(":")[0] in reached
+            and (found.name.startswith(("python", "uv", "pip")) or canonicalize_name(found.name) in brought)
             for found in findings.found
-            if found.kind is NeedKind.PYTHON_PACKAGE and found.place.rpartition(":")[0] in reached
-        }
+        ):
+            return True
+        imported = self._imported(skill, script, python)
         # What an author declares may be loaded by name by another package, so it counts where packages are used.
         return bool(imported) and any(need.declared or canonicalize_name(need.name) in imported for need in missing)
 
@@ -402,16 +419,46 @@ class SkillEnvironments:
         approved: Collection[str],
         progress: Progress | None,
     ) -> Environment | None:
-        from adk_skills_agent.packages.environments import prepare
-        from adk_skills_agent.packages.lock import preset_requirements, resolve
-        from adk_skills_agent.packages.needs import as_requirement
-        from adk_skills_agent.packages.uv import failure
+        from packaging.utils import canonicalize_name
 
-        settings, what = self.dependencies, f"the packages of skill '{skill.name[:60]}'"
+        from adk_skills_agent.packages.needs import as_requirement
+
         needs = self.needs_of(skill, python=python)
         own = tuple(text for text in needs.requirements() if as_requirement(text) is not None)
         node = self._node_packages(skill, needs, script, python)
         own = (*own, *node)  # an environment takes the place of the agent's Python, so it has both
+        try:
+            return self._environment_with(skill, own, node, script, python, approved, progress)
+        except PackagesNotApproved:
+            raise
+        except PackageError as error:
+            imported = self._imported(skill, script, python)
+            needed = tuple(text for text in own if canonicalize_name(_name_of(text)) in imported)
+            if not error.of_some or not needed or needed == own:
+                raise
+            # One of the packages that only other files or the text name cannot be had: not this script's trouble.
+            found = self._environment_with(skill, needed, (), script, python, approved, progress)
+            with self._mutex:
+                self._left_out[(stamp_of_skill(skill), python, script)] = error.message
+            return found
+
+    def _environment_with(
+        self,
+        skill: Skill,
+        own: tuple[str, ...],
+        node: tuple[str, ...],
+        script: str | None,
+        python: str | None,
+        approved: Collection[str],
+        progress: Progress | None,
+    ) -> Environment | None:
+        """The environment of some requirements of a skill; see :meth:`_decide`."""
+        from adk_skills_agent.packages.environments import prepare
+        from adk_skills_agent.packages.lock import preset_requirements, resolve
+        from adk_skills_agent.packages.uv import failure
+
+        settings, what = self.dependencies, f"the packages of skill '{skill.name[:60]}'"
+        needs = self.needs_of(skill, python=python)
         beside = self._locks(skill)
         for lock in beside:
             if lock.packages and lock.answers(own):

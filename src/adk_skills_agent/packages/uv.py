@@ -287,11 +287,13 @@ class Cause:
         pattern: What it says then.
         for_model: The end of a sentence that begins with the packages.
         for_owner: What is wrong and what to do.
+        of_some: Whether it is about some of the packages: without them the others may be had.
     """
 
     pattern: re.Pattern[str]
     for_model: str
     for_owner: str
+    of_some: bool = False
 
 
 # What uv says when it fails, first match first: the sentence for the model and what the owner should do.
@@ -311,6 +313,7 @@ _CAUSES: tuple[Cause, ...] = (
         re.compile(r"yanked"),
         "cannot be installed: a version they need was withdrawn by its author",
         "A version was yanked. Ask for another one.",
+        of_some=True,
     ),
     Cause(
         re.compile(
@@ -332,16 +335,19 @@ _CAUSES: tuple[Cause, ...] = (
         "cannot be installed: one of them has no ready-made wheel for this machine",
         "A build runs a package's own code, so it has to be allowed: adk-skills prepare --build NAME, or "
         "Dependencies(builds=(NAME,)); it runs in the sandbox. Or use a version with a wheel.",
+        of_some=True,
     ),
     Cause(
         re.compile(r"not found in the (?:package registry|provided package locations)|there (?:are|is) no versions?"),
         "cannot be installed: one of them does not exist in the package index",
         "A package or version does not exist in the index. Check the name.",
+        of_some=True,
     ),
     Cause(
         re.compile(r"No solution found"),
         "cannot be installed together: their versions exclude one another",
         "The requirements exclude one another. Change one of them.",
+        of_some=True,
     ),
     Cause(
         re.compile(r"Invalid wheel|Failed to (?:read|extract|unzip)|invalid Zip|escapes|outside|Unsafe", re.IGNORECASE),
@@ -357,10 +363,12 @@ def explained(causes: Sequence[Cause], what: str, said: str, command: str) -> Pa
     program = command.partition(" ")[0]
     for cause in causes:
         if cause.pattern.search(said):
-            return failure(
+            error = failure(
                 f"{_capital(what)} {cause.for_model}. Do it without them, or tell the user.",
                 f"{cause.for_owner} {program} says: {tail}",
             )
+            error.of_some = cause.of_some
+            return error
     return failure(
         f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
         f"{command} failed: {tail or 'without a word'}",

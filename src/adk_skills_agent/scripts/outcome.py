@@ -320,6 +320,7 @@ _GROUP = re.compile(
 # The library of an interpreter, wherever it is installed; never a folder of the skill itself.
 # No character that may stand before a path may stand in it, so that a long text is read once.
 _LIBRARY = re.compile(r"""(?<![^\s"'(\[=:,])/(?!skill/|/)(?:[^\s"'=:;,()[<>]+/)?lib(?:64)?/python3[.\d]*t?/""")
+_PACKAGES = re.compile(r"""(?<![^\s"'(\[=:,])/(?:[^\s"'=:;,()[<>]+/)?environments/[0-9a-f]{64}/""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,8 +405,11 @@ def _read_traceback(lines: list[str], index: int, skill_prefix: str) -> tuple[Sc
 
 
 def hide_interpreter(text: str) -> str:
-    """Paths in a Python's library, as ``<python>/socket.py``: where the host has it is not for a model."""
-    return _LIBRARY.sub("<python>/", text)
+    """Paths in a Python's library, as ``<python>/socket.py``: where the host has it is not for a model.
+
+    So is a command of prepared packages: ``<packages>/bin/ruff``.
+    """
+    return _PACKAGES.sub("<packages>/", _LIBRARY.sub("<python>/", text))
 
 
 def shorten(text: str, limit: int | None) -> str:

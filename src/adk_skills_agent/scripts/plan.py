@@ -215,6 +215,49 @@ def _site_packages(python: str | None) -> list[Path]:
     return list(Path(python or "").parent.parent.glob("lib/python3*/site-packages"))
 
 
+_OWN_IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
+_FROM_ABOVE = """\
+import os.path, sys
+__file__, _inside = sys.argv[1:3]
+sys.path[:1] = [os.path.dirname(os.path.realpath(__file__)), __file__.removesuffix(_inside)]
+del sys.argv[:1], sys.argv[1:2], _inside
+exec(compile(open(__file__, "rb").read(), __file__, "exec"))
+"""
+
+
+def imported_from_above(root: Path, script: ScriptLocation) -> str:
+    """The part of a Python script's path below the folder of its skill from which it imports more than lies beside it.
+
+    ``scripts/run.py`` with ``from scripts.parts import x`` is meant to be started as a module, from the skill's root;
+    by its path alone, only what lies beside it is found.
+
+    Args:
+        root: The skill's folder.
+        script: Any script of it.
+
+    Returns:
+        Such as ``/scripts/run.py``; empty for a script that needs nothing of the kind.
+    """
+    if script.file.suffix != ".py" or "/" not in script.path:
+        return ""
+    try:
+        with script.file.open("rb") as stream:
+            text = stream.read(_LOOKED_THROUGH_BYTES)
+    except OSError:
+        return ""  # the run itself will say why it cannot be read
+    names = {found[1].decode() for found in _OWN_IMPORT.finditer(text)} - sys.stdlib_module_names
+    beside, *above = PurePosixPath(script.path).parents
+    names = {name for name in names if not _can_import(root / beside, name)}
+    for folder in above:
+        if any(_can_import(root / folder, name) for name in names):
+            return f"/{PurePosixPath(script.path).relative_to(folder)}"
+    return ""
+
+
+def _can_import(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or next((folder / name).glob("*.py"), None) is not None
+
+
 _SKILL_ENV: dict[str, EnvValue] = dict.fromkeys(SKILL_VARIABLES, str(SKILL_DIR))
 _PLACEHOLDER = re.compile(rf"\{{baseDir\}}|\$(?:{'|'.join(SKILL_VARIABLES)})\b|\$\{{(?:{'|'.join(SKILL_VARIABLES)})\}}")
 
@@ -281,6 +324,9 @@ def plan_script(
     script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
     command, notes = settings.interpreters.command(_seen_at(script.path), script.file, python=settings.policy.python)
+    if command[0] == (settings.policy.python or sys.executable):
+        above = imported_from_above(skill.skill_dir, script)
+        command = (*command[:-1], "-c", _FROM_ABOVE, command[-1], above) if above else command
     policy, granted = settings.policy, dict(env or {})
     if not grants.empty or hosts not in {None, NO_HOST_RULES}:
         policy, granted = grants.opened(skill.name, script.path, policy, granted, hosts, skill.has_file)
