@@ -80,6 +80,7 @@ class _Rule:
     place: str
     says: str
     pattern: re.Pattern[str]
+    also: tuple[re.Pattern[str], ...]
     unless: re.Pattern[str] | None
 
 
@@ -93,6 +94,7 @@ def _rules() -> tuple[_Rule, ...]:
             one["in"],
             one["says"],
             re.compile(one["pattern"], re.IGNORECASE | re.MULTILINE),
+            tuple(re.compile(other, re.IGNORECASE | re.MULTILINE) for other in one.get("also", ())),
             re.compile(one["unless"], re.IGNORECASE) if "unless" in one else None,
         )
         for one in tomllib.loads(text)["rule"]
@@ -159,8 +161,18 @@ _MAGIC = (
     (b"!<arch>", "a compiled library"),
     (b"\0asm", "a program for WebAssembly"),
 )
-_SHOWN_AS = (*_TEXT_SUFFIXES, *_CODE_SUFFIXES, ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".pdf", ".csv", ".ico")
+_MEDIA = "png jpg jpeg gif svg webp ico pdf csv ttf otf woff woff2 mp3 mp4 wav zip docx xlsx pptx"
+_SHOWN_AS = (*_TEXT_SUFFIXES, *_CODE_SUFFIXES, *(f".{suffix}" for suffix in _MEDIA.split()))
+_PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".bin")
 _COMPILED = (".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".jar", ".class", ".node", ".wasm", ".pyd", ".o")
+
+
+_PICKLE_CALLS = re.compile(
+    rb"(?:c|\x8c.|[XU].{1,4}?)(?:posix|nt|os|subprocess|builtins|__builtin__|runpy|pty)[\n\x94\x8cqhUX\x00-\x09]{1,8}"
+    rb"(?:system|popen|exec|eval|run|call|Popen|check_output|run_path|spawn|compile|__import__)\b",
+    re.DOTALL,
+)
+"""A pickle names the function that it calls when it is read: module and name, one after the other."""
 
 
 def _scan_file(path: str, data: bytes) -> list[Finding]:
@@ -172,6 +184,8 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
             return [Finding("binary", Weight.WARN, f"{what}, which nobody can read", path)]
     if name.endswith(_COMPILED):
         return [Finding("binary", Weight.WARN, "compiled code, which nobody can read", path)]
+    if (data[:1] == b"\x80" or name.endswith(_PICKLES)) and _PICKLE_CALLS.search(data, 0, MAX_SCANNED_BYTES):
+        return [Finding("pickle-runs", Weight.STOP, "a pickle that runs a program when it is read", path)]
     is_text, is_code = name.endswith(_TEXT_SUFFIXES), name.endswith(_CODE_SUFFIXES) or data[:2] == b"#!"
     if not is_text and not is_code and b"\0" in data[:8192]:
         return []
@@ -228,26 +242,37 @@ _JOINED = re.compile(r"\\\n[ \t]*")
 
 def _by_rules(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
     readable = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)) if not text.isascii() else text
-    counts: dict[str, int] = {}
+    found: dict[str, set[int]] = {}
+    # The lines of a sentence are one text, however it is wrapped.
     for place, pieces in (
         ("instructions", _paragraphs(readable) if is_text else _strings(readable)),
         ("code", _code_lines(readable, is_text=is_text)),
-        ("file", ((1, readable),) if not is_text else ()),
+        ("file", _programs(readable, is_text=is_text)),
     ):
         for line, piece in pieces:
+            joined = piece.replace("\n", " ") if place == "instructions" and len(piece) < MAX_LINE else piece
             for rule in _rules():
                 if rule.place != place and not (rule.place == "all" and place in {"code", "instructions"}):
                     continue
                 if place == "instructions" and rule.place == "all" and not is_text:
                     continue  # the code lines have it
-                match = rule.pattern.search(piece)
-                if match is None or (rule.unless is not None and _excused(rule.unless, piece, match)):
-                    continue
-                counts[rule.id] = counts.get(rule.id, 0) + 1
-                if counts[rule.id] > 5:
+                match = _unexcused(rule, joined)
+                if match is None:
                     continue
                 at = line + piece.count("\n", 0, match.start())
+                lines = found.setdefault(rule.id, set())
+                if at in lines or len(lines) == 5:
+                    continue
+                lines.add(at)
                 yield Finding(rule.id, rule.weight, rule.says, path, at, _excerpt(match[0]))
+
+
+def _unexcused(rule: _Rule, piece: str) -> re.Match[str] | None:
+    """The first place that no words near it excuse: an excused one before it does not hide it."""
+    for match in rule.pattern.finditer(piece):
+        if rule.unless is None or not _excused(rule.unless, piece, match):
+            return match if all(other.search(piece) for other in rule.also) else None
+    return None
 
 
 def _excused(unless: re.Pattern[str], piece: str, match: re.Match[str]) -> bool:
@@ -269,11 +294,11 @@ def _excerpt(text: str) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
-    """Runs of lines without a blank one; the lines of a sentence are one text, however it is wrapped."""
+    """Runs of lines without a blank one."""
     line = 1
     for piece in re.split(r"(\n[ \t]*\n)", text):
         if piece.strip():
-            yield line, piece[: MAX_LINE * 8].replace("\n", " ") if len(piece) < MAX_LINE else piece[: MAX_LINE * 8]
+            yield line, piece[: MAX_LINE * 8]
         line += piece.count("\n")
 
 
@@ -284,11 +309,19 @@ def _strings(text: str) -> Iterator[tuple[int, str]]:
             yield number, line[:MAX_LINE]
 
 
+def _programs(text: str, *, is_text: bool) -> Iterator[tuple[int, str]]:
+    """The whole of a program, or each fenced block of a text."""
+    if not is_text:
+        yield 1, text
+        return
+    for block in _FENCE.finditer(text):
+        yield text.count("\n", 0, block.start(2)) + 1, block[2]
+
+
 def _code_lines(text: str, *, is_text: bool) -> Iterator[tuple[int, str]]:
     if is_text:
-        for block in _FENCE.finditer(text):
-            start = text.count("\n", 0, block.start(2)) + 1
-            yield from _numbered(block[2], start)
+        for start, block in _programs(text, is_text=True):
+            yield from _numbered(block, start)
         for comment in _COMMENT.finditer(text):
             yield from _numbered(comment[1], text.count("\n", 0, comment.start(1)) + 1)
         for number, line in enumerate(text.split("\n"), 1):
