@@ -8,6 +8,10 @@ WORKERS := $(shell echo $$(( 3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || ech
 # Hundreds of interpreters start in the tests; without bytecode each compiles this package, and each worker all tests.
 test test-levels test-slow test-adk-matrix: export PYTHONDONTWRITEBYTECODE :=
 
+# In a fresh clone each worker would compile all tests; two processes do it once, half of them each.
+COMPILE_TESTS = [ -d tests/adk/__pycache__ ] || { \
+  for part in 'tests/[a-e]*/' 'tests/[f-z]*/'; do $(PYTEST) --collect-only -qq $$part >/dev/null 2>&1 & done; wait; }
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench capacity docs release clean
 
@@ -21,6 +25,7 @@ demo: setup  ## Show the whole job: discover, activate, read, run a script, get 
 	@$(BIN)/adk-skills demo
 
 test: setup  ## Run the tests
+	@$(COMPILE_TESTS)
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-levels: setup  ## Run every attack row on every isolation level of this machine, with both makers of sandboxes

@@ -9,9 +9,11 @@ closed streams, warnings while starting) use the real program.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import json
 import os
+import runpy
 import selectors
 import shutil
 import signal
@@ -32,7 +34,8 @@ _MODULES = (
     *("google.adk.sessions.sqlite_session_service", "adk_skills_agent.adk.skill_toolset", "adk_skills_agent.testing"),
     *("adk_skills_agent.executors", "adk_skills_agent.scripts.workspaces", "adk_skills_agent.sandbox.local"),
     *(f"adk_skills_agent.cli.{name}" for name in ("main", "skills", "run", "eval", "install", "bench", "demo.act")),
-    *(f"adk_skills_agent.cli.{name}" for name in ("doctor", "trust", "usage")),
+    *(f"adk_skills_agent.cli.{name}" for name in ("doctor", "serve", "trust", "usage")),
+    *("mcp.server.lowlevel", "mcp.client.extension"),
 )
 _HEAD = 4
 _CLIENT = f"""\
@@ -59,7 +62,7 @@ os._exit(status)
 
 
 def program(name: str) -> Path:
-    """What to start in place of ``adk-skills``, ``adk`` or ``python``, which here takes ``[-W action] -c code ...``."""
+    """What to start in place of ``adk-skills``, ``adk`` or ``python``, which here takes ``[-W filter] -c code ...`` or a file."""
     folder = os.environ.get(_FOLDER)
     if folder is None:  # not Linux
         return Path(sys.executable) if name == "python" else Path(sys.executable).parent / name
@@ -195,9 +198,14 @@ def _become(asked: list[object], streams: list[int]) -> None:
         module, _, function = _MAINS[name].partition(":")
         sys.exit(getattr(import_module(module), function)())
     while arguments[0] == "-W":
-        warnings.simplefilter(arguments[1])
+        action, message, category, *_ = f"{arguments[1]}::".split(":")
+        warnings.filterwarnings(action, message, getattr(builtins, category or "Warning"))
         arguments = arguments[2:]
-    assert arguments[0] == "-c"
+    if arguments[0] != "-c":
+        sys.argv = arguments
+        sys.path[0] = str(Path(arguments[0]).parent)
+        runpy.run_path(arguments[0], run_name="__main__")
+        return
     sys.argv = ["-c", *arguments[2:]]
     sys.path[0] = ""
     exec(compile(arguments[1], "<string>", "exec", dont_inherit=True), main.__dict__)

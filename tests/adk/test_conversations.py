@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 
+import preloaded
 from adk_skills_agent import SkillToolset, run
 from adk_skills_agent.errors import ConfigError, InvalidArguments
 
@@ -135,7 +135,7 @@ def test_a_program_that_closes_nothing_ends_at_once_and_leaves_nothing(skills: P
         "    print(answer)\n"
     )
     done = subprocess.run(
-        [sys.executable, program, skills, turns("count", "fine")],
+        [preloaded.program("python"), program, skills, turns("count", "fine")],
         capture_output=True,
         text=True,
         timeout=60,
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_the_question_and_its_script(make_skill: Callable[..., Path]
     temporary.mkdir()
     conversation = json.dumps({"turns": [{"call": call}, {"text": "never"}]})
     process = subprocess.Popen(
-        [sys.executable, program, skill.parent, conversation],
+        [preloaded.program("python"), program, skill.parent, conversation],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -148,6 +148,7 @@ def kill_one_in_the_middle(folder: Path, conversations: int, rounds: int, at_onc
         assert sum(len(talk.unacknowledged) for talk in talks) >= 1, "nothing was cut off: kill it earlier"
 
 
+@pytest.mark.slow
 def test_a_replica_killed_in_the_middle_loses_no_acknowledged_answer_and_no_file(tmp_path: Path) -> None:
     kill_one_in_the_middle(tmp_path, conversations=6, rounds=6, at_once=6)
 

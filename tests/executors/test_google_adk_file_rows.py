@@ -18,7 +18,7 @@ from adk_skills_agent.executors import SandboxEnvironment
 
 PROCESS = SandboxPolicy(min_isolation="process")
 RUN = "run_skill_script"
-LOOP = "print('started', flush=True)\nwhile True: pass\n"
+LOOP = "import time\nprint('started', flush=True)\nwhile True: time.sleep(1)\n"
 Tools = Callable[..., SkillToolset]
 
 

@@ -103,7 +103,7 @@ def test_standard_input_is_at_its_end(executor: LocalSandboxCodeExecutor) -> Non
 @pytest.mark.requirement("S0-71", "S0-72", "S0-84", "S1-1", "S1-2", "S1-3")
 def test_the_timeout_of_the_call_comes_first_then_the_executors(executor: LocalSandboxCodeExecutor) -> None:
     """S0-71, S0-72, S0-84, S1-1 to S1-3; GOOGLE_ADK row 1."""
-    loop = "print('partial', flush=True)\nwhile True: pass"
+    loop = "import time\nprint('partial', flush=True)\nwhile True: time.sleep(1)"
     result = run(executor, loop, timeout_seconds=0.5)
     assert (result.stdout, result.stderr, result.exit_code) == ("partial\n", "timed out after 0.5 s", -1)
     by_field = LocalSandboxCodeExecutor(min_isolation="process", timeout_seconds=1)

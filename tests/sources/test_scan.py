@@ -152,16 +152,16 @@ def test_what_is_too_large_is_told_and_the_number_of_findings_is_bounded():
 
 def test_long_lines_do_not_take_long():
     for text in (
-        "ignore " * 50_000,
-        "curl " * 50_000,
+        "ignore " * 10_000,
+        "curl " * 10_000,
         "a" * 400_000,
-        "'" * 100_000,
-        "base64 -d " * 20_000,
-        "x = fetch(" * 40_000,
-        "b64decode(" * 40_000,
-        "wget -O x " * 40_000,
-        "urlopen( " * 40_000,
-        "~/.ssh/ \n" * 40_000,
+        "'" * 20_000,
+        "base64 -d " * 5_000,
+        "x = fetch(" * 8_000,
+        "b64decode(" * 8_000,
+        "wget -O x " * 8_000,
+        "urlopen( " * 8_000,
+        "~/.ssh/ \n" * 8_000,
     ):
         scan_tree(with_file("SKILL.md", text))
         scan_tree(with_file("scripts/a.py", text))

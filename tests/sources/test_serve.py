@@ -10,7 +10,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 from repositories import Run, skill_text
 
+import preloaded
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources.fetch import fetch_skills
 from adk_skills_agent.sources.mcp.client import McpSkills
@@ -26,7 +26,7 @@ from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.tree import read_tree
 
 pytest.importorskip("mcp.client.extension", reason="the MCP SDK 2 is not installed")
-COMMAND = [sys.executable, "-m", "adk_skills_agent"]
+COMMAND = [preloaded.program("adk-skills")]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def serving(*arguments: str | Path, **environment: str) -> Iterator[str]:
 
 
 def test_our_client_gets_the_same_bytes_from_our_server_over_stdio(served: Path):
-    location = f"{sys.executable} -m adk_skills_agent serve --dir {served} --deny secret"
+    location = f"{COMMAND[0]} serve --dir {served} --deny secret"
     (pdf,) = fetch_skills(read_origin(f"mcp:{location}"), ["pdf"])
     assert pdf.tree.digests == read_tree(served / "pdf", "x").digests
     assert McpSkills(location).folders() == ["csv", "pdf"]
@@ -112,7 +112,7 @@ def test_a_file_of_tokens_that_others_can_read_is_refused(served: Path, tmp_path
 
 @pytest.mark.requirement("S4-30")
 def test_skills_of_a_server_are_installed_pinned_and_restored(served: Path, run: Run, tmp_path: Path):
-    source = f"mcp:{sys.executable} -m adk_skills_agent serve --dir {served}"
+    source = f"mcp:{COMMAND[0]} serve --dir {served}"
     done = run("add", source, "--skill", "pdf", "--yes")
     assert done.returncode == 0, done.stderr
     shutil.rmtree(tmp_path / "project/.agents")
@@ -184,7 +184,7 @@ LIES = [
 def test_a_server_that_lies_is_caught(entry: dict[str, object], text: str, said: str | None, tmp_path: Path):
     script = tmp_path / "liar.py"
     script.write_text(LIAR.format(entry=entry, text=text))
-    skills = McpSkills(f"{sys.executable} {script}")
+    skills = McpSkills(f"{preloaded.program('python')} {script}")
     if said is None:
         assert list(skills.trees(["a/pdf"])["a/pdf"].files) == ["SKILL.md"]
         return
@@ -196,7 +196,7 @@ def test_a_server_without_the_extension_and_none_at_all_are_said(tmp_path: Path)
     script = tmp_path / "plain.py"
     script.write_text(LIAR.format(entry={}, text="").replace('server.extensions["io', 'server.extensions["x'))
     with pytest.raises(SourceError, match="does not declare the extension"):
-        McpSkills(f"{sys.executable} {script}").folders()
+        McpSkills(f"{preloaded.program('python')} {script}").folders()
     with pytest.raises(SourceError, match="cannot be asked") as refused:
         McpSkills("/nonexistent/server --token=geheim").folders()
     assert "geheim" not in str(refused.value)

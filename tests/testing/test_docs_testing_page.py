@@ -2,11 +2,11 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import preloaded
 from adk_skills_agent.testing import parse_conversation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "measure" / "testing.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ def test_a_python_block_runs(code):
     options = ["-W", "error", "-W", r"ignore:\[EXPERIMENTAL\]:UserWarning"]
     options += ["-W", "ignore:Inheritance class AiohttpClientSession:DeprecationWarning"]  # google-genai, with aiohttp
     done = subprocess.run(
-        [sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [preloaded.program("python"), *options, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
 

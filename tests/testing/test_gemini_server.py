@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ import pytest
 from google.genai.errors import ClientError, ServerError
 from google.genai.types import HttpOptions, HttpRetryOptions
 
+import preloaded
 from adk_skills_agent.testing import GeminiServer, parse_conversation
 from adk_skills_agent.testing.gemini_http import MAX_BODY_BYTES
 
@@ -203,7 +203,7 @@ def test_the_environment_points_another_process_at_the_server():
     environment = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "GOOGLE_GENAI_USE_VERTEXAI": "true"}
     with GeminiServer(GREETING) as server:
         done = subprocess.run(
-            [sys.executable, "-c", program],
+            [preloaded.program("python"), "-c", program],
             env=environment | server.environment(),
             capture_output=True,
             text=True,

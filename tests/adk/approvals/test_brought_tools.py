@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from approval_chat import agent_with, calls
 from google.adk.agents import LlmAgent
 from google.adk.tools.tool_context import ToolContext
 
+import preloaded
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
 from adk_skills_agent.sources import OriginSource, consent_page, fetch_skills, open_project, read_origin
@@ -156,7 +156,7 @@ async def test_allowed_tools_of_a_skill_of_an_mcp_server_count_for_nothing(
     mailer: Path, rehearse: Any, chat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     pytest.importorskip("mcp.client.extension", reason="the MCP SDK 2 is not installed")
-    place = f"mcp:{sys.executable} -m adk_skills_agent serve --dir {mailer}"
+    place = f"mcp:{preloaded.program('adk-skills')} serve --dir {mailer}"
     registry = SkillsRegistry(RegistryConfig(cache=False))
     if how == "served":
         await asyncio.to_thread(registry.add_source, OriginSource(place), name="mail-server", deadline=60)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from adk_commands import INSTALLED, adk, serving, texts
+from adk_commands import adk, serving, texts
 from google.adk.agents.config_agent_utils import from_config
 
 import preloaded
@@ -51,7 +51,7 @@ def test_the_project_answers_in_adk_run_and_shows_its_tool_calls(model: Model, t
     assert "adk web ." in made.stdout
     server = model(COUNTS)
     question = "What is the most frequent word?"
-    done = adk(server, "run", "my_agent", question, cwd=tmp_path, program=INSTALLED)
+    done = adk(server, "run", "my_agent", question, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "There is no such file." in done.stdout
     server.assert_finished()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 
+import preloaded
 from adk_skills_agent import (
     Network,
     RegistryConfig,
@@ -116,7 +116,7 @@ def test_an_agent_module_finds_its_skills_whatever_the_working_directory_is(skil
         "from adk_skills_agent import SkillToolset\n"
         f"print(len(SkillToolset.from_dirs(['{skills.name}'], relative_to=__file__).runtime.source))\n"
     )
-    done = subprocess.run([sys.executable, module], cwd="/", capture_output=True, text=True, check=True)
+    done = subprocess.run([preloaded.program("python"), module], cwd="/", capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
 
 

@@ -19,6 +19,7 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
+import preloaded
 from adk_skills_agent import (
     ConfigError,
     SandboxPolicy,
@@ -144,7 +145,15 @@ def test_a_conversation_goes_on_in_another_process(skills: Path, rehearse: Any, 
     answers = []
     for question in ("first", "second", "third"):
         done = subprocess.run(
-            [sys.executable, "-c", SERVER, str(skills), str(tmp_path / "store"), str(tmp_path / "db"), question],
+            [
+                preloaded.program("python"),
+                "-c",
+                SERVER,
+                str(skills),
+                str(tmp_path / "store"),
+                str(tmp_path / "db"),
+                question,
+            ],
             capture_output=True,
             text=True,
             env={**os.environ, **server.environment()},

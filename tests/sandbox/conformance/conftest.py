@@ -248,34 +248,44 @@ COSTLY = frozenset(
 """Rows of seconds: `make test` has them on one backend."""
 
 
+@functools.cache
 def _usual() -> str:
     """The backend that `make test` has for the level namespaces."""
     grouped = level_table.problem_of_control_groups() is None
     return "namespaces-cgroup-zygote" if grouped else "namespaces-bubblewrap"
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    usual = None
-    for item in items:
-        chosen = item.callspec.params.get("backend") if hasattr(item, "callspec") else None
-        if not isinstance(chosen, Backend):
+def _is_slow(backend: Backend, row: str, *, host_side: bool, usual: str) -> bool:
+    """Whether a row is left to `make test-slow` on a backend."""
+    if not backend.is_local:
+        return True
+    if row in COSTLY:
+        return backend.name != usual
+    if host_side:  # what is done before and after a run
+        return backend.name not in (usual, "landlock")
+    return backend.name in SLOW or (backend.has_namespaces and backend.name != usual)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each row on each backend; those that are not wanted are not even collected, which takes seconds a worker."""
+    if "backend" not in metafunc.fixturenames:
+        return
+    host_side = any(mark.name == "host_side" for mark in metafunc.definition.iter_markers())
+    all_slow = any(mark.name == "slow" for mark in metafunc.definition.iter_markers())
+    fast_only = metafunc.config.getoption("markexpr") == "not slow"
+    usual, chosen = _usual(), []
+    for one in BACKENDS:
+        slow = _is_slow(one, metafunc.definition.originalname, host_side=host_side, usual=usual)
+        if fast_only and slow:
             continue
-        usual = usual or _usual()
-        more = chosen.name in SLOW or (chosen.has_namespaces and chosen.name != usual)
-        if chosen.is_local and item.originalname in COSTLY:
-            more = chosen.name != usual
-        elif (
-            chosen.is_local and item.get_closest_marker("host_side") is not None
-        ):  # what is done before and after a run
-            more = chosen.name not in (usual, "landlock")
-        if more and item.get_closest_marker("slow") is None:
-            item.add_marker(pytest.mark.every_level)
-        if more or not chosen.is_local:
-            item.add_marker(pytest.mark.slow)
+        marks = [pytest.mark.slow] if slow else []
+        if slow and one.is_local and not all_slow:
+            marks.append(pytest.mark.every_level)
+        chosen.append(pytest.param(one, id=one.name, marks=marks))
+    metafunc.parametrize("backend", chosen, indirect=True)
 
 
-@pytest.fixture(params=[pytest.param(one, id=one.name) for one in BACKENDS])
+@pytest.fixture
 def backend(request: pytest.FixtureRequest) -> Backend:
     chosen: Backend = request.param
     told: dict[str, Any] = {
