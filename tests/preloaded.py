@@ -62,7 +62,7 @@ os._exit(status)
 
 
 def program(name: str) -> Path:
-    """What to start in place of ``adk-skills``, ``adk`` or ``python``, which here takes ``[-W filter] -c code ...`` or a file."""
+    """What to start in place of ``adk-skills``, ``adk`` or ``python`` (that one: ``[-W filter] -c code`` or a file)."""
     folder = os.environ.get(_FOLDER)
     if folder is None:  # not Linux
         return Path(sys.executable) if name == "python" else Path(sys.executable).parent / name
