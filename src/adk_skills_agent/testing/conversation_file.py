@@ -79,13 +79,35 @@ _BOOL, _TIME = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 _MAPPING, _LIST = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 
 
-class _JsonLoader(yaml.SafeLoader):
+_RESOLVERS = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag != _TIME and (tag != _BOOL or first in "tTfF")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class JsonLoader(yaml.SafeLoader):
     """YAML whose plain scalars mean what they mean in JSON: ``2024-01-01`` and ``yes`` are text."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012  (the attribute PyYAML reads)
-        first: [(tag, regexp) for tag, regexp in resolvers if tag != _TIME and (tag != _BOOL or first in "tTfF")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers = _RESOLVERS
+
+
+class _FastJsonLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    yaml_implicit_resolvers = _RESOLVERS
+
+
+def read_json_yaml(read: Callable[[Any], T]) -> T:
+    """What ``read`` makes of a text with a loader like :class:`JsonLoader`.
+
+    libyaml is ten times as fast as PyYAML's own parser. That one judges what libyaml refuses: it takes lone
+    surrogates, and says better where a mistake is.
+
+    Raises:
+        yaml.YAMLError: The text is not YAML.
+    """
+    try:
+        return read(_FastJsonLoader)
+    except yaml.YAMLError:
+        return read(JsonLoader)
 
 
 def load_conversation(path: str | Path) -> Conversation:
@@ -131,7 +153,7 @@ class YamlReader:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._loader = _JsonLoader("")
+        self._loader = JsonLoader("")
 
     def fail(self, node: yaml.Node | int, problem: str) -> NoReturn:
         """Say what is wrong, with file and line."""
@@ -141,7 +163,7 @@ class YamlReader:
     def root(self, text: str) -> yaml.Node | None:
         """What the text holds; None when it is empty."""
         try:
-            found: yaml.Node | None = yaml.compose(text, Loader=_JsonLoader)
+            found: yaml.Node | None = read_json_yaml(lambda loader: yaml.compose(text, Loader=loader))
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             self.fail(mark.line + 1 if mark else 1, f"This is not valid YAML: {error.problem or error}.")

@@ -14,12 +14,12 @@ import yaml
 
 from adk_skills_agent.evals.cases import CaseFile, Source
 from adk_skills_agent.format.models import Diagnostic, Severity
+from adk_skills_agent.testing.conversation_file import JsonLoader, read_json_yaml
 
 MAX_BYTES = 32 * 1024 * 1024
 """Largest file of cases that is read."""
 _BLANK = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity")
-_BOOL, _TIME = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 _MAPPING, _LIST = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 
 _OPENING = (
@@ -91,11 +91,10 @@ def yaml_document(text: str) -> Node:
         Unreadable: The text is not YAML, is empty, uses anchors, nests too deeply, or gives a key twice.
     """
     try:
-        _check_tokens(text)
-        root = yaml.compose(text, Loader=_Loader)
+        root = read_json_yaml(lambda loader: _composed(text, loader))
         if root is None:
             raise Unreadable("The file is empty.", 1)
-        return _from_yaml(root, _Loader(""))
+        return _from_yaml(root, JsonLoader(""))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise Unreadable(f"This is not valid YAML: {error.problem or error}.", mark.line + 1 if mark else 1) from None
@@ -105,15 +104,17 @@ def yaml_document(text: str) -> Node:
         raise Unreadable("It nests too deeply to be a file of cases.", 1) from None
 
 
-def _check_tokens(text: str) -> None:
-    """Refuse what makes YAML larger or deeper than it looks, before anything is built of it."""
+def _composed(text: str, loader: Any) -> yaml.Node | None:
+    """Its nodes; what makes YAML larger or deeper than it looks is refused before anything is built of it."""
     depth = 0
-    for token in yaml.scan(text, Loader=_Loader):
+    for token in yaml.scan(text, Loader=loader):
         if isinstance(token, yaml.AliasToken):
             raise Unreadable("Aliases (*name) are not read here. Write the value out.", token.start_mark.line + 1)
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
         if depth > _MOST_DEPTH:
             raise Unreadable("It nests too deeply to be a file of cases.", token.start_mark.line + 1)
+    root: yaml.Node | None = yaml.compose(text, Loader=loader)
+    return root
 
 
 def _no_constant(name: str) -> float:
@@ -178,14 +179,7 @@ class _JsonWalk:
         return self._after_blank(index + 1) if self._text[index] == "," else index
 
 
-class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers = {  # noqa: RUF012  (the attribute PyYAML reads)
-        first: [(tag, regexp) for tag, regexp in resolvers if tag != _TIME and (tag != _BOOL or first in "tTfF")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-def _from_yaml(node: yaml.Node, loader: _Loader) -> Node:
+def _from_yaml(node: yaml.Node, loader: JsonLoader) -> Node:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode) and node.tag == _MAPPING:
         found: dict[str, Node] = {}
@@ -205,7 +199,7 @@ def _from_yaml(node: yaml.Node, loader: _Loader) -> Node:
     return Node(value, line)
 
 
-def _scalar(node: yaml.Node, loader: _Loader) -> Any:
+def _scalar(node: yaml.Node, loader: JsonLoader) -> Any:
     try:
         return loader.construct_object(node, deep=True)
     except (ValueError, LookupError, AttributeError) as error:  # PyYAML's constructors trust their text
