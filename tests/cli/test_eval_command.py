@@ -218,6 +218,24 @@ def test_a_model_and_an_agent_of_the_users_own_are_taken_by_module_and_attribute
     run("skills/reporter", *own, "--out", "b", status=1)
 
 
+@pytest.mark.parametrize("option", ["--agent", "--model"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("yours:needs_a_name", "'yours:needs_a_name' is called without arguments to make a google-adk "),
+        ("yours:gone", "'yours:gone' cannot be used"),
+        ("yours:text", "'yours:text' is a str, not a google-adk "),
+    ],
+)
+def test_a_function_or_a_name_that_gives_no_agent_or_model_is_a_sentence(
+    project: Path, run: Run, option: str, name: str, said: str
+) -> None:
+    (project / "yours.py").write_text("text = 'agent'\ndef needs_a_name(name):\n    return name\n")
+    done = run("skills/reporter", option, name, "--judge", "none", "--filter", "totals", status=2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_on_a_terminal_there_is_a_live_display(project: Path) -> None:
     pytest.importorskip("rich")

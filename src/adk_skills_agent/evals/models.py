@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.judge_model import sentence_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from google.adk.models import BaseLlm
 
 
+T = TypeVar("T")
 _TRIES, _FIRST_WAIT, _LONGEST_WAIT = 5, 2.0, 60.0
 _RETRIED = (429, 503)
 
@@ -42,11 +43,7 @@ def model_named(name: str, *, retries: bool = True) -> BaseLlm:
     from google.adk.models import BaseLlm, Gemini, LLMRegistry
 
     if ":" in name and "/" not in name:
-        found = attribute_named(name)
-        model = found() if callable(found) and not isinstance(found, BaseLlm) else found
-        if not isinstance(model, BaseLlm):
-            raise ConfigError(f"{name!r} is a {type(model).__name__}, not a google-adk model (BaseLlm).")
-        return model
+        return object_named(name, BaseLlm, "google-adk model (BaseLlm)")  # type: ignore[type-abstract]
     if "/" in name and not name.startswith(("models/", "projects/")):
         try:
             from google.adk.models.lite_llm import LiteLlm
@@ -74,11 +71,16 @@ def model_named(name: str, *, retries: bool = True) -> BaseLlm:
         raise ConfigError(f"The model {name!r} cannot be used: {sentence_of(error)}") from error
 
 
-def attribute_named(name: str) -> Any:
-    """What ``module:attribute`` names; modules of the current folder are found, too.
+def object_named(name: str, kind: type[T], what: str) -> T:
+    """What ``module:attribute`` names, or what it returns if that is a function; modules of the current folder count.
+
+    Args:
+        name: ``module:attribute``.
+        kind: The class it must have.
+        what: This class, for messages.
 
     Raises:
-        ConfigError: There is no such module or attribute, or importing it fails.
+        ConfigError: There is no such module or attribute, importing or calling it fails, or it is something else.
     """
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
@@ -90,6 +92,15 @@ def attribute_named(name: str) -> Any:
             found = getattr(found, part)
     except Exception as error:
         raise ConfigError(f"{name!r} cannot be used: {sentence_of(error)}. Write module:attribute.") from error
+    if callable(found) and not isinstance(found, kind):
+        try:
+            found = found()
+        except Exception as error:
+            raise ConfigError(
+                f"{name!r} is called without arguments to make a {what}, and fails: {sentence_of(error)}."
+            ) from error
+    if not isinstance(found, kind):
+        raise ConfigError(f"{name!r} is a {type(found).__name__}, not a {what}.")
     return found
 
 

@@ -185,17 +185,13 @@ def agent_named(name: str) -> LlmAgent:
     """The user's agent, from ``module:attribute``.
 
     Raises:
-        ConfigError: The attribute is not an agent.
+        ConfigError: It is no agent, and no function that makes one.
     """
     from google.adk.agents import LlmAgent
 
-    from adk_skills_agent.evals.models import attribute_named
+    from adk_skills_agent.evals.models import object_named
 
-    found = attribute_named(name)
-    agent = found() if callable(found) and not isinstance(found, LlmAgent) else found
-    if not isinstance(agent, LlmAgent):
-        raise ConfigError(f"{name!r} is a {type(agent).__name__}, not a google-adk LlmAgent.")
-    return agent
+    return object_named(name, LlmAgent, "google-adk LlmAgent")
 
 
 def _other_tools(agent: LlmAgent) -> list[Any]:
