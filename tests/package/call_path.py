@@ -2,8 +2,8 @@
 
 A rehearsed model calls the tool several times through a real Runner. The last calls count, all files of them together:
 sandboxes wait then, nothing is found out for the first time, and what a thread of the sandbox does beside one call
-shows in another. The model is in a process of its own: its threads are no part of a call. The argument is a folder of
-skills with ``tools/scripts/hello.py``.
+shows in another. The model is in a process of its own: its threads are no part of a call. The arguments are the Python
+to run the agent in and a folder of skills with ``tools/scripts/hello.py``.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def with_model() -> int:
     from adk_skills_agent.testing import GeminiServer, parse_conversation
 
     with GeminiServer([parse_conversation(f"turns:\n{CALL * CALLS}  - text: done\n")]) as server:
-        line = [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "agent"]
+        line = [sys.argv[1], "-W", "ignore", __file__, sys.argv[2]]
         return subprocess.run(line, check=False, env={**os.environ, **server.environment()}).returncode
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
+    if len(sys.argv) == 3:
         sys.exit(with_model())
     # Before anything starts a thread: only those that start later are looked at.
     threading.setprofile(look)

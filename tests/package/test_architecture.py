@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import preloaded
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "adk_skills_agent"
 PAGE = REPOSITORY / "docs" / "explanation" / "architecture.md"
-MOST_FILES = 40
+MOST_FILES = 35
+UNTIL_THERE_IS_A_ZYGOTE = "sandbox/local/namespaces/bubblewrap.py"
 
 
 def named_files() -> set[str]:
@@ -40,7 +42,7 @@ def test_every_layer_has_its_place_in_the_chain_and_every_folder_a_row() -> None
 def test_one_call_passes_the_files_that_the_page_draws_and_no_others(make_skill: Callable[..., Path]) -> None:
     skills = make_skill("tools", files={"scripts/hello.py": "print('hello')\n"}).parent
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", Path(__file__).with_name("call_path.py"), skills],
+        [preloaded.program("python"), Path(__file__).with_name("call_path.py"), preloaded.program("python"), skills],
         capture_output=True,
         text=True,
         check=False,
@@ -48,4 +50,4 @@ def test_one_call_passes_the_files_that_the_page_draws_and_no_others(make_skill:
     assert done.returncode == 0, done.stderr
     passed = set(json.loads(done.stdout))
     assert passed <= named_files(), sorted(passed - named_files())
-    assert len(passed) <= MOST_FILES, sorted(passed)
+    assert len(passed - {UNTIL_THERE_IS_A_ZYGOTE}) <= MOST_FILES, sorted(passed)

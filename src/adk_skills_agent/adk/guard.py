@@ -23,11 +23,11 @@ from google.adk.events.event import Event
 from google.adk.workflow import FunctionNode
 from google.genai import types
 
-from adk_skills_agent.adk.activation.active_skills import turn_of
 from adk_skills_agent.adk.events.events import GuardTripped, origin_of
 
 if TYPE_CHECKING:
     from google.adk.agents.invocation_context import InvocationContext
+    from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.models.llm_request import LlmRequest
     from google.adk.tools.tool_context import ToolContext
 
@@ -264,6 +264,22 @@ class RetryGuard:
 
     def _whose(self, tool_context: ToolContext) -> str:
         return f"{turn_of(tool_context)}:{tool_context.agent_name}:{self._toolset}"
+
+
+def turn_of(context: ReadonlyContext) -> str:
+    """The turn a context is in: the invocation and, in ``run_live``, how often the user has spoken in it.
+
+    ``run_live`` is one invocation for the whole stream. Its ``turn_complete`` does not end a turn: the model's part of
+    one has several when it calls tools.
+    """
+    invocation = context.invocation_id
+    spoken = 0
+    events: object = getattr(context.session, "events", None)
+    for event in reversed(events) if isinstance(events, list) else ():
+        if event.invocation_id != invocation:
+            break
+        spoken += event.author == "user" and not event.partial and not event.get_function_responses()
+    return f"{invocation}#{spoken}" if spoken > 1 else str(invocation)
 
 
 def _one_more(tool_context: ToolContext, counter: str) -> int:

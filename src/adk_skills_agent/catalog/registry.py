@@ -518,7 +518,7 @@ class SkillsRegistry(CatalogReader):
     def _load(self, entry: IndexedSkill) -> Skill:
         with self._loaded_lock:  # not the lock of the scan: a caller on the event loop must not wait for the disk
             made_from, skill = self._loaded.pop(entry.location, (None, None))
-            if skill is None or made_from is None or not made_from.says_the_same(entry):
+            if skill is None or not (made_from is entry or (made_from is not None and made_from.says_the_same(entry))):
                 origin = self._origins.get(entry.name)
                 skill = Skill(entry.metadata, entry.problems, permits=origin.permits if origin is not None else None)
             self._loaded[entry.location] = (entry, skill)

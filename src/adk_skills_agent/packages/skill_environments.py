@@ -20,8 +20,8 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from adk_skills_agent.catalog.untrusted_files import NOT_LISTED, stamp_of
-from adk_skills_agent.errors import ConfigError, PackageError, SkillsError
+from adk_skills_agent.errors import ConfigError, PackageError, SandboxError, SkillsError
+from adk_skills_agent.sandbox import snapshot
 
 # The rest of this layer is imported where it is used: a toolset is made in milliseconds, and few skills need packages.
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ LOCK_FILE = "adk-skills.lock"
 _RETRY_SECONDS = 600.0
 """An index that did not answer is not asked again for every script."""
 _REMEMBERED = 512
-_MOST_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,23 +633,12 @@ Stamp = tuple[str, int]
 
 
 def stamp_of_skill(skill: Skill) -> Stamp:
-    """A stamp of a skill's files: its folder, and one number for size, times and inode of all files."""
+    """A stamp of a skill's files: its folder, and one number for all that is in it."""
     folder = str(skill.skill_dir)
-    stamps: list[tuple[str, int]] = []
-    waiting = [folder]
-    while waiting and len(stamps) < _MOST_FILES:
-        place = waiting.pop()
-        try:
-            with os.scandir(place) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        if entry.name not in NOT_LISTED:
-                            waiting.append(entry.path)
-                    else:
-                        stamps.append((entry.path, stamp_of(entry.stat())))
-        except OSError:
-            stamps.append((place, 0))  # a broken link, or no permission
-    return folder, hash(tuple(sorted(stamps)))
+    try:
+        return folder, hash(snapshot(folder))
+    except (OSError, SandboxError):  # not readable, or too much: nothing of it runs
+        return folder, 0
 
 
 def write_lock(path: Path, lock: Lock) -> None:

@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.sandbox.sessions.session import SessionHost, SessionRequest
     from adk_skills_agent.sandbox.sessions.sessions import SessionHealth, SessionLimits, Sessions
-    from adk_skills_agent.sandbox.skill_store import FolderDigest
+    from adk_skills_agent.sandbox.skill_store import FolderDigest, snapshot
     from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
     from adk_skills_agent.sandbox.supervisor.python_program import program_text as python_program_text
     from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, uninterrupted, warn_insecure_once
@@ -131,7 +131,7 @@ _NAMES = {
     "secrets": "EnvValue MIN_SECRET_CHARS Secret SecretForms forms_of redact_error redacted secrets_of",
     "sessions.session": "SessionHost SessionRequest",
     "sessions.sessions": "SessionHealth SessionLimits Sessions",
-    "skill_store": "FolderDigest",
+    "skill_store": "FolderDigest snapshot",
     "streaming": "EndEvent OutputEvent ResourceSample",
     "threads": "MAX_WAITING Semaphore uninterrupted warn_insecure_once",
 }

@@ -134,11 +134,6 @@ class FrozenMapping(dict[str, _Value]):
         return FrozenMapping, (dict(self),)
 
 
-def revealed(value: EnvValue) -> str:
-    """The text a process gets."""
-    return value.reveal() if isinstance(value, Secret) else value
-
-
 def secrets_of(*grants: Mapping[str, EnvValue]) -> tuple[tuple[str, Secret], ...]:
     """The secrets among granted variables, with their names; each value once."""
     found: dict[Secret, str] = {}

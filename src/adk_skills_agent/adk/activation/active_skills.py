@@ -20,6 +20,7 @@ from google.adk.agents import BaseAgent
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 
+from adk_skills_agent.adk.guard import turn_of
 from adk_skills_agent.adk.options import SkillLifecycleConfig, SkillLifecycleMode
 from adk_skills_agent.errors import SkillNotActive
 
@@ -230,22 +231,6 @@ class ActiveSkills:
     @staticmethod
     def _is_over(found: ActiveSkill, turn: str) -> bool:
         return found.turn is not None and found.turn != turn
-
-
-def turn_of(context: ReadonlyContext) -> str:
-    """The turn a context is in: the invocation and, in ``run_live``, how often the user has spoken in it.
-
-    ``run_live`` is one invocation for the whole stream. Its ``turn_complete`` does not end a turn: the model's part of
-    one has several when it calls tools.
-    """
-    invocation = context.invocation_id
-    spoken = 0
-    events: object = getattr(context.session, "events", None)
-    for event in reversed(events) if isinstance(events, list) else ():
-        if event.invocation_id != invocation:
-            break
-        spoken += event.author == "user" and not event.partial and not event.get_function_responses()
-    return f"{invocation}#{spoken}" if spoken > 1 else str(invocation)
 
 
 def _stored(state: Any, agent: str) -> list[ActiveSkill]:

@@ -201,7 +201,9 @@ class OwnSandbox:
         if packages is None or not self.sandbox.runs_here:
             return None
         policy = self.settings.policy
-        granted = runtime.grants.with_programs(skill.name, call.path, policy, {}).get("PATH")
+        granted = None
+        if not runtime.grants.empty:
+            granted = runtime.grants.with_programs(skill.name, call.path, policy, {}).get("PATH")
         ready = packages.ready_for(
             skill,
             call.path,

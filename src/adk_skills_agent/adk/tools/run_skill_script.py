@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.activation.active_skills import turn_of
 from adk_skills_agent.adk.events.events import (
     OutputEvents,
     ScriptFinished,
@@ -19,7 +18,7 @@ from adk_skills_agent.adk.events.events import (
     ScriptStarted,
     origin_of,
 )
-from adk_skills_agent.adk.guard import call_key
+from adk_skills_agent.adk.guard import call_key, turn_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from adk_skills_agent.errors import ConfigError, SandboxError, about
 from adk_skills_agent.sandbox.contract import SKILL_VARIABLES, SandboxPolicy
 from adk_skills_agent.sandbox.policy import check_env_name, check_search_path, looks_secret
-from adk_skills_agent.sandbox.secrets import MIN_SECRET_CHARS, EnvValue, Secret, revealed, secrets_of
+from adk_skills_agent.sandbox.secrets import MIN_SECRET_CHARS, EnvValue, Secret, secrets_of
 from adk_skills_agent.sandbox.threads import RUNNING
 
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
@@ -260,12 +260,16 @@ def build_environment(
             )
         if name in host:
             environment[name] = host[name]
-    environment.update((name, revealed(value)) for name, value in policy.env.items())
+    environment.update((name, _text(value)) for name, value in policy.env.items())
     environment.update((name, granted_value(name, value)) for name, value in granted.items())
     if place is not None:
         environment.update((name, place(environment[name])) for name in SKILL_VARIABLES if name in environment)
     environment[RUN_ID_VARIABLE] = run_id
     return environment
+
+
+def _text(value: EnvValue) -> str:
+    return value.reveal() if isinstance(value, Secret) else value
 
 
 def granted_value(name: str, value: EnvValue) -> str:
@@ -274,7 +278,7 @@ def granted_value(name: str, value: EnvValue) -> str:
     Raises:
         ValueError: Its name or its value cannot be in an environment, or must not be granted.
     """
-    text = revealed(value)
+    text = _text(value)
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
     try:
@@ -325,6 +329,8 @@ def secrets_in(
         # What is too short to be told from ordinary text cannot be kept out of it.
         if looks_secret(name) and len("".join(value.split())) >= MIN_SECRET_CHARS:
             inherited[name] = Secret(value)
+    if not inherited and not any(isinstance(value, Secret) for value in (*granted.values(), *policy.env.values())):
+        return ()
     return secrets_of(granted, policy.env, inherited)
 
 
