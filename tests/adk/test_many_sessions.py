@@ -55,6 +55,7 @@ async def test_sessions_on_one_toolset_share_nothing(worker: Path, rehearse: Any
     await toolset.close()
 
 
+@pytest.mark.slow
 async def test_the_memory_of_a_toolset_does_not_grow_with_its_sessions(worker: Path, rehearse: Any, ask: Any) -> None:
     """Objects are counted, not bytes: the allocator keeps what it likes."""
     toolset = SkillToolset.from_dirs([worker])

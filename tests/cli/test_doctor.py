@@ -181,10 +181,10 @@ def test_without_bubblewrap_one_command_installs_it() -> None:
     "change",
     [
         "umount -l /proc",
-        "mount -t tmpfs none /sys/fs/cgroup",
-        "mount -o bind,ro /tmp /tmp",
+        pytest.param("mount -t tmpfs none /sys/fs/cgroup", marks=pytest.mark.slow),
+        pytest.param("mount -o bind,ro /tmp /tmp", marks=pytest.mark.slow),
         "mount --bind /bin/false $(command -v bwrap)",
-        "for p in setpriv bash; do mount --bind /dev/null $(command -v $p); done",
+        pytest.param("for p in setpriv bash; do mount --bind /dev/null $(command -v $p); done", marks=pytest.mark.slow),
         "ulimit -n 14",
     ],
 )

@@ -98,6 +98,7 @@ def test_macos_runs_scripts_of_ones_own_where_that_was_chosen(make_skill: Callab
     assert done.stdout == "ran\n"
 
 
+@pytest.mark.slow
 def test_doctor_says_what_macos_is_good_for() -> None:
     told = command_on("darwin", "doctor", fails=1).stdout
     section = told[told.index("This system: macOS") : told.index("This machine")]

@@ -23,7 +23,9 @@ def erlang_wait(rate: float, cores: int) -> float:
     return waits / (cores - rate)
 
 
-@pytest.mark.parametrize(("rate", "cores"), [(0.7, 1), (3.2, 4), (13.6, 16)])
+@pytest.mark.parametrize(
+    ("rate", "cores"), [(0.7, 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(3.2, 4), (13.6, 16)])]
+)
 def test_the_mean_wait_is_erlangs(rate: float, cores: int) -> None:
     chance = random.Random(0)
     services = [chance.expovariate(1.0) for _ in range(20_000)]

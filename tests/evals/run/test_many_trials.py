@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import psutil
+import pytest
 
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
 from adk_skills_agent.evals.run.agent import Agents
@@ -39,6 +40,7 @@ async def one_row(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_driver_keeps_little_of_each_trial_and_knows_what_is_spent(tmp_path: Path) -> None:
     cluster = cast("Cluster", Copies(await one_row(tmp_path)))
     prepared = a_plan(tmp_path, CASES, arms=("with_skill",), runs=3_000)
