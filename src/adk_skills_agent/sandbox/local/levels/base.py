@@ -223,7 +223,11 @@ def filters_stuck() -> str | None:
     argv = [sys.executable, "-I", "-S", "-c", _ASK_FOR_A_FILTER]
     null = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)]
     pid = os.posix_spawn(sys.executable, argv, {}, file_actions=null, setsid=True)
-    pidfd = os.pidfd_open(pid)
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:  # no descriptor is left
+        reap_late(pid)
+        return None
     try:
         came_back = is_readable(pidfd, _LONG_SECONDS)
         if not came_back:

@@ -231,7 +231,7 @@ _END_SECONDS = 2.0
 
 def _end(pid: int) -> None:
     """End a child nobody has waited for, so that its number is its own; one that hangs in the kernel is left to it."""
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(OSError):  # it is gone, or no descriptor is left: then a thread waits for it
         os.kill(pid, signal.SIGKILL)
         pidfd = os.pidfd_open(pid)
         try:
