@@ -633,6 +633,8 @@ PREFIX = "adk-skills"
 AHEAD = 4
 """Groups kept ready, from the second run on: an agent that runs one script makes one group."""
 
+_RUN_FIRST_SECONDS = 0.01
+"""Removing and making groups waits so long: beside the end of a run it would make the run half a millisecond longer."""
 _FIRST_PAUSE_SECONDS = 0.005
 _LAST_PAUSE_SECONDS = 1.0
 _EXIT_SECONDS = 2.0
@@ -714,11 +716,14 @@ class GroupPool:
                 self._changed.wait_for(lambda: self._closed.is_set() or self._used or len(self._ready) < AHEAD)
                 if self._closed.is_set():
                     return
+            if self._closed.wait(_RUN_FIRST_SECONDS):
+                return
+            with self._changed:
                 used, self._used = self._used, []
             busy = [group for group in used if not _removed(group)]
-            made = []
-            if len(self._ready) < AHEAD:
-                with contextlib.suppress(OSError):  # a run that needs one will say so
+            made: list[ControlGroup] = []
+            with contextlib.suppress(OSError):  # a run that needs one will say so
+                while len(self._ready) + len(made) < AHEAD:
                     made.append(self._make())
             with self._changed:
                 closed = self._closed.is_set()
