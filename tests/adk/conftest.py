@@ -17,7 +17,7 @@ from adk_skills_agent import SandboxPolicy
 from adk_skills_agent.testing import GeminiServer, parse_conversation
 
 PROCESS = SandboxPolicy(min_isolation="process")
-"""Only the process level exists in this version; tests choose it explicitly."""
+"""The weakest level, chosen explicitly: what these tests are about does not depend on it, and it is the quickest."""
 
 
 @pytest.fixture
