@@ -378,10 +378,11 @@ async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(bo
     code = box.script("import greedy, os; print(len([name for name in os.listdir('/proc') if name.isdigit()]))")
     settings = {"python": python, "preload": ("greedy",), "warm_slots": 1, "memory_bytes": 128 << 20}
     warm = False
-    for _ in range(8):
+    for _ in range(40 if what == "nothing" else 8):  # the machine may be busy
         result = await box.run(python, code, **settings)
         assert result.stdout == b"2\n", result.stderr
-        warm = warm or result.warm
+        if warm := result.warm:
+            break
         await asyncio.sleep(0.3)
     assert warm is (what == "nothing")
 
