@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 LISTS = """
 import json, os, pathlib, sys
 folder = pathlib.Path("uploads")
-found = {p.name: p.read_bytes().decode("latin-1")[:40] for p in sorted(folder.iterdir())} if folder.exists() else {}
+files = sorted(p for p in folder.iterdir() if p.is_file()) if folder.exists() else []
+found = {p.name: p.read_bytes().decode("latin-1")[:40] for p in files}
 print(json.dumps(found))
 if "write" in sys.argv:
     pathlib.Path("result.txt").write_text("done")
@@ -35,6 +37,10 @@ if "link" in sys.argv:
         file.unlink()
     folder.rmdir()
     folder.symlink_to("/etc")
+if "folders" in sys.argv:
+    (folder / "late.csv").mkdir()
+    with open(folder / "sparse.csv", "wb") as file:
+        file.truncate(60_000_000)
 """
 
 
@@ -150,6 +156,23 @@ async def test_a_link_in_the_place_of_the_folder_is_moved_aside(chat: Any) -> No
     assert sorted(path.name for path in Path("/etc").iterdir()) == before
 
 
+async def test_row_133_what_a_script_put_in_the_place_of_a_file_keeps_no_file_of_the_user_away(chat: Any) -> None:
+    conversation, _, seen = await chat(steps("folders", ""))
+    await conversation.send(part(b"one", "data.csv"))
+    tracemalloc.start()
+    try:
+        found = listed(await conversation.send(part(b"late", "late.csv"), part(b"sparse", "sparse.csv")))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert {name: text for name, text in found.items() if "~" in name} == {
+        "late~2.csv": "late",
+        "sparse~2.csv": "sparse",
+    }
+    assert not [event.problem for event in seen if isinstance(event, FileReceived) and event.problem]
+    assert peak < 50_000_000, f"{peak:,} bytes"
+
+
 async def test_what_is_too_large_is_told_to_the_model_and_the_owner(chat: Any) -> None:
     policy = SandboxPolicy(min_isolation="landlock", file_bytes=1000, workspace_bytes=3000)
     conversation, server, seen = await chat(steps(""), policy=policy)
@@ -195,6 +218,8 @@ async def test_a_new_workspace_gets_the_files_of_the_session_again(chat: Any) ->
         ("a/b/", "", "b"),
         ("\ud800.csv", "", "?.csv".replace("?", "_")),
         ("é" * 150, "", "é" * 99),
+        (" .bashrc", "", "_bashrc"),
+        (". . ./.x", "", "x"),
     ],
 )
 def test_names(name: str, mime_type: str, expected: str) -> None:

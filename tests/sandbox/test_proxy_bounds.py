@@ -168,6 +168,20 @@ async def test_a_secret_put_into_a_name_reaches_neither_the_log_nor_the_decision
     assert "hunter2" not in caplog.text
 
 
+async def test_row_129_a_long_name_is_cut_after_secrets_were_taken_out_of_it(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "".join(f"{number:03d}-" for number in range(60))
+    world = make(redact=SecretForms([("KEY", Secret(secret))]).host_name)
+    for name in (f"{secret}!!", f"{'x' * 90}!{secret}", f"{'x' * 240}!{secret}", f"u:p@{secret}$", "x" * 5000 + "!!"):
+        await world.connect(f"{name}:443")
+    assert all(decision.host.isprintable() and len(decision.host) < 300 for decision in world.proxy.decisions)
+    for text in (caplog.text, repr(world.proxy.decisions)):
+        assert "000-001" not in text
+        assert "[secret KEY]" in text
+
+
 @pytest.mark.parametrize("secret", ["Tr0ub4dor-Zebra9", "sk_LIVE_51Hx9aQ7bZ2mN8vK4cR6tY1uW3eP5o"])
 async def test_an_encoded_secret_in_a_name_is_seen_too(
     make: Make, caplog: pytest.LogCaptureFixture, secret: str

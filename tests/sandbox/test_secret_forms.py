@@ -176,6 +176,31 @@ def test_a_private_key_is_found_whole_by_line_and_in_json() -> None:
     assert forms.redact(b"-----BEGIN PRIVATE KEY-----") == b"-----BEGIN PRIVATE KEY-----"
 
 
+def test_row_132_a_long_secret_is_found_in_every_form_that_is_promised() -> None:
+    """Tokens of identity providers have more than 256 bytes: they are looked for in pieces."""
+    letters = random.Random(5)
+    value = "".join(letters.choice("ABCxyz019+/=._-'&<\"") for _ in range(700))
+    forms = SecretForms([("P", Secret(value))])
+    raw = value.encode()
+    written = {
+        "reversed": value[::-1],
+        "other case": value.swapcase(),
+        "percent": urllib.parse.quote(value, safe=""),
+        "json": json.dumps(value),
+        "shell": shlex.quote(value),
+        "html": html.escape(value),
+        "html, decimal": "".join(f"&#{ord(c)};" for c in value),
+        "html, again": html.escape(html.escape(value)),
+        "hexadecimal": raw.hex(":"),
+        "wrapped": "\n".join(value[at : at + 60] for at in range(0, len(value), 60)),
+        **{f"base64 at {n}": base64.b64encode(b"x" * n + raw + b"yz").decode() for n in range(3)},
+        **{f"base32 at {n}": base64.b32encode(b"x" * n + raw + b"yz").decode() for n in range(5)},
+    }
+    for name, text in written.items():
+        left = forms.redact(text.encode()).replace(b"[secret P]", b"")
+        assert len(left) < len(text) // 20, (name, left)
+
+
 def test_of_two_secrets_that_overlap_or_begin_alike_nothing_is_left() -> None:
     forms = SecretForms([("SHORT", Secret("abcdef")), ("LONG", Secret("abcdefghijkl")), ("NEXT", Secret("jklmnop"))])
     assert forms.redact(b"<abcdefghijkl>") == b"<[secret LONG]>"

@@ -329,6 +329,45 @@ pathlib.Path(key.replace("/", "%2F")).write_text("named after it")
     assert kept["config.ini"] == b"older"
 
 
+async def test_row_127_a_host_path_inside_a_secret_does_not_put_it_together(
+    limits: SandboxPolicy, nothing_left: None
+) -> None:
+    """Where /work is a folder of the host, its path is put right in the output: to a slash, or to nothing but one."""
+    code = """
+import os
+key, root = os.environ["KEY"], os.path.dirname(os.path.realpath("."))
+for inside in (root, root + "/", root + "//"):
+    print(key.replace("/", inside), flush=True)
+    for part in key.partition("/"):
+        os.write(1, part.replace("/", inside).encode())
+    print()
+"""
+    result = await run(code, limits)
+    assert result.status is Status.OK
+    assert VALUE.encode() not in result.stdout
+
+
+async def test_row_128_a_name_that_becomes_a_secret_outside_is_withheld(
+    limits: SandboxPolicy, tmp_path: Path, nothing_left: None
+) -> None:
+    value = "sk_live_K9hunter2"
+    code = """
+import os
+value = os.environ["KEY"]
+for name in (value.replace("_", ":"), value.replace("K", "\u212a"), value.replace("_", "\x01")):
+    open(name, "w").write("x")
+"""
+    workspace = tmp_path / "session"
+    workspace.mkdir()
+    request = ExecutionRequest(("python3", "-c", code), limits, env={"KEY": Secret(value)}, workspace=workspace)
+    result = await local_sandbox().run(request)
+    assert result.status is Status.OK, result.stderr
+    assert result.files == ()
+    assert len(result.skipped_files) == 3
+    assert value not in repr(result)
+    assert list(workspace.iterdir()) == []
+
+
 async def test_secrets_of_others_are_kept_out_as_well(limits: SandboxPolicy, nothing_left: None) -> None:
     other = Secret("the-secret-of-another-skill")
     request = ExecutionRequest(

@@ -257,7 +257,10 @@ def open_captures(folder: Path | None, policy: SandboxPolicy, name: str) -> tupl
 
 
 class OutputFilter:
-    """What a stream passes in pieces before anybody gets it: secrets are replaced first, then host paths."""
+    """What a stream passes in pieces before anybody gets it: host paths are replaced first, then secrets.
+
+    In the other order a script could print a host path inside its secret, and have it put together (row 127).
+    """
 
     __slots__ = ("_paths", "_redactor")
 
@@ -267,12 +270,13 @@ class OutputFilter:
 
     def feed(self, chunk: bytes) -> bytes:
         """What can be passed on now."""
-        return self._paths.feed(chunk if self._redactor is None else self._redactor.feed(chunk))
+        chunk = self._paths.feed(chunk)
+        return chunk if self._redactor is None else self._redactor.feed(chunk)
 
     def close(self) -> bytes:
         """What was held back."""
-        rest = b"" if self._redactor is None else self._paths.feed(self._redactor.close())
-        return rest + self._paths.close()
+        rest = self._paths.close()
+        return rest if self._redactor is None else self._redactor.feed(rest) + self._redactor.close()
 
 
 def secrets_of_run(request: ExecutionRequest | SessionRequest, policy: SandboxPolicy) -> SecretForms | None:

@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import re
-import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -258,8 +257,7 @@ class SecretForms:
 
     def found_in(self, data: bytes) -> str | None:
         """The name of a secret that occurs in the data, or None."""
-        spans = self._spans(data)
-        return spans[0][2] if spans else None
+        return next((name for lens in self._lenses if (name := lens.found_in(data)) is not None), None)
 
     def _spans(self, data: bytes) -> list[_Span]:
         found = [span for lens in self._lenses for span in lens.spans(data)]
@@ -335,6 +333,13 @@ class _Lens:
         if hits:
             at = self._places(data, sorted({place for start, last, _ in hits for place in (start, last)}))
             yield from ((at[start], at[last] + 1, name) for start, last, name in hits)
+
+    def found_in(self, data: bytes) -> str | None:
+        """Whose form occurs in the data, or None. Occurrences are not counted: a file may consist of nothing else."""
+        if self._escaped and b"\\" not in data:
+            return None
+        seen = self._look(data)
+        return next((name for form, name in self._forms if form in seen), None)
 
     def _places(self, data: bytes, shown: list[int]) -> dict[int, int]:
         """Where in the data some of the bytes are that the lens shows (ascending), in one pass whatever it holds."""
@@ -420,11 +425,23 @@ class _ReferenceLens(_Lens):
 
     def spans(self, data: bytes) -> Iterator[_Span]:
         """Every occurrence: where it begins and ends, and whose it is."""
-        # In windows that overlap: a large file of nothing but references must not become as many objects at once.
+        for begin, window in self._windows(data):
+            for start, end, name in self._spans_in_window(window):
+                yield begin + start, begin + end, name
+
+    def found_in(self, data: bytes) -> str | None:
+        """Whose form occurs in the data, or None."""
+        for _, window in self._windows(data):
+            parts = _dereferenced(window)
+            if parts is not None and (name := super().found_in(b"".join(parts[1]))) is not None:
+                return name
+        return None
+
+    def _windows(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """The data in windows that overlap: one of nothing but references must not become as many objects at once."""
         size = max(_WINDOW_BYTES, 2 * self.reach)
         for begin in range(0, max(1, len(data) - self.reach), size - self.reach):
-            for start, end, name in self._spans_in_window(data[begin : begin + size] if len(data) > size else data):
-                yield begin + start, begin + end, name
+            yield begin, data[begin : begin + size] if len(data) > size else data
 
     def _spans_in_window(self, data: bytes) -> Iterator[_Span]:
         parts = _dereferenced(data)
@@ -533,6 +550,8 @@ def _written(value: str, *, every_way: bool) -> Iterator[bytes]:
     raw = value.encode("utf-8")
     yield raw
     texts = {
+        value[::-1],
+        value.replace("'", "'\"'\"'"),  # as shlex.quote() does it
         quote(value, safe=""),
         quote(value),
         quote_plus(value),
@@ -543,7 +562,6 @@ def _written(value: str, *, every_way: bool) -> Iterator[bytes]:
     }
     if every_way:
         texts |= {
-            value[::-1],
             value.replace("/", "%2F"),
             value.replace("+", "%2B"),
             quote(quote(value, safe=""), safe=""),
@@ -551,7 +569,6 @@ def _written(value: str, *, every_way: bool) -> Iterator[bytes]:
             repr(raw)[2:-1],
             html.escape(value),
             html.escape(value).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
-            shlex.quote(value),
             "".join(f"%{byte:02x}" for byte in raw),
             "".join(f"\\x{byte:02x}" for byte in raw),
             "".join(f"\\{byte:03o}" for byte in raw),
@@ -571,7 +588,7 @@ def _written(value: str, *, every_way: bool) -> Iterator[bytes]:
         if not value.isascii():
             yield from (value.encode(encoding, "ignore") for encoding in ("latin-1", "utf-16-le", "utf-16-be"))
     yield from (text.encode("utf-8") for text in texts)
-    for bits, alphabet in _ALPHABETS if every_way else _ALPHABETS[:1]:
+    for bits, alphabet in _ALPHABETS:
         yield from _aligned(raw, bits, alphabet)
 
 

@@ -227,6 +227,20 @@ def test_what_a_job_brings_back(tmp_path: Path) -> None:
     assert found == {"same": "s", "changed": "new", "both": "job", "deep/kept": "k", "added/file": "a"}
 
 
+def test_row_134_two_jobs_that_write_the_same_thousand_files_do_not_fill_the_conversation(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    copies = [(copy, copy_workspace(work, copy)) for copy in (tmp_path / "one", tmp_path / "two")]
+    for copy, _ in copies:
+        for number in range(1000):
+            (copy / f"{'n' * 200}{number:04d}").write_text(copy.name)
+    assert bring_back(*copies[0], work, SandboxPolicy()) == []
+    notes = bring_back(*copies[1], work, SandboxPolicy())
+    assert len(notes) == 51
+    assert notes[-1] == "The same holds for 950 more files of the job."
+    assert {path.read_text() for path in work.iterdir()} == {"two"}
+
+
 def test_a_file_takes_the_place_of_a_folder_and_the_reverse(tmp_path: Path) -> None:
     work, copy = tmp_path / "work", tmp_path / "copy"
     (work / "a").mkdir(parents=True)

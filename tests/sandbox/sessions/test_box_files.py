@@ -12,6 +12,7 @@ import pytest
 from direct_box import DirectBox
 
 from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -119,3 +120,10 @@ def test_where_there_are_more_entries_than_are_looked_at_that_is_said(
     answer.done = box.run("1")
     assert answer.notes == []
     box.close()
+
+
+@pytest.mark.parametrize("number", ["1e999", "1" + "0" * 400, "NaN", "-1", "true", '"x"'])
+def test_a_number_no_float_can_hold_is_none(number: str) -> None:
+    answer = Answer(1, SandboxPolicy(), {}, print)
+    answer.take(frames.decode(b'{"t":"done","id":1,"exit":0,"ms":' + number.encode() + b"}"))
+    assert answer.number("ms") is None

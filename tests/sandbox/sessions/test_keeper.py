@@ -81,6 +81,16 @@ async def test_the_session_not_used_longest_makes_room_and_its_next_code_is_told
     assert "its place was needed for another session" in told
 
 
+async def test_row_131_one_user_with_many_sessions_ends_their_own_and_not_those_of_others(make: Make) -> None:
+    kept = make(sessions=3)
+    await kept.run("kept = 1", id="theirs", share=("them", "theirs"))
+    for number in range(4):
+        await kept.run("kept = 1", id=f"greedy-{number}", share=("greedy", f"greedy-{number}"))
+    states = {health.session_id: health.state for health in kept.sessions.health()}
+    assert [name for name, state in states.items() if state is SessionState.READY] == ["theirs", "greedy-2", "greedy-3"]
+    assert await kept.value("kept", id="theirs", share=("them", "theirs")) == "1"
+
+
 async def test_sessions_that_run_are_not_ended_for_another_one_which_waits(make: Make) -> None:
     kept = make(sessions=1)
     slow = asyncio.create_task(kept.run("import time\ntime.sleep(0.5)\nkept = 1", id="a"))

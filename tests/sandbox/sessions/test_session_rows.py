@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tracemalloc
 
 import pytest
 from keeping import Host, Kept
@@ -200,6 +201,57 @@ for form in ("&#{};", "&#x{:x};", "&#X{:06X};", "&#{}"):
 """
     shown = await kept.run(code, env={"TOKEN_OF_TEST": Secret("hunter2+hunter2")})
     assert shown.stdout == b"[secret TOKEN_OF_TEST]\n" * 4
+
+
+async def test_row_126_a_secret_at_the_cut_of_late_output_and_one_wrapped_by_carriage_returns_are_blotted_out(
+    kept: Kept,
+) -> None:
+    leaving = """
+import os, threading, time
+def chatter():
+    time.sleep(0.3)
+    os.write(1, b"." * 300 + os.environ["TOKEN_OF_TEST"].encode() + b"," * 1990 + b"\\n")
+    os.write(1, os.environ["TOKEN_OF_TEST"].replace("+", "+\\r\\n").encode() if wrapped else b"")
+threading.Thread(target=chatter, daemon=True).start()
+"""
+    value = "hunter2+correct-horse+battery-staple"
+    env = {"TOKEN_OF_TEST": Secret(value)}
+    for wrapped in (False, True):
+        assert (await kept.run(f"wrapped = {wrapped}\n{leaving}", env=env)).status == "ok"
+        second = await kept.run("import time\ntime.sleep(1)", env=env)
+        late = " ".join(second.notes)
+        assert "earlier executions" in late
+        assert ",,,," in late
+        assert not [part for part in value.split("+") if part in late], late
+        assert not [start for start in range(len(value) - 6) if value[start : start + 7] in late], late
+
+
+async def test_row_130_a_file_of_nothing_but_a_secret_costs_the_agent_no_memory(kept: Kept) -> None:
+    size = 4 << 20
+    tracemalloc.start()
+    try:
+        code = f"import os\nopen('x', 'w').write(os.environ['TOKEN_OF_TEST'] * ({size} // 7))"
+        result = await kept.run(code, env={"TOKEN_OF_TEST": Secret("hunter2")})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.status == "ok"
+    assert result.skipped_files == (("x", "it contains the secret 'TOKEN_OF_TEST', which stays in the run"),)
+    assert peak < 16 * size, f"{peak:,} bytes"
+
+
+async def test_row_128_a_name_that_becomes_a_secret_outside_is_withheld(kept: Kept) -> None:
+    code = """
+import os
+value = os.environ["TOKEN_OF_TEST"]
+for name in (value.replace("_", ":"), value.replace("K", "\u212a")):
+    open(name, "w").write("x")
+"""
+    result = await kept.run(code, env={"TOKEN_OF_TEST": Secret("sk_live_K9hunter2")})
+    assert result.status == "ok"
+    assert result.files == ()
+    assert len(result.skipped_files) == 2
+    assert "sk_live_K9hunter2" not in repr(result)
 
 
 async def test_row_71_nothing_of_a_session_that_was_reset_is_in_the_one_that_takes_its_place(kept: Kept) -> None:

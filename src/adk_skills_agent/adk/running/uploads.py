@@ -18,7 +18,7 @@ import stat
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from google.genai import types
@@ -26,7 +26,8 @@ from google.genai import types
 from adk_skills_agent.adk.events.events import FileReceived, origin_of
 from adk_skills_agent.adk.running.runner import workspace_claim
 from adk_skills_agent.errors import ConfigError, WorkspaceUnavailable
-from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
+from adk_skills_agent.executors.environment import read
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW
 from adk_skills_agent.sandbox import distinct_name, safe_name
 from adk_skills_agent.scripts.plan import workspace_key
 from adk_skills_agent.scripts.workspaces import usage_of
@@ -190,7 +191,7 @@ class Uploads:
         if not problem and known.folder is not None:
             taken = {one.path.rpartition("/")[2].casefold() for one in known.uploads.values() if not one.problem}
             try:
-                path = await asyncio.to_thread(_write, known.folder, name, data, digest, taken)
+                path = await asyncio.to_thread(_write, known.folder, name, data, taken)
             except OSError as error:
                 logger.exception("the upload %s was not copied into the workspace", name)
                 problem = f"it cannot be written ({error.strerror})"
@@ -246,7 +247,8 @@ def upload_name(name: str, mime_type: str, number: int) -> str:
     stem = stem[: _MAX_NAME_CHARS - len(suffix) - 1]
     while len(f"{stem}{dot}{suffix}".encode()) > _MAX_NAME_BYTES and len(stem) > 1:
         stem = stem[:-1]
-    return safe_name(f"{stem}{dot}{suffix}") or f"upload-{number}.bin"
+    safe = safe_name(f"{stem}{dot}{suffix}") or f"upload-{number}.bin"
+    return f"_{safe[1:]}" if safe.startswith(".") else safe  # a blank was before the dot
 
 
 def _attached(tool_context: ToolContext) -> list[_Source]:
@@ -311,7 +313,7 @@ def _too_much(data: bytes, before: Iterable[Upload], policy: SandboxPolicy, work
     return ""
 
 
-def _write(workspace: Path, name: str, data: bytes, digest: bytes, taken: set[str]) -> str:
+def _write(workspace: Path, name: str, data: bytes, taken: set[str]) -> str:
     """Put one file into the folder for uploads; blocks. A script may have put anything there: no link is followed."""
     top = os.open(workspace, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     try:
@@ -320,7 +322,7 @@ def _write(workspace: Path, name: str, data: bytes, digest: bytes, taken: set[st
         os.close(top)
     try:
         present = {each.casefold() for each in os.listdir(folder)}  # noqa: PTH208
-        taken |= present - {name.casefold()} if _is(folder, name, digest) else present
+        taken |= present - {name.casefold()} if _is_there(workspace, name, data) else present
         final = distinct_name(name, taken)
         aside = f".{os.urandom(8).hex()}.part"
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o644, dir_fd=folder)
@@ -349,14 +351,12 @@ def _open_uploads(top: int) -> int:
     return os.open(FOLDER, os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, dir_fd=top)
 
 
-def _is(folder: int, name: str, digest: bytes) -> bool:
+def _is_there(workspace: Path, name: str, data: bytes) -> bool:
     """Whether a file is there already with these bytes; then it is written once more in its place."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, dir_fd=folder)
-    except OSError:
+        return read(workspace, PurePosixPath(FOLDER, name), len(data)) == data
+    except (OSError, ValueError):
         return False
-    with os.fdopen(descriptor, "rb") as file:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and hashlib.sha256(file.read()).digest() == digest
 
 
 def _replace_unreadable(llm_request: LlmRequest, uploads: dict[str, Upload]) -> None:

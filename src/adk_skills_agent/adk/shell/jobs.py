@@ -45,6 +45,7 @@ MAX_SESSIONS = 256
 MAX_HELD_BYTES = 64 << 20
 """Of ended jobs' files and output in this process; what ended first goes first."""
 _CLOSE_SECONDS = 10.0
+_MAX_NOTES = 50
 
 Stamp = tuple[int, int]
 
@@ -345,7 +346,7 @@ def bring_back(copy: Path, before: dict[str, Stamp], workspace: Path, policy: Sa
         policy: How much the workspace may hold.
 
     Returns:
-        One sentence for each file that was not what the job had found, or could not be moved.
+        A sentence for each file that was not what the job had found, or could not be moved; of many one for the rest.
 
     Raises:
         SandboxError: The copy is gone.
@@ -386,6 +387,8 @@ def bring_back(copy: Path, before: dict[str, Stamp], workspace: Path, policy: Sa
             used = Usage(used.size + grows, used.entries + (not there))
         except OSError as error:
             notes.append(f"{shown} of the job was not kept: {error.strerror or type(error).__name__}.")
+    if len(notes) > _MAX_NOTES:
+        notes[_MAX_NOTES:] = [f"The same holds for {len(notes) - _MAX_NOTES:,} more files of the job."]
     return notes
 
 

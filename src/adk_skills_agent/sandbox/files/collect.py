@@ -514,7 +514,8 @@ def _why_not(entry: Entry) -> str | None:
 
 def _secret_in(entry: Entry, secrets: SecretForms) -> str | None:
     """Why a file is withheld, if it is; all of it is looked at, however large it is."""
-    if (reason := withheld(secrets, _bytes_of(entry.path))) is not None:
+    # What its name becomes outside counts, too: it may be put together only then (row 128).
+    if (reason := withheld(secrets, _bytes_of(entry.path), _bytes_of(safe_name(entry.path) or ""))) is not None:
         return reason
     try:
         descriptor = _open(entry)

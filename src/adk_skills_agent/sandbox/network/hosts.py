@@ -16,7 +16,8 @@ from adk_skills_agent.errors import ConfigError
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_MAX_NAME = 253  # RFC 1035, as text
+MAX_NAME = 253
+"""Characters of the longest name (RFC 1035, as text)."""
 _MAX_LABEL = 63
 
 
@@ -36,7 +37,7 @@ def normalise_host(text: str) -> str:
         raise HostNameError("is an IP address, not a name")
     name = text.lower().removesuffix(".")
     labels = name.split(".")
-    if not name or len(name) > _MAX_NAME or any(len(label) > _MAX_LABEL for label in labels):
+    if not name or len(name) > MAX_NAME or any(len(label) > _MAX_LABEL for label in labels):
         raise HostNameError("is empty or too long for a name")
     if not all(_LABEL.fullmatch(label) for label in labels):
         raise HostNameError("is not a host name")
@@ -84,7 +85,7 @@ class AllowedHosts:
 def _width(key: str, name: str) -> int:
     """How narrowly a key means a name: -1 not at all, 0 as everything, most when it spells it out."""
     if key == name:
-        return _MAX_NAME + 1
+        return MAX_NAME + 1
     return len(key) if (not key or key.startswith(".")) and name.endswith(key) else -1
 
 

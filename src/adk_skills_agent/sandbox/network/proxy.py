@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from adk_skills_agent.sandbox.contract import NetworkDecision
-from adk_skills_agent.sandbox.network.hosts import AddressNetwork, AllowedHosts, refusal
+from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
 
@@ -174,7 +174,7 @@ class Proxy:
         except Refused as refused:
             host, port = refused.host, refused.port
             self._decide(NetworkDecision(host, port, False, str(refused), refused.address, refused.listed))
-            where = f"{host}:{port}: " if host and port is not None else ""
+            where = f"{_short(host)}:{port}: " if host and port is not None else ""
             with suppress(OSError):
                 await self._answer(client, refused.status, f"{where}{refused}")
         except OSError as error:  # a side broke off, or nothing moved for too long: there is nobody to tell
@@ -325,7 +325,11 @@ class Proxy:
         )
 
     def _shown(self, host: str) -> str:
-        return host if self._redact is None else self._redact(host)
+        return _short(host if self._redact is None else self._redact(host))  # half a secret would not be found
+
+
+def _short(host: str) -> str:
+    return host if len(host) <= MAX_NAME else f"{host[:MAX_NAME]}..."
 
 
 def _close(sockets: list[socket.socket]) -> None:

@@ -41,7 +41,7 @@ class Refused(Exception):
 
     Attributes:
         status: The HTTP status to answer with.
-        host: The host that was asked for, as far as that is known, made printable.
+        host: The host that was asked for, as far as that is known: visible ASCII of any length.
         port: The port that was asked for.
         address: The address that was the reason.
         listed: False when only the allow-list was the reason.
@@ -119,24 +119,18 @@ def parse_request(head: bytes) -> ProxyRequest:
 def _authority(text: str, default_port: int | None) -> tuple[str, int]:
     """Host and port of ``host:port``; the port is optional where there is a default."""
     if "@" in text:
-        raise Refused("the address has user information", host=printable(text.rpartition("@")[2]))
+        raise Refused("the address has user information", host=text.rpartition("@")[2])
     match = _AUTHORITY.fullmatch(text)
     if match is None:
-        raise Refused("the address is malformed", host=printable(text))
+        raise Refused("the address is malformed", host=text)
     raw_host, raw_port = match.groups()
     port = default_port if raw_port is None else int(raw_port)
     if port is None or port > 65535:
-        raise Refused("the address has no valid port", host=printable(raw_host))
+        raise Refused("the address has no valid port", host=raw_host)
     try:
         return normalise_host(raw_host), port
     except HostNameError as error:
-        raise Refused(f"the host {error}", status=403, host=printable(raw_host), port=port) from None
-
-
-def printable(text: str, limit: int = 100) -> str:
-    """Foreign text for a log line: visible ASCII, and short."""
-    shown = "".join(c if "!" <= c <= "~" else "?" for c in text[:limit])
-    return f"{shown}..." if len(text) > limit else shown
+        raise Refused(f"the host {error}", status=403, host=raw_host, port=port) from None
 
 
 def _headers(lines: list[bytes], host: str, port: int) -> list[tuple[bytes, bytes]]:

@@ -45,6 +45,7 @@ _LATE_SECONDS = 5.0
 two seconds for the code to begin, and two for the traceback of code that has ended."""
 _CANCEL_SECONDS = 1.0
 _MOST_LATE_CHARS = 2000
+_MOST_LATE_BYTES = 64 << 10  # so much more than is told that no secret at this cut reaches into it
 _MOST_SKIPPED = 100
 _LARGE_CODE = 256 << 10  # characters; JSON may make six bytes of one, twelve of some
 KEPT = "Nothing that this code assigned was kept: variables, environment and working directory are as before it."
@@ -142,7 +143,7 @@ class PythonSession:
         self._channel: SessionChannel | None = None
         self._reader = frames.FrameReader()
         self._frames: deque[frames.Frame] = deque()
-        self._late = ""  # what processes of earlier executions wrote since the last one ended
+        self._late = bytearray()  # what processes of earlier executions wrote since the last one ended
         self._secrets: dict[Secret, str] = {}
         self._killed: str | None = None
 
@@ -231,7 +232,7 @@ class PythonSession:
             end = await uninterrupted(self._break(execution.lost))
         else:
             self.state = SessionState.READY
-        late, self._late = self._late, ""
+        late, self._late = bytes(self._late), bytearray()
         return execution.result(channel.isolation, end, self.session_id, late)
 
     async def interrupt(self) -> None:
@@ -314,7 +315,8 @@ class PythonSession:
 
     def _keep_late(self, frame: frames.Frame) -> None:
         if frame["t"] == "out":
-            self._late = (self._late + frames.content(frame).decode("utf-8", "replace"))[-2 * _MOST_LATE_CHARS :]
+            self._late += frames.content(frame)
+            del self._late[:-_MOST_LATE_BYTES]
 
     async def _give_up(self, execution: Execution, *, is_sent: bool) -> None:
         """The caller was cancelled: what runs is interrupted, and ended when it goes on; half of it is never run."""
@@ -378,7 +380,7 @@ class Execution(Answer):
         for stream in (self._out, self._err):
             stream.capture.discard()
 
-    def result(self, isolation: IsolationReport, end: SandboxEnd, session_id: str, late: str) -> ExecutionResult:
+    def result(self, isolation: IsolationReport, end: SandboxEnd, session_id: str, late: bytes) -> ExecutionResult:
         """What the caller gets.
 
         Raises:
@@ -412,7 +414,7 @@ class Execution(Answer):
             session_id=session_id,
         )
 
-    def _notes(self, cause: Status | None, status: Status, done: frames.Frame, late: str) -> list[str]:
+    def _notes(self, cause: Status | None, status: Status, done: frames.Frame, late: bytes) -> list[str]:
         policy, notes = self._policy, []
         if done.get("out_of_cpu"):
             notes.append(f"Stopped: it used more than cpu_seconds={policy.cpu_seconds} of processor time.")
@@ -428,8 +430,9 @@ class Execution(Answer):
             notes.append(f"{int(unlisted):,} more files were not collected.")
         notes += self.notes
         if late:
-            text = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in late)
-            text = self._view.text(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+            late = self._view.text(late)
+            late = late if self._secrets is None else self._secrets.redact(late)  # before anything of it is cut off
+            text = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in late.decode("utf-8", "replace"))
             text = text if len(text) <= _MOST_LATE_CHARS else f"...{text[-_MOST_LATE_CHARS:]}"
             notes.append(f"What earlier executions left running wrote meanwhile: {text.rstrip()}")
         return notes
@@ -489,9 +492,10 @@ class _Files:
         if len(self.kept) >= policy.max_files or self._bytes > policy.max_total_file_bytes:
             return "more than the limits of output files"
         self._sent[path] = content  # whatever its name: a hard link to it may have a better one
-        if safe_name(path) is None:
+        name = safe_name(path)
+        if name is None:
             return "its path is too long"
-        return withheld(self._secrets, path.encode("utf-8", "replace"), content)
+        return withheld(self._secrets, path.encode("utf-8", "replace"), name.encode("utf-8", "replace"), content)
 
     def _skip(self, path: str, reason: str) -> None:
         if len(self.skipped) < _MOST_SKIPPED:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.errors import ConfigError, SandboxError, TooManyRuns
@@ -38,8 +38,9 @@ class SessionLimits:
         idle_seconds: Without an execution.
         age_seconds: Since its start.
         executions: In one session.
-        sessions: At the same time; for one more the one that was not used longest ends. Code of one user runs in at
-            most three quarters of them at the same time, of all users together in all (attack row 81).
+        sessions: At the same time; for one more, of the user with the most, the one not used for longest ends. Code of
+            one user runs in at most three quarters of them at the same time, of all users together in all (attack
+            rows 81 and 131).
         restarts: New starts of one session after it broke, within ``restart_seconds``; then it is refused for a while.
         restart_seconds: See there.
 
@@ -89,6 +90,7 @@ class SessionHealth:
 class _Place:
     """An id: its session, if there is one, and what was before."""
 
+    user: str = ""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     wanted: int = 0
     runs: bool = False
@@ -131,7 +133,7 @@ class Sessions:
         self._belong_here()
         place = self._places.get(session_id)
         if place is None:
-            place = self._places[session_id] = _Place()
+            place = self._places[session_id] = _Place(request.share[0] if request.share else "")
         self._places.move_to_end(session_id)
         if request.share and place.wanted > MAX_WAITING[1]:
             raise TooManyRuns(
@@ -291,10 +293,13 @@ class Sessions:
             running = [place for place in self._places.values() if place.session is not None]
             if len(running) < self._limits.sessions:
                 return
-            idle = next((place for place in running if not place.wanted), None)
-            if idle is not None:
-                async with idle.turn:
-                    await self._drop(idle, "its place was needed for another session")
+            idle = [place for place in running if not place.wanted]
+            if idle:
+                # Of the user with the most sessions, or one user could end those of all others (row 131).
+                sessions_of = Counter(place.user for place in running)
+                chosen = max(idle, key=lambda place: sessions_of[place.user])  # of equals the one not used for longest
+                async with chosen.turn:
+                    await self._drop(chosen, "its place was needed for another session")
             elif (waits := next((place for place in running if not place.runs), None)) is not None:
                 # Its code has no turn before others have ended theirs; it has not looked at its session yet.
                 await self._drop(waits, "its place was needed for another session")

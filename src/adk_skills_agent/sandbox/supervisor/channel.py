@@ -17,6 +17,7 @@ from adk_skills_agent.sandbox.supervisor import frames
 
 _FILE_FRAMES = frozenset({"file", "skip", "gone"})
 _MOST_REASON = 200
+_MOST_NUMBER = 1e15  # JSON has numbers that no float holds, and infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,9 @@ class Answer:
     def number(self, name: str) -> float | None:
         """A number of the last frame; None when it is missing or something else."""
         value = self.done.get(name) if self.done is not None else None
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < _MOST_NUMBER:
+            return None
+        return float(value)
 
     def limit_notes(self, cause: Status | None) -> list[str]:
         """A sentence about the limit that ended the execution, where the sandbox has told which."""
