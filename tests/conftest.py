@@ -8,13 +8,16 @@ import shutil
 import signal
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import preloaded
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
+from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
 from backend_matrix import Recorder
 
 # A hook: prints at the end which isolation levels were tested.
@@ -43,6 +46,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TEST_SECONDS))
+
+
+_someone_else = LocalSandbox()
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sandbox is started for a second run that never comes, and what makes them is not made anew for each test.
+
+    Tests marked ``warm_pool`` are about those.
+    """
+    in_use: weakref.WeakSet[LocalSandbox] = weakref.WeakSet()
+    monkeypatch.setattr("adk_skills_agent.sandbox.local.sandbox._in_use", in_use)
+    if not any(request.node.get_closest_marker(name) for name in ("slow", "warm_pool")):
+        no_pool = SimpleNamespace(take=lambda *_: None, refill=lambda: None)
+        monkeypatch.setattr("adk_skills_agent.sandbox.local.levels.namespaces.warm_pool", lambda: no_pool)
+        in_use.add(_someone_else)
 
 
 @pytest.fixture

@@ -28,7 +28,10 @@ from level_table import missing
 MIB = 1 << 20
 LACKING, COULD_BE_INSTALLED = missing(NamespacesLevel())
 LACKING = LACKING or NamespacesLevel().no_groups()
-pytestmark = pytest.mark.skipif(LACKING is not None and not COULD_BE_INSTALLED, reason=str(LACKING))
+pytestmark = [
+    pytest.mark.warm_pool,
+    pytest.mark.skipif(LACKING is not None and not COULD_BE_INSTALLED, reason=str(LACKING)),
+]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to start something as another user")
 
 AGENT = """

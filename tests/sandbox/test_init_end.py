@@ -12,6 +12,8 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult,
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 
+pytestmark = pytest.mark.warm_pool
+
 without_namespaces = pytest.mark.skipif(
     NamespacesLevel().problem() is not None, reason=str(NamespacesLevel().problem())
 )

@@ -14,6 +14,8 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.policy import check_policy
 
+pytestmark = pytest.mark.warm_pool
+
 # Scripts of both kinds, more than a zygote needs to be started for; then one that stays, beside those that wait.
 AGENT = """
 import asyncio, sys

@@ -16,7 +16,7 @@ from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS, shown_at
 from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 
-pytestmark = pytest.mark.usefixtures("needs_namespaces")
+pytestmark = [pytest.mark.warm_pool, pytest.mark.usefixtures("needs_namespaces")]
 
 SCRIPTS = {
     **WAYS_TO_END,

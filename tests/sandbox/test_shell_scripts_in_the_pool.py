@@ -13,7 +13,7 @@ from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 from adk_skills_agent.sandbox.secrets import Secret
 
-pytestmark = pytest.mark.usefixtures("needs_namespaces")
+pytestmark = [pytest.mark.warm_pool, pytest.mark.usefixtures("needs_namespaces")]
 
 _DIFFERENT = "BASHPID|EPOCH|RANDOM|SRANDOM|PPID|ADK_SKILLS_RUN_ID|SECONDS|BASH_ARG|PIPESTATUS"
 _ALL = f"declare -p | grep -vE '^declare [^ ]+ ({_DIFFERENT})'"

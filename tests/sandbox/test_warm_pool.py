@@ -33,7 +33,7 @@ from adk_skills_agent.sandbox.policy import check_policy, resolve_policy
 from adk_skills_agent.sandbox.secrets import Secret
 from adk_skills_agent.sandbox.warm_pool import MAKERS, MOST_IDLE, WarmPool
 
-pytestmark = pytest.mark.usefixtures("needs_namespaces")
+pytestmark = [pytest.mark.warm_pool, pytest.mark.usefixtures("needs_namespaces")]
 
 PYTHON = (sys.executable, *USUAL_FLAGS)
 
@@ -247,6 +247,20 @@ async def test_the_number_of_idle_sandboxes_is_bounded_over_all_kinds():
         await asyncio.sleep(0.05)
         assert warm_pool().idle() <= MOST_IDLE
     assert 0 < warm_pool().idle() <= MOST_IDLE
+
+
+async def test_what_waits_is_kept_until_the_last_object_in_use_is_closed():
+    one, other = local_sandbox(), local_sandbox()
+    request = ExecutionRequest(("true",), SandboxPolicy(isolation="namespaces"))
+    for _ in range(2):
+        await one.run(request)
+    await other.run(request)
+    await until_ready()
+    await one.close()
+    assert warm_pool().idle() >= 1
+    assert (await other.run(request)).warm
+    await other.close()
+    assert warm_pool().idle() == 0
 
 
 @pytest.mark.slow

@@ -20,6 +20,8 @@ from adk_skills_agent.sandbox.local import local_sandbox, warm_pool
 from adk_skills_agent.sandbox.local.namespaces import zygote as zygote_life
 from adk_skills_agent.sandbox.local.namespaces.zygote import Zygote, ZygoteLife
 
+pytestmark = pytest.mark.warm_pool
+
 POLICY = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=20)
 
 

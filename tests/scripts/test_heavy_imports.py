@@ -12,6 +12,8 @@ import pytest
 from adk_skills_agent import ExecutionRequest, ReadOnlyMount, SandboxPolicy, local_sandbox
 from adk_skills_agent.scripts.plan import heavy_imports
 
+pytestmark = pytest.mark.warm_pool
+
 PANDAS = """\
 import os, pathlib
 IMPORTED_BY = os.getpid()

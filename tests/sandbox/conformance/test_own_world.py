@@ -315,6 +315,7 @@ async def test_row_77_a_run_uses_up_what_the_kernel_counts_for_a_user_for_itself
 
 @pytest.mark.local("an environment is of this machine")
 @pytest.mark.parametrize("preload", [(), ("decimal",)])
+@pytest.mark.warm_pool
 async def test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_than_a_script(box, tmp_path, preload):
     """A ``.pth`` file ran as process 1 with root's user id, which may write /proc/sys without a capability."""
     import venv
@@ -364,6 +365,7 @@ GREEDY = {
 @pytest.mark.local("a sandbox that waits with modules")
 @pytest.mark.level("namespaces")
 @pytest.mark.parametrize("what", GREEDY)
+@pytest.mark.warm_pool
 async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(box, backend, tmp_path, what):
     """Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed."""
     if backend.waiting and what != "nothing":
@@ -410,6 +412,7 @@ if os.getpid() == 1:
 
 @pytest.mark.local("a sandbox that waits with modules")
 @pytest.mark.level("namespaces")
+@pytest.mark.warm_pool
 async def test_row_118_a_module_imported_ahead_leads_no_file_of_the_session_out_of_the_sandbox(box, backend, tmp_path):
     """Seen: 400 files with a script's content in a folder of root's, given to the user of the run."""
     if backend.waiting:

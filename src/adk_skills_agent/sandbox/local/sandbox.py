@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -51,8 +52,9 @@ _probed: dict[int, IsolationReport] = {}
 class LocalSandbox(Sandbox):
     """Runs commands on this machine; see :class:`Sandbox` for the contract.
 
-    One object serves any number of event loops and threads; it holds nothing of its own. Each run gets the strongest
-    level that works here and fits its policy, and is refused when that is weaker than ``min_isolation``.
+    One object serves any number of event loops and threads. What waits for runs is shared by all objects of a process,
+    until the last one that has run something is closed. Each run gets the strongest level that works here and fits its
+    policy, and is refused when that is weaker than ``min_isolation``.
     """
 
     name = "local"
@@ -62,6 +64,7 @@ class LocalSandbox(Sandbox):
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`."""
+        _in_use.add(self)
         policy = check_policy(request.policy)
         check_interpreter(policy)
         waited_since = time.monotonic()
@@ -84,14 +87,17 @@ class LocalSandbox(Sandbox):
         """Sessions at the strongest level that works here and fits their policy."""
         from adk_skills_agent.sandbox.local.sessions import LocalSessions
 
+        _in_use.add(self)
         return LocalSessions()
 
     async def close(self) -> None:
-        """End the sandboxes that wait for runs; those of other objects of this process, too, which start new ones.
+        """End the sandboxes that wait for runs, unless other objects of this process are in use, which share them.
 
-        Afterwards nothing of any run that is over is left either.
+        Afterwards nothing of any run that is over is left either. An object that runs something again is in use again.
         """
-        await uninterrupted(threads.submit(asyncio.get_running_loop(), _close))
+        _in_use.discard(self)
+        if not _in_use:
+            await uninterrupted(threads.submit(asyncio.get_running_loop(), _end_what_waits))
         await threads.finished(_CLOSE_SECONDS)
 
     async def probe(self) -> IsolationReport:
@@ -114,7 +120,11 @@ class LocalSandbox(Sandbox):
         return _probed[os.getpid()]
 
 
-def _close() -> None:
+_in_use: weakref.WeakSet[LocalSandbox] = weakref.WeakSet()
+"""The objects that have run something and are not closed."""
+
+
+def _end_what_waits() -> None:
     close_warm_pool()
     end_zygote()
     end_keeper()
