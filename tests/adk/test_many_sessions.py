@@ -37,7 +37,7 @@ def worker(make_skill: Callable[..., Path]) -> Path:
     return make_skill("worker", files={"scripts/sees.py": SEES}).parent
 
 
-@pytest.mark.parametrize("sessions", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sessions", [8, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.requirement("S0-52", "S0-123")
 async def test_sessions_on_one_toolset_share_nothing(worker: Path, rehearse: Any, ask: Any, sessions: int) -> None:
     """S0-52, S0-123: a workspace, activations and counts of its own for each."""

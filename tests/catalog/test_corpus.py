@@ -40,13 +40,14 @@ def trees(corpus: Path, layout: list[dict[str, Any]], tmp_path_factory: pytest.T
     return root
 
 
+@pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.requirement("S0-134", "S0-162")
 def test_nearly_every_real_skill_loads_and_every_bundled_file_is_listed(
-    trees: Path, layout: list[dict[str, Any]]
+    trees: Path, layout: list[dict[str, Any]], share: int
 ) -> None:
-    """The bars of the issue: at least 99.5 % load; every bundled file is listed, with its size and executable bit."""
+    """At least 99.5 % load, every bundled file with its size and executable bit. Each seventh in `make test`."""
     loaded = 0
-    for row in layout:
+    for row in layout[::share]:
         registry = SkillsRegistry(RegistryConfig(cache=False))
         folder = trees / row["skill"]
         registry.discover([folder / "SKILL.md"])
@@ -68,7 +69,7 @@ def test_nearly_every_real_skill_loads_and_every_bundled_file_is_listed(
         assert skill.file_diagnostics() == ()
         for repair in registry.get_metadata(name).repairs:
             assert repair in {diagnostic.code for diagnostic in registry.diagnostics}
-    assert loaded >= BAR * len(layout)
+    assert loaded >= BAR * len(layout[::share])
 
 
 def test_one_look_at_all_of_them_finds_them_and_names_each_that_is_hidden(

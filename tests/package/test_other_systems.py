@@ -138,6 +138,7 @@ def test_windows_checks_the_text_of_a_skill() -> None:
     assert "Valid skill" in command_on("win32", "validate", "examples/skills/csv-report").stdout
 
 
+@pytest.mark.slow
 def test_windows_refuses_a_toolset_and_a_sandbox_before_anything_runs() -> None:
     code = """
 from adk_skills_agent import SkillToolset, local_sandbox

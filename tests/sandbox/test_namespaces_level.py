@@ -175,3 +175,16 @@ async def test_more_arguments_than_bubblewrap_takes_reach_the_command(monkeypatc
     monkeypatch.setattr(zygote.ZygoteLife, "ready", lambda _life, _uid: None)
     request = replace(run_in("sh", "-c", "echo $#", "sh", *["x"] * 9001), policy=replace(POLICY, warm_slots=0))
     assert (await local_sandbox().run(request)).stdout == b"9001\n"
+
+
+@needs_root
+@needs_namespaces
+async def test_a_program_that_only_root_may_run_says_what_to_change(tmp_path):
+    """Seen: an agent of root, installed with the umask 077."""
+    tmp_path.chmod(0o755)
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho ran\n")
+    program.chmod(0o700)
+    policy = replace(POLICY, extra_ro=(str(tmp_path),))
+    with pytest.raises(SandboxError, match=r"scripts run as another user: .*chmod -R o\+rX"):
+        await local_sandbox().run(ExecutionRequest((str(program),), policy))

@@ -123,6 +123,7 @@ def test_a_hostile_archive_is_refused_with_a_sentence(case: str):
         skills_of(read_archive(data, "the archive x"), "the archive x")
 
 
+@pytest.mark.slow
 def test_a_bomb_costs_no_more_memory_than_the_bound():
     data = gzip.compress(bytes(64 << 20), compresslevel=1) * 32
     tracemalloc.start()

@@ -150,6 +150,7 @@ def test_what_is_too_large_is_told_and_the_number_of_findings_is_bounded():
     assert len(scan_tree(tree_of({"SKILL.md": TreeFile(skill_text("x").encode()), **many}, "x"))) == MAX_FINDINGS
 
 
+@pytest.mark.slow
 def test_long_lines_do_not_take_long():
     for text in (
         "ignore " * 10_000,

@@ -237,7 +237,7 @@ def chatter(number):
 stop = threading.Event()
 """
     box.run(busy)
-    for number in range(2, 12):
+    for number in range(2, 7):
         code = f"for _ in range(2): threading.Thread(target=chatter, args=[{number}], daemon=True).start()\n"
         code += "time.sleep(0.01)"
         done = box.run("stop.set(); stop = threading.Event()\n" + code if number % 5 == 0 else code)

@@ -247,6 +247,9 @@ def not_started(command: str, step: str, number: int) -> Exception:
     if what == "preload" and which:
         return SandboxError(f"The module {which[0]!r} of preload cannot be imported in a sandbox: {kind}.")
     step, reason = what, os.strerror(number) if number else f"an unexpected {kind}"
+    if number == errno.EACCES and os.geteuid() == 0:
+        reason += ". The agent is root and its scripts run as another user: make the interpreter and its packages "
+        reason += "readable for others (chmod -R o+rX)"
     if step == "exec":
         return SandboxError(f"The command {command!r} could not be started: {reason}.")
     return SandboxError(f"The sandbox could not {step.replace('_', ' ')}: {reason}.")
