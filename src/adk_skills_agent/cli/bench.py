@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from adk_skills_agent.cli.output import safe
-from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.cli.sources import a_path, cluster_options, json_option, needs_of
 from adk_skills_agent.evals.skillsbench.results import BenchResult
 from adk_skills_agent.evals.statistics import interval_text, signed, verdict_text
 
@@ -20,6 +20,7 @@ Examples:
   adk-skills bench skillsbench --tasks-dir tasks --model gemini-3-flash-preview --trials 5 --out run-1
   adk-skills bench skillsbench --tasks-dir tasks --model gemini-3-flash-preview --trials 5 --out run-1 --resume
   adk-skills bench skillsbench --tasks-dir tasks --arm self-gen --arm no-skill --agent-network off
+  adk-skills bench skillsbench --tasks-dir tasks --self-test --cluster 10.0.0.5:6379 --out run-2
   adk-skills bench skillsbench --tasks-dir tasks --self-test --sandbox container --build-arg https_proxy
 
 \b
@@ -68,7 +69,13 @@ def command() -> None:
     help="Which skills there are (repeatable).  [default: no-skill and with-skill; with-skill for oracle and nop]",
 )
 @click.option("--trials", default=1, show_default=True, type=click.IntRange(1), help="Repetitions of each.")
-@click.option("--parallel", default=1, show_default=True, type=click.IntRange(1), help="Trials at once.")
+@click.option(
+    "--parallel",
+    default=None,
+    type=click.IntRange(1),
+    help="Trials at once.  [default: 1, or as many as the --cluster has room for]",
+)
+@cluster_options
 @click.option("--timeout", default=None, type=click.FloatRange(0.1), help="Seconds for the agent, over the task's own.")
 @click.option(
     "--sandbox", default="local", show_default=True, type=click.Choice(["local", "container"]), help="See below."
@@ -138,7 +145,12 @@ def skillsbench(
     model: str,
     arms: tuple[str, ...],
     trials: int,
-    parallel: int,
+    parallel: int | None,
+    cluster: str | None,
+    trial_cpus: float,
+    trial_memory: int,
+    trial_gpus: float,
+    labels: tuple[str, ...],
     timeout: float | None,
     sandbox: str,
     rebuild: bool,
@@ -192,6 +204,8 @@ def skillsbench(
                 build_network=build_network,
                 build_arguments=build_arguments,
                 ca_certificates=ca_certificates,
+                cluster=cluster,
+                needs=needs_of(trial_cpus, trial_memory, trial_gpus, labels) if cluster is not None else None,
                 as_json=as_json,
             )
         )

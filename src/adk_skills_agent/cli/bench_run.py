@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,15 +20,17 @@ from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.terminal import run_interruptible
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile
-from adk_skills_agent.evals.skillsbench.agents import ADK, BenchAgent, Nop, Oracle
+from adk_skills_agent.evals.skillsbench.agents import ADK
 from adk_skills_agent.evals.skillsbench.bench_summary import self_test_problems, summarise
 from adk_skills_agent.evals.skillsbench.environment import BuildError, Images, TaskSandbox
+from adk_skills_agent.evals.skillsbench.places import NodeBuilds, Place, bench_job, without_those_that_cannot_run
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, row_file
 from adk_skills_agent.evals.skillsbench.runner import OUTAGE, build_all, make_plan, run_bench
 from adk_skills_agent.evals.skillsbench.task import Task, read_tasks
-from adk_skills_agent.evals.skillsbench.trial import SELF_GEN, WITH_SKILL, BenchSettings, BenchTrial
-from adk_skills_agent.evals.skillsbench.verifier_tools import uv_programs, write_tools
-from adk_skills_agent.sandbox import temporary_prefix
+from adk_skills_agent.evals.skillsbench.trial import SELF_GEN, WITH_SKILL, BenchSettings, BenchTrial, run_trial
+
+if TYPE_CHECKING:
+    from adk_skills_agent.evals.cluster import Needs
 
 NOT_MEASURED, INTERRUPTED = 1, 130
 
@@ -44,7 +45,7 @@ class Options:
     model: str
     arms: tuple[str, ...]
     trials: int
-    parallel: int
+    parallel: int | None
     timeout: float | None
     sandbox: str
     rebuild: bool
@@ -64,6 +65,8 @@ class Options:
     build_network: str | None = None
     build_arguments: tuple[str, ...] = ()
     ca_certificates: Path | None = None
+    cluster: str | None = None
+    needs: Needs | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -92,6 +95,8 @@ def run(options: Options) -> int:
         raise ConfigError("--arm self-gen needs an agent that can write skills: --agent adk.")
     if options.skip_tests and set(options.agents) != {ADK}:
         raise ConfigError("--skip-tests looks at how skills were used: it needs --agent adk.")
+    if options.cluster is not None and options.build_only:
+        raise ConfigError("--build-only builds on this machine; on a cluster each node builds what its trials need.")
     if options.wheels is not None and not options.wheels.is_dir():
         raise ConfigError(f"--wheels: there is no folder {safe(str(options.wheels))}.")
     # What they log of a request that fails is in the row of its trial; here it would bury what is said.
@@ -100,39 +105,36 @@ def run(options: Options) -> int:
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
         tasks = read_tasks(options.tasks_dir, containing=options.containing)
-        store = options.cache_dir.expanduser().absolute() if options.cache_dir else _cache_folder()
-        sandbox = _sandbox(options, store)
-        stack.callback(_close, sandbox)
-        runnable, left_out = _sorted_out(tasks.tasks, sandbox, options)
+        place = _place(options)
+        sandbox = None
+        if options.cluster is None:
+            sandbox = place.open()
+            stack.callback(_close, sandbox)
+        runnable, left_out = without_those_that_cannot_run(tasks.tasks, sandbox, options.timeout)
         left_out = {**tasks.skipped, **left_out}
         for name, reason in left_out.items():
             print(f"left out: {safe(name)}: {safe(reason)}", file=sys.stderr)
-        for note in sandbox.notes():
+        for note in sandbox.notes() if sandbox is not None else ():
             print(f"note: {safe(note)}", file=sys.stderr)
         if not runnable:
             raise ConfigError(f"None of the {len(left_out)} tasks can run here; why is said above.")
         plan = make_plan(runnable, options.arms, options.agents, options.trials, options.facts)
         state = RunState(len(plan))
-        images = Images(sandbox, state.builds, options.rebuild, options.prune_interval, _say)
-        if options.build_only:
+        if options.build_only and sandbox is not None:
+            images = Images(sandbox, state.builds, options.rebuild, options.prune_interval, _say)
             return _build_only(runnable, images, options)
         rows = stack.enter_context(row_file(options.out, resume=options.resume))
-        agents = _agents(options, stack)
-        tools = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=temporary_prefix("bench"))), "tools")
-        settings = BenchSettings(
-            sandbox=sandbox,
-            images=images,
-            agents=agents,
-            out=options.out,
-            tools=tools,
-            wheels=options.wheels,
-            agent_network=options.agent_network,
-            verifier_network=options.verifier_network,
-            skip_tests=options.skip_tests,
-        )
+        if sandbox is None:
+            from adk_skills_agent.evals.cluster import joined
+
+            ray = stack.enter_context(joined(options.cluster or "", _needs(options)))
+            work = _on_nodes(plan, ray, place, runnable, rows, state, options, left_out)
+        else:
+            settings = place.settings(stack, sandbox, options.out, state.builds, _say)
+            work = _here(plan, place, settings, rows, state, options)
         ended: BaseException | None = None
         try:
-            run_interruptible(_run(plan, settings, rows, state, options, store))
+            run_interruptible(work)
         except (KeyboardInterrupt, click.exceptions.Exit) as error:
             ended = error
         for note in rows.notes:
@@ -149,45 +151,93 @@ def run(options: Options) -> int:
     return _exit_code(state, options, content)
 
 
-async def _run(
+async def _here(
     plan: Sequence[BenchTrial],
+    place: Place,
     settings: BenchSettings,
     rows: RowFile,
     state: RunState,
     options: Options,
-    store: Path,
 ) -> None:
-    def told(state: RunState, result: BenchResult, row: Mapping[str, Any]) -> None:
-        line = trial_line(len(state.results), state.planned, result, row, alone=len(options.arms) == 1)
-        print(line, file=sys.stderr, flush=True)
-
     try:
-        try:
-            uv = await uv_programs(store)
-        except BuildError as error:
-            uv = None
-            print(f"note: {safe(error.message)} Verifiers that install it need its own site.", file=sys.stderr)
-        await asyncio.to_thread(write_tools, settings.tools, uv, network=settings.verifier_network)
-        await run_bench(plan, settings, rows, state, parallel=options.parallel, on_result=told)
+        if note := await place.write_tools(settings):
+            print(f"note: {safe(note)}", file=sys.stderr)
+        run = partial(run_trial, settings=settings)
+        await run_bench(plan, run, rows, state, parallel=options.parallel or 1, on_result=_teller(options))
     finally:
         for agent in settings.agents.values():
             await asyncio.shield(agent.close())
 
 
-def _sandbox(options: Options, store: Path) -> TaskSandbox:
-    if options.sandbox == "container":
-        from adk_skills_agent.evals.skillsbench.container_mode import open_container_mode
-        from adk_skills_agent.evals.skillsbench.engine_options import read_engine_options
+async def _on_nodes(
+    plan: Sequence[BenchTrial],
+    ray: object,
+    place: Place,
+    tasks: Sequence[Task],
+    rows: RowFile,
+    state: RunState,
+    options: Options,
+    left_out: dict[str, str],
+) -> None:
+    """Run the trials on the nodes of a cluster; tasks that no node can run are left out."""
+    from adk_skills_agent.cli.eval_run import telling_of_nodes
+    from adk_skills_agent.evals.cluster import workers
 
-        return open_container_mode(
-            read_engine_options(
-                base_images=options.base_images,
-                packages=store / "roots" if options.bases == "packages" else None,
-                build_network=options.build_network,
-                build_arguments=options.build_arguments,
-                certificates=options.ca_certificates,
-            )
+    job = bench_job(place, tasks, options.timeout, options.out)
+    builds = NodeBuilds(state.builds)
+    async with workers(ray, job, _needs(options)) as cluster, telling_of_nodes(cluster):
+        for task in tasks:
+            if all(task.name in node.cannot for node in cluster.nodes):
+                left_out[task.name] = reason = cluster.nodes[0].cannot[task.name]
+                print(f"left out: {safe(task.name)}: {safe(reason)}", file=sys.stderr)
+        plan = [trial for trial in plan if trial.task.name not in left_out]
+        state.planned = len(plan)
+
+        async def run(trial: BenchTrial) -> dict[str, Any]:
+            return builds.take(await cluster.run(trial))
+
+        parallel = options.parallel or cluster.slots
+        await run_bench(plan, run, rows, state, parallel=parallel, on_result=_teller(options))
+
+
+def _teller(options: Options) -> Callable[[RunState, BenchResult, dict[str, Any]], None]:
+    def told(state: RunState, result: BenchResult, row: Mapping[str, Any]) -> None:
+        line = trial_line(len(state.results), state.planned, result, row, alone=len(options.arms) == 1)
+        print(line, file=sys.stderr, flush=True)
+
+    return told
+
+
+def _needs(options: Options) -> Needs:
+    from adk_skills_agent.evals.cluster import Needs
+
+    return options.needs or Needs()
+
+
+def _place(options: Options) -> Place:
+    from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions, read_engine_options
+
+    place = Place(
+        sandbox=options.sandbox,
+        agents=options.agents,
+        model=options.model,
+        store=options.cache_dir,
+        wheels=options.wheels,
+        agent_network=options.agent_network,
+        verifier_network=options.verifier_network,
+        skip_tests=options.skip_tests,
+        rebuild=options.rebuild,
+        prune_interval=options.prune_interval,
+    )
+    if options.sandbox == "container":
+        engine: EngineOptions = read_engine_options(
+            base_images=options.base_images,
+            packages=place.folder / "roots" if options.bases == "packages" else None,
+            build_network=options.build_network,
+            build_arguments=options.build_arguments,
+            certificates=options.ca_certificates,
         )
+        return replace(place, engine=engine)
     given = {
         "--base-image": options.base_images,
         "--bases": options.bases != "registry",
@@ -197,42 +247,11 @@ def _sandbox(options: Options, store: Path) -> TaskSandbox:
     }
     if unused := [name for name, value in given.items() if value]:
         raise ConfigError(f"{', '.join(unused)}: for --sandbox container only; local mode uses this machine's network.")
-    from adk_skills_agent.evals.skillsbench.local_mode import open_local_mode
-
-    return open_local_mode(store)
+    return place
 
 
 def _close(sandbox: TaskSandbox) -> None:
     asyncio.run(sandbox.close())
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "adk-skills-runtime", "skillsbench")
-
-
-def _sorted_out(tasks: Sequence[Task], sandbox: TaskSandbox, options: Options) -> tuple[list[Task], dict[str, str]]:
-    """The tasks that can run, with the time of the options; and the others with the reason."""
-    runnable, left_out = [], {}
-    for task in tasks:
-        reason = " ".join(task.unsupported) or sandbox.problem(task)
-        if reason:
-            left_out[task.name] = reason
-            continue
-        if options.timeout is not None:
-            limits = replace(task.limits, agent_seconds=options.timeout)
-            task = replace(task, settings=replace(task.settings, limits=limits))  # noqa: PLW2901  # the same task
-        runnable.append(task)
-    return runnable, left_out
-
-
-def _agents(options: Options, stack: contextlib.ExitStack) -> dict[str, BenchAgent]:
-    agents: dict[str, BenchAgent] = {"oracle": Oracle(), "nop": Nop()}
-    if ADK in options.agents:
-        from adk_skills_agent.evals.run.settings import named_model
-        from adk_skills_agent.evals.skillsbench.adk_agent import AdkAgent
-
-        agents[ADK] = AdkAgent(stack.enter_context(named_model(options.model)))
-    return {name: agent for name, agent in agents.items() if name in options.agents}
 
 
 def _build_only(tasks: Sequence[Task], images: Images, options: Options) -> int:
@@ -242,7 +261,7 @@ def _build_only(tasks: Sequence[Task], images: Images, options: Options) -> int:
         said = f"failed: {safe(error.message)}" if error else "built"
         print(f"{safe(task.name)} ({'with' if with_skills else 'without'} skills): {said}", file=sys.stderr)
 
-    run_interruptible(build_all(wanted, images, parallel=options.parallel, on_build=told))
+    run_interruptible(build_all(wanted, images, parallel=options.parallel or 1, on_build=told))
     if options.as_json:
         print_json(images.counts.to_json())
     else:

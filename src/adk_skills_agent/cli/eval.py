@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
-from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.cli.sources import a_path, cluster_options, json_option, needs_of
 from adk_skills_agent.cli.terminal import unprotected
 from adk_skills_agent.errors import ConfigError, EvalFileError
 from adk_skills_agent.evals.statistics import BETTER_OR_WORSE, interval_text, signed, verdict_text
@@ -95,18 +95,7 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     type=click.IntRange(1),
     help="Trials at once.  [default: 4, or as many as the --cluster has room for]",
 )
-@click.option(
-    "--cluster",
-    default=None,
-    metavar="ADDRESS",
-    help="Run the trials on a Ray cluster: its address, or local[:NODES] for nodes on this machine.",
-)
-@click.option("--trial-cpus", default=1.0, show_default=True, type=click.FloatRange(0.1), help="Of a node's, a trial.")
-@click.option("--trial-memory", default=0, type=click.IntRange(0), help="MiB of a node's memory, a trial.")
-@click.option("--trial-gpus", default=0.0, type=click.FloatRange(0), help="Of a node's, a trial.")
-@click.option(
-    "--trial-label", "labels", multiple=True, metavar="NAME", help="Only on nodes with this custom resource of Ray."
-)
+@cluster_options
 @click.option("--filter", "pattern", default="", help="Only cases whose id holds this text, or fits it (*, ?).")
 @click.option("--timeout", default=600.0, show_default=True, type=click.FloatRange(0.1), help="Seconds for a trial.")
 @click.option(
@@ -231,12 +220,7 @@ def command(
 
     elsewhere = None
     if cluster is not None:
-        from adk_skills_agent.evals.cluster import Needs
-
-        if odd := {"CPU", "GPU", "memory", "object_store_memory"} & set(labels):
-            raise ConfigError(f"--trial-label {odd.pop()}: that is no label of a node; see --trial-cpus and its kind.")
-        needs = Needs(trial_cpus, trial_memory << 20, trial_gpus, dict.fromkeys(labels, 1.0))
-        elsewhere = Elsewhere(cluster, needs, request)
+        elsewhere = Elsewhere(cluster, needs_of(trial_cpus, trial_memory, trial_gpus, labels), request)
     try:
         code = run_eval(
             prepared,

@@ -179,17 +179,24 @@ async def _place(prepared: Prepared, options: Options, ray: object) -> AsyncIter
         return
     from adk_skills_agent.evals.cluster import job_of, workers
 
-    async with workers(ray, job_of(prepared, where.request, options.models), where.needs) as cluster:
-        names = ", ".join(f"{safe(node.name)} ({node.slots} at once, {node.level})" for node in cluster.nodes)
-        print(f"adk-skills: the trials run on {names}", file=sys.stderr)
-        for note in cluster.notes:
+    job = job_of(prepared, where.request, options.models)
+    async with workers(ray, job, where.needs) as cluster, telling_of_nodes(cluster):
+        yield cluster
+
+
+@contextlib.asynccontextmanager
+async def telling_of_nodes(cluster: Cluster) -> AsyncIterator[None]:
+    """Say on which nodes the trials run, which cannot be used, and at the end which were lost."""
+    names = ", ".join(f"{safe(node.name)} ({node.slots} at once, {node.level})" for node in cluster.nodes)
+    print(f"adk-skills: the trials run on {names}", file=sys.stderr)
+    for note in cluster.notes:
+        print(f"adk-skills: {safe(note)}", file=sys.stderr)
+    told = len(cluster.notes)
+    try:
+        yield
+    finally:
+        for note in cluster.notes[told:]:
             print(f"adk-skills: {safe(note)}", file=sys.stderr)
-        told = len(cluster.notes)
-        try:
-            yield cluster
-        finally:
-            for note in cluster.notes[told:]:
-                print(f"adk-skills: {safe(note)}", file=sys.stderr)
 
 
 def _exit_code(

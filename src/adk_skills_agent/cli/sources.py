@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from adk_skills_agent.catalog import Skill, SkillsRegistry
+    from adk_skills_agent.evals.cluster import Needs
 
 a_path = click.Path(path_type=Path)
 
@@ -28,6 +29,44 @@ dirs_option = click.option(
     type=a_path,
     help="Folder to search (repeatable). Without it: the project, user, admin and package scopes.",
 )
+_CLUSTER = (
+    click.option(
+        "--cluster",
+        default=None,
+        metavar="ADDRESS",
+        help="Run the trials on a Ray cluster: its address, or local[:NODES] for nodes on this machine.",
+    ),
+    click.option(
+        "--trial-cpus", default=1.0, show_default=True, type=click.FloatRange(0.1), help="Of a node's, a trial."
+    ),
+    click.option("--trial-memory", default=0, type=click.IntRange(0), help="MiB of a node's memory, a trial."),
+    click.option("--trial-gpus", default=0.0, type=click.FloatRange(0), help="Of a node's, a trial."),
+    click.option(
+        "--trial-label", "labels", multiple=True, metavar="NAME", help="Only on nodes with this custom resource of Ray."
+    ),
+)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--cluster`` and what a trial takes of a node; :func:`needs_of` reads the latter."""
+    for option in reversed(_CLUSTER):
+        command = option(command)
+    return command
+
+
+def needs_of(cpus: float, memory: int, gpus: float, labels: Sequence[str]) -> Needs:
+    """What a trial takes of a node, as the options say it.
+
+    Raises:
+        ConfigError: A label is none.
+    """
+    from adk_skills_agent.evals.cluster import Needs
+
+    if odd := {"CPU", "GPU", "memory", "object_store_memory"} & set(labels):
+        raise ConfigError(f"--trial-label {odd.pop()}: that is no label of a node; see --trial-cpus and its kind.")
+    return Needs(cpus, memory << 20, gpus, dict.fromkeys(labels, 1.0))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 trust_option = click.option(
     "--trust-project",

@@ -19,13 +19,14 @@ import secrets
 import signal
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError, SkillsError
-from adk_skills_agent.evals.pace import Limits, Pace
+from adk_skills_agent.evals.pace import Counter, Limits, Pace
 from adk_skills_agent.evals.preparation import Prepared, Request
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.settings import SCRIPTED, ModelNames
@@ -75,22 +76,111 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Begun:
+    """A job that a node has begun.
+
+    Attributes:
+        level: What isolates the work there.
+        run: Runs the trial of a key; its row.
+        cannot: Name of a case or task to the reason why this node cannot run its trials.
+    """
+
+    level: str
+    run: Callable[[Any], Awaitable[dict[str, Any]]]
+    cannot: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeJob(ABC):
     """What is sent to every node, once.
 
     Attributes:
         bundle: The files of the run: a tar archive whose names are the absolute paths here, without the first slash.
-        request: What is measured, with the paths of here.
-        models: By whom.
         version: Of this package.
         python: ``3.11``.
+        limits: How fast the models may be asked, over all nodes.
     """
 
     bundle: bytes
-    request: Request
-    models: ModelNames
     version: str
     python: str
+    limits: Limits = field(default_factory=Limits)
+
+    @abstractmethod
+    async def begin(self, stack: contextlib.AsyncExitStack, folder: Path, counter: Counter | None) -> Begun:
+        """Get ready on a node.
+
+        Args:
+            stack: Closed when the work is over.
+            folder: For the files of the bundle; removed then.
+            counter: Of requests to models.
+
+        Raises:
+            SkillsError: The node cannot do it; the sentence says why.
+        """
+
+    @abstractmethod
+    def seconds(self, trial: Any) -> float:
+        """After so many without an answer a node is given up."""
+
+    @abstractmethod
+    def kept(self, trial: Any, row: dict[str, Any]) -> dict[str, Any]:
+        """The row of a trial as the driver writes it."""
+
+    @abstractmethod
+    def unmeasured(self, trial: Any, why: str) -> dict[str, Any]:
+        """The row of a trial that no node could finish."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(NodeJob):
+    """Trials of ``adk-skills eval``.
+
+    Attributes:
+        request: What is measured, with the paths of here.
+        models: By whom.
+    """
+
+    request: Request
+    models: ModelNames
+
+    async def begin(self, stack: contextlib.AsyncExitStack, folder: Path, counter: Counter | None) -> Begun:
+        """Plan the same trials; see :meth:`NodeJob.begin`."""
+        from adk_skills_agent.evals.preparation import prepare
+        from adk_skills_agent.evals.run.settings import settings_of
+        from adk_skills_agent.evals.run.trial import run_trial
+        from adk_skills_agent.sandbox import IsolationLevel, local_sandbox, policy_of
+
+        level = (await local_sandbox().probe()).level
+        wanted = IsolationLevel(policy_of(self.models.policy).min_isolation)
+        if level.strength < wanted.strength:
+            raise ConfigError(f"it isolates scripts at level '{level.value}', and the policy asks for '{wanted.value}'")
+        prepared = prepare(unpacked(self, folder))
+        models = replace(self.models, model=there(folder, self.models.model), judge=there(folder, self.models.judge))
+        trials = {trial.key: trial for trial in prepared.trials}
+        closing = stack.enter_context(contextlib.ExitStack())
+        settings = settings_of(closing, prepared, models, folder, counter)
+        if prepared.trials:
+            await settings.agents.get_ready(prepared.trials[0])
+
+        async def run(key: Key) -> dict[str, Any]:
+            if key not in trials:
+                return {"refused": f"it knows no trial {key[0]!r}"}
+            return await run_trial(trials[key], settings)
+
+        return Begun(level.value, run)
+
+    def seconds(self, trial: Trial) -> float:  # noqa: ARG002  # all trials have the same time
+        """As long as a trial may take, and its judge."""
+        return self.models.timeout + _MARGIN_SECONDS
+
+    def kept(self, trial: Trial, row: dict[str, Any]) -> dict[str, Any]:
+        """With the paths of here."""
+        return {**row, "source": str(trial.case.source), "fingerprint": trial.fingerprint}
+
+    def unmeasured(self, trial: Trial, why: str) -> dict[str, Any]:
+        """An error of the cluster, which ``--resume`` runs again."""
+        return unmeasured_row(trial, "cluster", why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +193,7 @@ class NodeAnswer:
         python: Its minor version.
         level: The isolation that scripts get there.
         problem: Why it cannot run trials; empty when it can.
+        cannot: As in :class:`Begun`.
     """
 
     host: str
@@ -110,6 +201,7 @@ class NodeAnswer:
     python: str
     level: str
     problem: str
+    cannot: Mapping[str, str] = field(default_factory=dict)
 
 
 def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
@@ -123,8 +215,6 @@ def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
     Raises:
         ConfigError: The files are too large, or one cannot be read.
     """
-    from adk_skills_agent import __version__
-
     found: dict[Path, int] = {}
     dirs: dict[Path, None] = {}
     for arm in prepared.arms:
@@ -132,21 +222,13 @@ def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
             with contextlib.suppress(SkillsError):  # the arm's agents cannot load it either
                 skill = arm.catalog.load_skill(name)
                 folder = Path(skill.skill_dir).absolute()
-                _note_skill(folder, skill.without, found)
+                note_folder(folder, found, without=skill.without)
                 if arm.name not in request.versions:
                     dirs[folder] = None
     for file in (*prepared.files, *(one.path for case in prepared.cases for one in case.files)):
         for path in (file, file.with_name(_TEST_CONFIG)):
             if path.is_file():
                 found[path.absolute()] = path.stat().st_size
-
-    def sent(name: str) -> str:
-        """A model's name with the absolute path of its rules, which travel too."""
-        if not name.startswith(SCRIPTED):
-            return name
-        rules = Path(name.removeprefix(SCRIPTED)).absolute()
-        found[rules] = rules.stat().st_size if rules.is_file() else 0
-        return f"{SCRIPTED}{rules}"
 
     names = {arm.name for arm in prepared.arms}
     request = replace(
@@ -156,14 +238,23 @@ def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
         arms=tuple(arm.name for arm in prepared.arms),
         versions={name: path.absolute() for name, path in request.versions.items() if name in names},
         private=(),
-        user_model=sent(request.user_model),
+        user_model=note_model(request.user_model, found),
     )
-    models = replace(models, model=sent(models.model), judge=sent(models.judge))
-    return Job(_packed(found), request, models, __version__, _python())
+    models = replace(models, model=note_model(models.model, found), judge=note_model(models.judge, found))
+    return Job(request=request, models=models, limits=models.limits, **packed(found))
 
 
-def _note_skill(folder: Path, without: Sequence[str], found: dict[Path, int]) -> None:
-    """Note the files of a skill: what its scripts would see of it, and no link that leads out of it."""
+def note_model(name: str, found: dict[Path, int]) -> str:
+    """A model's name with the absolute path of its rules, which travel too."""
+    if not name.startswith(SCRIPTED):
+        return name
+    rules = Path(name.removeprefix(SCRIPTED)).absolute()
+    found[rules] = rules.stat().st_size if rules.is_file() else 0
+    return f"{SCRIPTED}{rules}"
+
+
+def note_folder(folder: Path, found: dict[Path, int], *, without: Sequence[str] = ()) -> None:
+    """Note the files of a skill or task: what its scripts would see of it, and no link that leads out of it."""
     left_out = {folder / name for name in without}
     for place, folders, files in os.walk(folder):
         here = Path(place)
@@ -174,12 +265,19 @@ def _note_skill(folder: Path, without: Sequence[str], found: dict[Path, int]) ->
                 found[path] = path.stat().st_size
 
 
-def _packed(found: Mapping[Path, int]) -> bytes:
+def packed(found: Mapping[Path, int]) -> dict[str, Any]:
+    """The bundle, version and Python of a job with these files.
+
+    Raises:
+        ConfigError: They are too large, or one cannot be read.
+    """
+    from adk_skills_agent import __version__
+
     if sum(found.values()) > _MOST_BUNDLE_BYTES:
         largest = max(found, key=lambda path: found[path])
         raise ConfigError(
             f"The files of the run are larger than {_MOST_BUNDLE_BYTES >> 20} MiB (the largest: {largest}). Put the "
-            "skills and the cases into folders without other files."
+            "skills and the cases into folders without other files, or choose fewer of them with --filter."
         )
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:
@@ -188,35 +286,40 @@ def _packed(found: Mapping[Path, int]) -> bytes:
                 archive.add(path.resolve(), arcname=str(path).lstrip("/"), recursive=False)
             except OSError as error:
                 raise ConfigError(f"{path} cannot be sent to the cluster: {error.strerror}.") from error
-    return stream.getvalue()
+    return {"bundle": stream.getvalue(), "version": __version__, "python": _python()}
+
+
+def unpack(job: NodeJob, folder: Path) -> None:
+    """Write the files of a job below a folder."""
+    with tarfile.open(fileobj=io.BytesIO(job.bundle)) as archive:
+        archive.extractall(folder, filter="data")
 
 
 def unpacked(job: Job, folder: Path) -> Request:
     """Write the files of a job below a folder; the request with the paths they have there."""
-    with tarfile.open(fileobj=io.BytesIO(job.bundle)) as archive:
-        archive.extractall(folder, filter="data")
+    unpack(job, folder)
 
-    def there(paths: Sequence[Path]) -> tuple[Path, ...]:
-        return tuple(_below(folder, path) for path in paths)
+    def all_there(paths: Sequence[Path]) -> tuple[Path, ...]:
+        return tuple(below(folder, path) for path in paths)
 
     request = job.request
     return replace(
         request,
-        targets=there(request.targets),
-        dirs=there(request.dirs),
-        versions=dict(zip(request.versions, there(list(request.versions.values())), strict=True)),
-        user_model=_there(folder, request.user_model),
+        targets=all_there(request.targets),
+        dirs=all_there(request.dirs),
+        versions=dict(zip(request.versions, all_there(list(request.versions.values())), strict=True)),
+        user_model=there(folder, request.user_model),
     )
 
 
-def _there(folder: Path, model: str) -> str:
+def there(folder: Path, model: str) -> str:
     """A model's name with the path that its rules have on the node."""
     if not model.startswith(SCRIPTED):
         return model
-    return f"{SCRIPTED}{_below(folder, model.removeprefix(SCRIPTED))}"
+    return f"{SCRIPTED}{below(folder, model.removeprefix(SCRIPTED))}"
 
 
-def _below(folder: Path, path: Path | str) -> Path:
+def below(folder: Path, path: Path | str) -> Path:
     """Where a file of the driver is after it was unpacked."""
     return folder / str(Path(path)).lstrip("/")
 
@@ -224,69 +327,47 @@ def _below(folder: Path, path: Path | str) -> Path:
 class Worker:
     """The work of one node; Ray makes an actor of it. Its methods run in the actor's event loop."""
 
-    def __init__(self, job: Job, pace: Any = None) -> None:
+    def __init__(self, job: NodeJob, pace: Any = None) -> None:
         self._job = job
         self._counter = _Remote(pace) if pace is not None else None
-        self._stack = contextlib.ExitStack()
-        self._trials: dict[Key, Trial] = {}
-        self._settings: Any = None
+        self._stack = contextlib.AsyncExitStack()
+        self._begun: Begun | None = None
 
     async def hello(self) -> NodeAnswer:
         """What this node is, and whether it can run trials."""
         from adk_skills_agent import __version__
-        from adk_skills_agent.sandbox import local_sandbox, policy_of
 
-        problem = level = ""
-        python = _python()
+        problem, python = "", _python()
         if (__version__, python) != (self._job.version, self._job.python):
             problem = (
                 f"it has adk-skills-runtime {__version__} on Python {python}, and here is {self._job.version} on "
                 f"{self._job.python}"
             )
-        try:
-            level = (await local_sandbox().probe()).level.value
-            from adk_skills_agent.sandbox import IsolationLevel
+        else:
+            for name in ("google_adk", "google_genai"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="adk-skills-cluster-")))
+            try:
+                self._begun = await self._job.begin(self._stack, folder, self._counter)
+            except SkillsError as error:
+                problem = error.message.removesuffix(".")
+                await self._stack.aclose()
+        level, cannot = (self._begun.level, self._begun.cannot) if self._begun is not None else ("", {})
+        return NodeAnswer(platform.node(), __version__, python, level, problem, cannot)
 
-            wanted = IsolationLevel(policy_of(self._job.models.policy).min_isolation)
-            if not problem and IsolationLevel(level).strength < wanted.strength:
-                problem = f"it isolates scripts at level '{level}', and the policy asks for '{wanted.value}'"
-            if not problem:
-                await self._prepare()
-        except SkillsError as error:
-            problem = problem or error.message.removesuffix(".")
-        return NodeAnswer(platform.node(), __version__, python, level, problem)
-
-    async def run(self, key: Key) -> dict[str, Any]:
+    async def run(self, key: Any) -> dict[str, Any]:
         """Run one trial; its row, or ``{"refused": sentence}`` where it cannot be run here."""
-        trial = self._trials.get(key)
-        if trial is None:
-            return {"refused": f"it knows no trial {key[0]!r}"}
-        from adk_skills_agent.evals.run.trial import run_trial
-
+        if self._begun is None:
+            return {"refused": "it could not begin"}
         try:
-            row = await run_trial(trial, self._settings)
+            row = await self._begun.run(key)
         except SkillsError as error:
             return {"refused": error.message.removesuffix(".")}
         return {**row, "ran_on": {"host": platform.node(), "process": os.getpid(), "log": _log_of_this_process()}}
 
     async def close(self) -> None:
         """End what serves the models, and remove the files."""
-        self._stack.close()
-
-    async def _prepare(self) -> None:
-        from adk_skills_agent.evals.preparation import prepare
-        from adk_skills_agent.evals.run.settings import settings_of
-
-        for name in ("google_adk", "google_genai"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="adk-skills-cluster-")))
-        prepared = prepare(unpacked(self._job, folder))
-        names = self._job.models
-        models = replace(names, model=_there(folder, names.model), judge=_there(folder, names.judge))
-        self._trials = {trial.key: trial for trial in prepared.trials}
-        self._settings = settings_of(self._stack, prepared, models, folder, self._counter)
-        if prepared.trials:
-            await self._settings.agents.get_ready(prepared.trials[0])
+        await self._stack.aclose()
 
 
 class _Remote:
@@ -331,6 +412,7 @@ class Node:
         actor: Its worker; None after it was lost.
         busy: How many it runs now.
         level: What its scripts get.
+        cannot: As in :class:`Begun`.
     """
 
     name: str
@@ -339,12 +421,13 @@ class Node:
     actor: Any
     busy: int = 0
     level: str = ""
+    cannot: Mapping[str, str] = field(default_factory=dict)
 
 
 class Cluster:
     """The nodes of a run, from :func:`workers`."""
 
-    def __init__(self, ray: Any, job: Job, needs: Needs) -> None:
+    def __init__(self, ray: Any, job: NodeJob, needs: Needs) -> None:
         self._ray = ray
         self._job = job
         self._needs = needs
@@ -367,7 +450,7 @@ class Cluster:
             ConfigError: None can.
         """
         self._sent = self._ray.put(self._job)
-        limits = self._job.models.limits
+        limits = self._job.limits
         if limits != Limits():
             here = _on(
                 self._ray.get_runtime_context().get_node_id(), soft=True
@@ -421,9 +504,9 @@ class Cluster:
             with contextlib.suppress(Exception):
                 self._ray.kill(actor)
             return
-        node.actor, node.level = actor, answer.level
+        node.actor, node.level, node.cannot = actor, answer.level, answer.cannot
 
-    async def run(self, trial: Trial) -> dict[str, Any]:
+    async def run(self, trial: Any) -> dict[str, Any]:
         """Run a trial on a node that is free; again elsewhere when that node is lost.
 
         Returns:
@@ -434,15 +517,15 @@ class Cluster:
         """
         why = ""
         for _ in range(LOST_MOST):
-            node = await self._taken()
+            node = await self._taken(trial.key[0])
             if node is None:
                 why = "no node of the cluster is left"
                 break
-            seconds = self._job.models.timeout + _MARGIN_SECONDS
+            seconds = self._job.seconds(trial)
             try:
                 row = await asyncio.wait_for(_result(node.actor.run.remote(trial.key)), seconds)
             except self._ray.exceptions.RayTaskError as error:  # its code failed; elsewhere it would fail as well
-                return unmeasured_row(trial, "cluster", f"node {node.name} failed: {sentence_of(error)}")
+                return self._job.unmeasured(trial, f"node {node.name} failed: {sentence_of(error)}")
             except TimeoutError:
                 why = f"node {node.name} did not answer for {seconds:g} seconds"
                 with contextlib.suppress(Exception):
@@ -458,19 +541,15 @@ class Cluster:
                 await self._give_back(node)
             if "refused" in row:
                 raise ConfigError(f"Node {node.name} does not run it: {row['refused']}.")
-            here = {"source": str(trial.case.source), "fingerprint": trial.fingerprint}
-            return {**row, **here, "ran_on": {**row["ran_on"], "node": node.name}}
-        return unmeasured_row(trial, "cluster", why)
+            return self._job.kept(trial, {**row, "ran_on": {**row["ran_on"], "node": node.name}})
+        return self._job.unmeasured(trial, why)
 
-    async def _taken(self) -> Node | None:
-        """The node with most room, with one of its places; None when there are no nodes any more."""
+    async def _taken(self, name: str) -> Node | None:
+        """The node with most room of those that can run a case or task; None when there are none any more."""
         async with self._free:
-            while self.nodes or self._restarting:
-                if not self.nodes:
-                    await self._free.wait()
-                    continue
-                node = max(self.nodes, key=lambda one: one.slots - one.busy)
-                if node.busy < node.slots:
+            while (able := [node for node in self.nodes if name not in node.cannot]) or self._restarting:
+                node = max(able, key=lambda one: one.slots - one.busy, default=None)
+                if node is not None and node.busy < node.slots:
                     node.busy += 1
                     return node
                 await self._free.wait()
@@ -561,7 +640,7 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
 
 
 @contextlib.asynccontextmanager
-async def workers(ray: Any, job: Job, needs: Needs) -> AsyncIterator[Cluster]:
+async def workers(ray: Any, job: NodeJob, needs: Needs) -> AsyncIterator[Cluster]:
     """A worker on each node of a cluster that was joined.
 
     Raises:

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from adk_skills_agent.evals.skillsbench.environment import (
 from adk_skills_agent.evals.skillsbench.results import RunState
 from adk_skills_agent.evals.skillsbench.runner import make_plan, run_bench
 from adk_skills_agent.evals.skillsbench.task import Task, read_task
-from adk_skills_agent.evals.skillsbench.trial import BenchSettings, BenchTrial
+from adk_skills_agent.evals.skillsbench.trial import BenchSettings, BenchTrial, run_trial
 
 GRADES = 'if [ "$(cat answer.txt 2>/dev/null)" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'
 SKILL = "---\nname: answering\ndescription: How to answer questions.\n---\nThe answer is 42; see answering.py.\n"
@@ -181,7 +182,7 @@ async def carry_out(
 ) -> RunState:
     state = RunState(len(plan), builds=settings.images.counts)
     with RowFile(settings.out, "results.jsonl", resume=resume) as rows:
-        await run_bench(plan, settings, rows, state, **more)
+        await run_bench(plan, partial(run_trial, settings=settings), rows, state, **more)
     return state
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import stat
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from adk_skills_agent.evals.row_file import RowFile, in_parallel
 from adk_skills_agent.evals.skillsbench.environment import BuildError, Images
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, finished, result_of
 from adk_skills_agent.evals.skillsbench.task import Task
-from adk_skills_agent.evals.skillsbench.trial import BenchSettings, BenchTrial, run_trial
+from adk_skills_agent.evals.skillsbench.trial import BenchTrial
 
 OUTAGE_TRIALS = 3
 """Trials in a row whose model could not be used: the next ones would fare the same."""
@@ -24,7 +24,7 @@ INTERRUPTED, OUTAGE = "interrupted", "outage"
 
 async def run_bench(
     plan: Sequence[BenchTrial],
-    settings: BenchSettings,
+    run: Callable[[BenchTrial], Awaitable[dict[str, Any]]],
     rows: RowFile,
     state: RunState,
     *,
@@ -35,6 +35,14 @@ async def run_bench(
 
     A cancellation ends it at once: what is finished is in the file and in ``state``, what was under way is not, and
     runs again with the next run.
+
+    Args:
+        plan: All trials, in the order in which they start.
+        run: Runs one; its row.
+        rows: Gets them.
+        state: Filled meanwhile.
+        parallel: How many at once.
+        on_result: Told when one ended.
 
     Raises:
         ConfigError: The rows there are already do not fit the plan.
@@ -48,7 +56,7 @@ async def run_bench(
     async def work() -> None:
         nonlocal outages
         while waiting and not state.stopped:
-            row = await run_trial(waiting.popleft(), settings)
+            row = await run(waiting.popleft())
             rows.append(row)  # without a pause in between: nothing that is finished can be cancelled away
             result = result_of(row)
             state.results[result.key] = result

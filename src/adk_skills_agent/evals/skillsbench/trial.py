@@ -242,11 +242,22 @@ def _keep(
         return None
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=True, separators=(",", ":"))
     name = f"{kind}/{trial.task.name}/{trial.agent}-{trial.arm}-{trial.number}.json"
-    (out / name).parent.mkdir(parents=True, exist_ok=True)
-    aside = out / f"{name}.{uuid.uuid4().hex[:8]}"
-    aside.write_text(told(text), "utf-8")
-    aside.replace(out / name)
+    write_kept(out, {name: told(text)})
     return name
+
+
+def kept_files(out: Path, row: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of the files that a row names, by their names."""
+    return {name: (out / name).read_text("utf-8") for name in (row["trace"], row["ctrf"]) if name is not None}
+
+
+def write_kept(out: Path, files: Mapping[str, str]) -> None:
+    """Write files of a trial below the folder of the results, each aside and then renamed."""
+    for name, text in files.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        aside = out / f"{name}.{uuid.uuid4().hex[:8]}"
+        aside.write_text(text, "utf-8")
+        aside.replace(out / name)
 
 
 # Grading a trial: the tests go in only now, run under their own limits, and leave a reward.
