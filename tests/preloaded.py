@@ -39,11 +39,13 @@ _MODULES = (
     *("adk_skills_agent.executors", "adk_skills_agent.scripts.workspaces", "adk_skills_agent.sandbox.local"),
     *(f"adk_skills_agent.cli.{name}" for name in ("main", "skills", "run", "eval", "install", "bench", "demo.act")),
     *(f"adk_skills_agent.cli.{name}" for name in ("doctor", "packages", "serve", "trust", "usage", "workspaces")),
-    *(f"adk_skills_agent.packages.{name}" for name in ("builds", "needs", "skill_environments")),
+    *(f"adk_skills_agent.packages.{name}" for name in ("builds", "environments", "needs", "skill_environments")),
+    *(f"adk_skills_agent.evals.{name}" for name in ("blind.comparison", "formats.yaml_file", "preparation")),
     *(f"adk_skills_agent.sandbox.local.levels.{name}" for name in ("landlock", "namespaces", "process")),
-    *("adk_skills_agent.sources.fetch", "adk_skills_agent.sources.update", "adk_skills_agent.sources.signatures"),
+    *(f"adk_skills_agent.sources.{name}" for name in ("consent", "fetch", "other_installers", "requires")),
+    *(f"adk_skills_agent.sources.{name}" for name in ("scan", "signatures", "update")),
     *("adk_skills_agent.format.template", "adk_skills_agent.format.validator"),
-    *("mcp.server.lowlevel", "mcp.client.extension"),
+    *("mcp.server.lowlevel", "mcp.client.extension", "ctypes", "resource", "tomlkit"),
 )
 _HEAD = 4
 _CLIENT = f"""\
@@ -161,6 +163,9 @@ def _import_everything() -> None:
         warnings.simplefilter("ignore")
         for name in _MODULES:
             import_module(name)
+    from adk_skills_agent.sources import scan
+
+    scan._rules()  # a hundred patterns, which every command that adds skills would compile
     import gc
 
     gc.collect()

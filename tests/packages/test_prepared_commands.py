@@ -12,18 +12,25 @@ import pytest
 from adk_skills_agent.packages.environments import Environment, prepare
 from adk_skills_agent.packages.lock import resolve
 from adk_skills_agent.packages.uv import Index
-from local_index import LocalIndex
+from local_index import LocalIndex, serving
 
 Say = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """One that has ``alpha``."""
+    cache = tmp_path_factory.mktemp("cache")
+    with serving(LocalIndex()) as index:
+        index.add("alpha", "1.0")
+        where = Index((index.url,))
+        lock = resolve(("alpha",), cache=cache / "uv", index=where, what="the packages")
+        return prepare(lock, cache=cache, index=where)
+
+
 @pytest.fixture
-def say(index: LocalIndex, cache: Path, tmp_path: Path) -> Say:
-    """Runs a line of a document in an environment that has ``alpha``; its PATH has no uv and no pip of the machine."""
-    index.add("alpha", "1.0")
-    where = Index((index.url,))
-    lock = resolve(("alpha",), cache=cache / "uv", index=where, what="the packages")
-    environment: Environment = prepare(lock, cache=cache, index=where)
+def say(environment: Environment, tmp_path: Path) -> Say:
+    """Runs a line of a document in the environment; its PATH has no uv and no pip of the machine."""
     (tmp_path / "run.py").write_text("import alpha, sys\nprint(alpha.VERSION, *sys.argv[1:])\n")
     (tmp_path / "requirements.txt").write_text("# what it needs\nalpha>=1\n")
     tools = tmp_path / "tools"

@@ -62,7 +62,7 @@ def no_zygote_on_its_way() -> Iterator[None]:
 @pytest.fixture
 def nothing_left(private_tmp: Path) -> Iterator[None]:
     """After the test: no temporary folder, no zombie, no child and no process of a run."""
-    before = zombies()  # of another test: a process that adopts orphans keeps them until its next run reaps
+    before = running()
     yield
     gc.collect()
     assert list(private_tmp.iterdir()) == []
@@ -74,33 +74,21 @@ def nothing_left(private_tmp: Path) -> Iterator[None]:
     assert left == []
 
 
-def left_over(folder: Path, before: list[str]) -> list[str]:
-    """Processes of runs in a folder, and zombies that were not there before."""
-    return processes_of(folder) + [zombie for zombie in zombies() if zombie not in before]
+def running() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
-def zombies() -> list[str]:
-    """Children of this process that ended and were not waited for."""
+def left_over(folder: Path, before: set[int]) -> list[str]:
+    """Processes that were not there before: those that work under a folder or were given it, and our zombies."""
     found = []
-    for child in psutil.Process().children():
+    for pid in running() - before:
         try:
-            if child.status() == psutil.STATUS_ZOMBIE:
-                found.append(f"{child.pid} {child.name()}")
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Processes that work under ``folder`` or were given it in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
-        try:
-            environment = process.environ()
-            if str(folder) in environment.get("HOME", "") or process.cwd().startswith(str(folder)):
-                found.append(f"{process.pid} {process.cmdline()}")
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                if process.ppid() == os.getpid():
+                    found.append(f"{pid} {process.name()}, a zombie")
+            elif str(folder) in process.environ().get("HOME", "") or process.cwd().startswith(str(folder)):
+                found.append(f"{pid} {process.cmdline()}")
         except (psutil.Error, OSError):
             continue
     return found

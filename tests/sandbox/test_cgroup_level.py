@@ -84,6 +84,7 @@ def assert_out_of_memory(result: ExecutionResult) -> None:
     assert len([note for note in result.notes if "memory_bytes" in note]) == 1
 
 
+@pytest.mark.slow
 async def test_row_8_thirty_children_each_below_the_limit_are_over_it_together():
     code = """
 import os, time
@@ -247,6 +248,7 @@ async def test_two_runs_at_the_same_time_share_no_limit():
     assert [result.stdout for result in results] == [b"150\n", b"150\n", b"24 11\n", b"24 11\n"]
 
 
+@pytest.mark.slow
 async def test_row_16_processor_time_is_of_everything_in_the_run():
     code = """
 import os, time

@@ -97,7 +97,9 @@ EDITED = make_tree("pdf", scripts__run="print('old')\n", notes="old\n", mine="mi
 KNOWN = {tree.digest for tree in (OLD, NEW, MERGED, EDITED)}
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    "operation", [one if one in ("add", "update") else pytest.param(one, marks=pytest.mark.slow) for one in OPERATIONS]
+)
 def test_killed_at_some_steps_everything_is_whole_and_sync_completes_it(
     operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

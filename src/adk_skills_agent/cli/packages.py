@@ -93,11 +93,14 @@ def needs_here(skill: Skill, python: str | None = None) -> Needs:
     """
     from adk_skills_agent.packages import Dependencies, SkillEnvironments, read_needs
 
+    environments = SkillEnvironments(Dependencies("locked"))
     try:
-        environment = SkillEnvironments(Dependencies("locked")).environment_for(skill, python=python)
+        environment = environments.environment_for(skill, python=python)
     except SkillsError:  # not prepared: what is missing is what is shown
         environment = None
-    return read_needs(skill, python=python, site=environment.site if environment is not None else None)
+    if environment is None:
+        return environments.needs_of(skill, python=python)  # read already
+    return read_needs(skill, python=python, site=environment.site)
 
 
 def _print_needs(needs: Needs, *, all_of_them: bool) -> None:

@@ -208,7 +208,7 @@ print(sum(usage.ru_utime + usage.ru_stime for usage in used) * 1000)
     assert float(used) - 10 < result.cpu_ms < float(used) + 500
 
 
-@pytest.mark.parametrize("grace", [0.0, 0.3])
+@pytest.mark.parametrize("grace", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
 async def test_row_16_cpu_of_a_run_that_is_killed_is_reported(box, grace):
     result = await box.bash("trap '' TERM; while :; do :; done", wall_seconds=1.0, term_grace_seconds=grace)
     assert result.timed_out
