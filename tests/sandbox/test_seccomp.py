@@ -268,6 +268,16 @@ def test_rows_117_and_120_to_122_filters_large_pages_line_disciplines_and_rules_
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_135_options_of_a_process_that_are_newer_than_the_filter_are_unknown_as_to_an_older_kernel(arch, profile):
+    """Seen: PR_FUTEX_HASH (78) of Linux 6.16 takes a gigabyte of the kernel's memory in one call, uncounted."""
+    for option in (77, 78, 0x53564D41, 0xFFFFFFFF):
+        assert call(arch, "prctl", option, 1, 1 << 24, profile=profile) == errno.EINVAL
+    for option in (1, 4, 15, 36, 38, 41, 74, 76):
+        assert call(arch, "prctl", option, profile=profile) == PASS
+
+
+@both
 def test_row_76_at_landlock_no_inotify_instance_is_charged_to_the_agents_user(arch):
     for name in ("inotify_init", "inotify_init1", "inotify_add_watch"):
         if name in NUMBERS[arch]:
