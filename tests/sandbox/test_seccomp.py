@@ -297,6 +297,18 @@ def test_row_78_no_program_for_the_packet_filter_is_attached(arch, profile):
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_137_what_the_whole_machine_has_few_of_is_refused_to_sockets(arch, profile):
+    """Seen: one run had 2,049 of the 4,096 labels of flows, and kept them for minutes after its end."""
+    for level, option in ((41, 32), (6, 14), (6, 32), (6, 38)):
+        assert call(arch, "setsockopt", 3, level, option, profile=profile) == EPERM
+    for request in (0x8940, 0x8941, 0x89A0, 0x89A1, 0x8982, 0x8983):
+        assert call(arch, "ioctl", 3, request, profile=profile) == EPERM
+    for level, option in ((41, 26), (6, 13), (0, 32)):
+        assert call(arch, "setsockopt", 3, level, option, profile=profile) == PASS
+
+
+@both
 def test_row_80_room_is_not_reserved_before_anybody_counts(arch):
     assert call(arch, "fallocate", 3) == errno.EOPNOTSUPP
     assert call(arch, "fallocate", 3, profile=seccomp.NAMESPACES) == PASS  # its file system has a size of its own
