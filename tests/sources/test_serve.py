@@ -117,6 +117,10 @@ def test_skills_of_a_server_are_installed_pinned_and_restored(served: Path, run:
     assert done.returncode == 0, done.stderr
     shutil.rmtree(tmp_path / "project/.agents")
     shutil.rmtree(tmp_path / "home/.local")
+    strangers = run("sync", "--frozen")  # row 138: the lock of a project may be anybody's, and the server is a program
+    assert strangers.returncode == 1
+    assert "adk-skills trust" in strangers.stderr
+    assert run("trust").returncode == 0
     assert run("sync", "--frozen").returncode == 0
     (served / "pdf/scripts/count.py").write_text("import evil\n")
     shutil.rmtree(tmp_path / "project/.agents")
