@@ -7,6 +7,7 @@ import re
 import subprocess
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from adk_skills_agent.packages import Need, NeedKind, Needs, read_needs
 from adk_skills_agent.packages.findings import Findings, SkillText
 from adk_skills_agent.packages.inference import parsed_python, programs_called, shell_code
 from adk_skills_agent.packages.needs import find_needs
+from adk_skills_agent.settings import parsed_toml
 
 MakeSkill = Callable[..., Path]
 PROGRAM = preloaded.program("adk-skills")
@@ -343,6 +345,26 @@ def test_row_143_a_skill_of_much_python_does_not_hold_up_the_agent_while_it_is_p
     assert any("larger than 128 KiB" in problem.message for problem in found.problems)
     assert any("more than 2 MiB of Python" in problem.message for problem in found.problems)
     assert max(gaps) < 3
+
+
+@pytest.mark.parametrize(
+    "key", [".".join("a" * 6_000), ". ".join(['"\\"a"'] * 6_000), "[" + ".".join("a" * 6_000) + "]\nx"]
+)
+def test_row_144_a_key_of_thousands_of_parts_does_not_take_all_memory(make_skill: MakeSkill, key: str) -> None:
+    """Seen: a ``pyproject.toml`` of 120 KB in a skill took all memory there was, and the agent was killed."""
+    script = f"# /// script\n# {key} = 1\n# ///\n"
+    skill = opened(make_skill("keys", files={"pyproject.toml": f"{key} = 1\n", "scripts/run.py": script}))
+    tracemalloc.start()
+    found = find_needs(skill)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert any("a key of more than 20 parts" in problem.message for problem in found.problems)
+    assert most < 20 << 20
+
+
+def test_ordinary_keys_and_texts_with_dots_are_read_as_ever() -> None:
+    dots = "a.b.c.d.e.f.g.h.i.j.k.l = 1\nx = 'it goes on ... and on ............................'\ny = '1.2.3.4'\n"
+    assert parsed_toml(dots)["y"] == "1.2.3.4"
 
 
 PIECES = [
