@@ -24,6 +24,9 @@ _PART = r"""(?:"[^"]*"|'[^']*'|[\w-]+)"""
 _TOML_KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
 _TOML_HEADER = re.compile(rf"\s*\[+\s*({_PART}(?:\s*\.\s*{_PART})*)\s*\]")
 
+_MOST_PARTS = 20
+_LONG_KEY = re.compile(rf"""(?:\.[ \t]*+(?:[A-Za-z0-9_-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')[ \t]*+){{{_MOST_PARTS}}}""")
+
 _Path = tuple[str, ...]
 
 
@@ -123,11 +126,26 @@ def _read(path: Path, what: str) -> str:
         raise ConfigError(f"The {what} {path} cannot be read, line {line}: it is not UTF-8 text.") from None
 
 
+def parsed_toml(text: str) -> dict[str, Any]:
+    """TOML that anybody may have written.
+
+    Raises:
+        ValueError: It is no TOML, or has a key of very many parts: tomllib takes memory with the square of them, and a
+            file of 120 KB took all that the agent could have (row 144).
+        RecursionError: It is nested too deeply.
+    """
+    import tomllib
+
+    if _LONG_KEY.search(text):
+        raise ValueError(f"it has a key of more than {_MOST_PARTS} parts")
+    return tomllib.loads(text)
+
+
 def _toml(path: Path, text: str, what: str) -> Mapping[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(text)
+        return parsed_toml(text)
     except (RecursionError, ValueError) as error:  # ValueError alone: Python reads no number of more than 4,300 digits
         line = "" if isinstance(error, tomllib.TOMLDecodeError) else _long_number(text)
         raise ConfigError(f"The {what} {path}{line} cannot be read: it is no TOML: {error}.") from None

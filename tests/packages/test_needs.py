@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,8 @@ from adk_skills_agent.cli.sources import open_skill
 from adk_skills_agent.packages import Need, NeedKind, Needs, read_needs
 from adk_skills_agent.packages.findings import Findings, SkillText
 from adk_skills_agent.packages.inference import parsed_python, programs_called, shell_code
+from adk_skills_agent.packages.needs import find_needs
+from adk_skills_agent.settings import parsed_toml
 
 MakeSkill = Callable[..., Path]
 PROGRAM = preloaded.program("adk-skills")
@@ -316,6 +320,51 @@ def test_threads_may_parse_at_the_same_time() -> None:
     assert {len(tree.body) for tree in trees} == {2, 300}
     with pytest.raises(ValueError, match="deeply"):
         parsed_python("-" * 100_000 + "1")
+
+
+def test_row_143_a_skill_of_much_python_does_not_hold_up_the_agent_while_it_is_parsed(make_skill: MakeSkill) -> None:
+    """Seen: 32 files of 512 KiB kept the parser busy for minutes, five seconds at a time with nothing else running."""
+    dull = "import bm25s\n" + "a()\n" * 40_000
+    files = {"scripts/large.py": dull} | {f"scripts/part_{number}.py": dull[: 120 << 10] for number in range(40)}
+    skill = opened(make_skill("large", files=files))
+    gaps: list[float] = []
+    over = threading.Event()
+
+    def beat() -> None:
+        last = time.monotonic()
+        while not over.wait(0.01):
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+
+    other = threading.Thread(target=beat)
+    other.start()
+    found = find_needs(skill)
+    over.set()
+    other.join()
+    assert {one.name for one in found.found if one.kind is NeedKind.PYTHON_PACKAGE} == {"bm25s"}
+    assert any("larger than 128 KiB" in problem.message for problem in found.problems)
+    assert any("more than 2 MiB of Python" in problem.message for problem in found.problems)
+    assert max(gaps) < 3
+
+
+@pytest.mark.parametrize(
+    "key", [".".join("a" * 6_000), ". ".join(['"\\"a"'] * 6_000), "[" + ".".join("a" * 6_000) + "]\nx"]
+)
+def test_row_144_a_key_of_thousands_of_parts_does_not_take_all_memory(make_skill: MakeSkill, key: str) -> None:
+    """Seen: a ``pyproject.toml`` of 120 KB in a skill took all memory there was, and the agent was killed."""
+    script = f"# /// script\n# {key} = 1\n# ///\n"
+    skill = opened(make_skill("keys", files={"pyproject.toml": f"{key} = 1\n", "scripts/run.py": script}))
+    tracemalloc.start()
+    found = find_needs(skill)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert any("a key of more than 20 parts" in problem.message for problem in found.problems)
+    assert most < 20 << 20
+
+
+def test_ordinary_keys_and_texts_with_dots_are_read_as_ever() -> None:
+    dots = "a.b.c.d.e.f.g.h.i.j.k.l = 1\nx = 'it goes on ... and on ............................'\ny = '1.2.3.4'\n"
+    assert parsed_toml(dots)["y"] == "1.2.3.4"
 
 
 PIECES = [

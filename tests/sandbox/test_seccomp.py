@@ -268,6 +268,16 @@ def test_rows_117_and_120_to_122_filters_large_pages_line_disciplines_and_rules_
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_135_options_of_a_process_that_are_newer_than_the_filter_are_unknown_as_to_an_older_kernel(arch, profile):
+    """Seen: PR_FUTEX_HASH (78) of Linux 6.16 takes a gigabyte of the kernel's memory in one call, uncounted."""
+    for option in (77, 78, 0x53564D41, 0xFFFFFFFF):
+        assert call(arch, "prctl", option, 1, 1 << 24, profile=profile) == errno.EINVAL
+    for option in (1, 4, 15, 36, 38, 41, 74, 76):
+        assert call(arch, "prctl", option, profile=profile) == PASS
+
+
+@both
 def test_row_76_at_landlock_no_inotify_instance_is_charged_to_the_agents_user(arch):
     for name in ("inotify_init", "inotify_init1", "inotify_add_watch"):
         if name in NUMBERS[arch]:
@@ -284,6 +294,18 @@ def test_row_78_no_program_for_the_packet_filter_is_attached(arch, profile):
     assert call(arch, "setsockopt", 3, 0, 26, profile=profile) == PASS  # of IP, not of the socket
     assert call(arch, "setsockopt", 3, 6, 31, profile=profile) == EPERM  # TCP_ULP
     assert call(arch, "setsockopt", 3, 6, 1, profile=profile) == PASS  # TCP_NODELAY
+
+
+@both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_137_what_the_whole_machine_has_few_of_is_refused_to_sockets(arch, profile):
+    """Seen: one run had 2,049 of the 4,096 labels of flows, and kept them for minutes after its end."""
+    for level, option in ((41, 32), (6, 14), (6, 32), (6, 38)):
+        assert call(arch, "setsockopt", 3, level, option, profile=profile) == EPERM
+    for request in (0x8940, 0x8941, 0x89A0, 0x89A1, 0x8982, 0x8983):
+        assert call(arch, "ioctl", 3, request, profile=profile) == EPERM
+    for level, option in ((41, 26), (6, 13), (0, 32)):
+        assert call(arch, "setsockopt", 3, level, option, profile=profile) == PASS
 
 
 @both

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import time
 import zipfile
 from pathlib import Path
 
@@ -72,6 +74,43 @@ def test_what_a_marketplace_cannot_give_is_said():
     ]
     for junk in (b"[]", b"{", b"\xff", b'{"plugins": {"a": 1}}', b'{"plugins": "x"}'):
         assert not read_marketplace({"marketplace.json": junk}.get).plugins
+
+
+def test_row_138_nothing_that_a_repository_says_starts_a_program(repository: Repository, run: Run, tmp_path: Path):
+    """Seen: a program of the repository's choice ran at ``adk-skills add --dry-run``, before anybody was asked."""
+    planted = tmp_path / "planted"
+    command = f"mcp:touch {planted}"
+    plugins = [
+        {"name": "one", "source": {"source": "github", "repo": command}},
+        {"name": "two", "source": {"source": "pip", "package": "--python=/bin/false"}},
+        {"name": "three", "source": {"source": "github", "repo": str(tmp_path)}},
+    ]
+    repository.write(
+        {
+            "marketplace.json": json.dumps({"plugins": plugins}),
+            "skills/csv/SKILL.md": skill_text("csv", requires_skills=f"b @ {command}"),
+        }
+    )
+    for arguments in (("csv",), ("one",), ("two",), ("three",)):
+        done = run("add", repository.url, "--skill", *arguments, "--dry-run")
+        assert done.returncode == 1, (arguments, done.stderr)
+    assert not planted.exists()
+
+
+def test_row_139_trees_that_hold_each_other_are_not_listed_to_their_end(repository: Repository):
+    """Seen: a repository of 240 KB took all memory there was when a skill of it was added."""
+    tree = repository.git("rev-parse", "HEAD^{tree}")
+    for _ in range(9):
+        made = "".join(f"040000 tree {tree}\td{number}\n" for number in range(10))
+        tree = subprocess.run(
+            ["git", "mktree"], cwd=repository.work, input=made, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    commit = repository.git("commit-tree", tree, "-m", "many")
+    repository.git("push", "--quiet", "--force", "origin", f"{commit}:refs/heads/main")
+    began = time.monotonic()
+    with pytest.raises(SourceError, match="more than 1,000,000 files"):
+        fetch_skills(read_origin(repository.url), everything=True)
+    assert time.monotonic() - began < 60
 
 
 def test_a_gemini_extension_and_an_agent_plugin_are_known_by_their_manifests(repository: Repository):

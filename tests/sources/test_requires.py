@@ -49,6 +49,8 @@ def test_a_version_that_fits_all_is_chosen():
         ([skill("a", "", "a")], [], "circle: a needs a"),
         ([skill("a", "", "b ~~ 1")], [], "no requirement|cannot be used"),
         ([skill("a", "", "b>=x")], [], "cannot be used"),
+        ([skill("a", "", "b @ mcp:touch /tmp/x")], [], "MCP server, which only you can name"),  # row 138
+        ([skill("a", "", "b @ mcp:https://example.com/mcp")], [], "MCP server, which only you can name"),
         ([skill("a", "1", "b"), skill("b", "1.0")], [], None),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.server
 import json
 import os
@@ -11,7 +12,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -117,6 +118,10 @@ def test_skills_of_a_server_are_installed_pinned_and_restored(served: Path, run:
     assert done.returncode == 0, done.stderr
     shutil.rmtree(tmp_path / "project/.agents")
     shutil.rmtree(tmp_path / "home/.local")
+    strangers = run("sync", "--frozen")  # row 138: the lock of a project may be anybody's, and the server is a program
+    assert strangers.returncode == 1
+    assert "adk-skills trust" in strangers.stderr
+    assert run("trust").returncode == 0
     assert run("sync", "--frozen").returncode == 0
     (served / "pdf/scripts/count.py").write_text("import evil\n")
     shutil.rmtree(tmp_path / "project/.agents")
@@ -217,7 +222,9 @@ def authority(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def site_at(folder: Path, authority: Path | None = None, redirect: str = "") -> Iterator[str]:
+def site_at(
+    folder: Path, authority: Path | None = None, redirect: str = "", headers: Mapping[str, str] | None = None
+) -> Iterator[str]:
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments, directory=str(folder))  # type: ignore[arg-type]
@@ -229,6 +236,11 @@ def site_at(folder: Path, authority: Path | None = None, redirect: str = "") -> 
                 self.end_headers()
                 return
             super().do_GET()
+
+        def end_headers(self) -> None:
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            super().end_headers()
 
         def log_message(self, *_: object) -> None:
             pass
@@ -315,3 +327,13 @@ def test_an_answer_without_end_is_cut_off(tmp_path: Path):
     (tmp_path / "large").write_bytes(bytes(3 << 20))
     with site_at(tmp_path) as url, WebClient(url) as client, pytest.raises(SourceError, match="more than 1,000"):
         client.get(f"{url}/large", 1_000)
+
+
+def test_row_140_an_answer_is_not_unpacked_by_the_client(tmp_path: Path):
+    """Seen: 26 KB, packed twice, took 6 GB of memory and more before their size was looked at."""
+    from adk_skills_agent.sources.http import WebClient
+
+    packed = gzip.compress(gzip.compress(bytes(1 << 20)))
+    (tmp_path / "packed").write_bytes(packed)
+    with site_at(tmp_path, headers={"Content-Encoding": "gzip, gzip"}) as url, WebClient(url) as client:
+        assert client.get(f"{url}/packed", len(packed)) == packed

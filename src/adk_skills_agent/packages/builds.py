@@ -20,7 +20,6 @@ import re
 import sys
 import tarfile
 import tempfile
-import tomllib
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -44,6 +43,7 @@ from adk_skills_agent.errors import PackageError, SkillsError
 from adk_skills_agent.packages.npm import is_node_requirement
 from adk_skills_agent.packages.uv import Index, Progress, failure
 from adk_skills_agent.sandbox import ExecutionRequest, InputFile, SandboxPolicy, Status, local_sandbox
+from adk_skills_agent.settings import parsed_toml
 
 BUILD_SECONDS = 900.0
 MAX_SOURCE_BYTES = 200 << 20
@@ -396,7 +396,7 @@ def _system_of(data: bytes, file: str, what: str) -> tuple[tuple[str, ...], str,
                     opened = archive.extractfile(member)
                     text = opened.read().decode("utf-8") if opened is not None else ""
                     break
-        table = tomllib.loads(text).get("build-system", {})
+        table = parsed_toml(text).get("build-system", {})
         requires = tuple(str(one) for one in table.get("requires", _USUAL_REQUIRES))
         backend = str(table.get("build-backend", _USUAL_BACKEND))
         folders = [str(one) for one in table.get("backend-path", [])]

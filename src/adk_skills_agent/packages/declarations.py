@@ -9,7 +9,6 @@ import itertools
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -18,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from adk_skills_agent.packages.distributions import programs_of
 from adk_skills_agent.packages.findings import Finding, Findings, NeedKind, SkillText, word_set
+from adk_skills_agent.settings import parsed_toml
 
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "uv", "pipx", "virtualenv", "hatchling", "build", "twine"})
 """Installers, which the skill itself does not need."""
@@ -87,7 +87,7 @@ def _python_version(spec: object, place: str, findings: Findings) -> None:
 
 def _toml(text: str, place: str, findings: Findings) -> Mapping[str, object]:
     try:
-        return tomllib.loads(text)
+        return parsed_toml(text)
     except (ValueError, RecursionError) as error:
         findings.problem("toml-unreadable", f"It is no TOML: {str(error)[:120]}.", place)
         return {}

@@ -47,6 +47,7 @@ _ASIDE = ".preparing-"
 _FORMAT = 2
 _TOUCH_SECONDS = 3_600.0
 _COMPILE_SECONDS = 900.0
+_COMPILE_BYTES = 1 << 30  # of memory for each process: the compiler takes 400 times the size of a source (row 142)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PYTHON_NAME = re.compile(r"python[\d.]*[tw]?|pythonw?")
 # A package's command of such a name would stand in for the system's in every shell script.
@@ -332,9 +333,10 @@ def _put_installers(env: Path, site: Path) -> None:
 # Compiles the files it is told, one a line; what does not compile is left as it is. compileall has a task and an
 # answer for each file, which takes a sixth more of the processors.
 _COMPILER = """
-import gc, py_compile, sys
+import gc, py_compile, resource, sys
 gc.disable()
-was, will_be = sys.argv[1:]
+was, will_be, most = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_DATA, (int(most), int(most)))
 for line in sys.stdin:
     path = line.rstrip("\\n")
     try:
@@ -357,7 +359,7 @@ def _compile(python: str, site: Path, was: str, will_be: str) -> None:
     running = []
     for worker in range(workers):
         process = subprocess.Popen(
-            [python, "-I", "-S", "-W", "ignore", "-c", _COMPILER, was, will_be],
+            [python, "-I", "-S", "-W", "ignore", "-c", _COMPILER, was, will_be, str(_COMPILE_BYTES)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -61,12 +61,14 @@ class Findings:
         problems: What could not be read, for the owner.
         uses: File to the names of the skill's own modules that it imports.
         functions: Names of functions that its shell scripts define; one may be sourced by another.
+        parsed: Characters of Python that went through the parser.
     """
 
     found: list[Finding] = field(default_factory=list)
     problems: list[Diagnostic] = field(default_factory=list)
     uses: dict[str, set[str]] = field(default_factory=dict)
     functions: set[str] = field(default_factory=set)
+    parsed: int = 0
 
     def add(self, finding: Finding) -> None:
         """Keep a finding; past the bound it is counted as one problem."""

@@ -60,6 +60,9 @@ _CALLS_PROGRAMS = frozenset({"run", "call", "check_call", "check_output", "Popen
 
 
 _PARSING = threading.Lock()
+MAX_PARSED = 128 << 10
+"""Of one file: Python's parser takes up to a second for it, and nothing else of the agent runs meanwhile (row 143)."""
+_MAX_PARSED_TOGETHER = 2 << 20
 
 
 def parsed_python(text: str | bytes) -> ast.Module:
@@ -78,6 +81,8 @@ def parsed_python(text: str | bytes) -> ast.Module:
         SyntaxError: The code is no Python.
         ValueError: The code is nested too deeply, or too large, to be parsed.
     """
+    if len(text) > MAX_PARSED:
+        raise ValueError(f"it is larger than {MAX_PARSED >> 10} KiB")
     try:
         with _PARSING:
             return ast.parse(text)
@@ -103,6 +108,9 @@ def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *
     try:
         if text.count("{") > _MOST_BRACES or _LONG_DOTTED.search(text):
             raise ValueError("it is too intricate")
+        findings.parsed += len(text)
+        if findings.parsed > _MAX_PARSED_TOGETHER:
+            raise ValueError(f"the skill has more than {_MAX_PARSED_TOGETHER >> 20} MiB of Python")
         tree = parsed_python(text)
     except (SyntaxError, ValueError) as error:
         if strict:

@@ -35,6 +35,7 @@ MAX_RATIO = 200
 """Unpacked to packed bytes of a file above a mebibyte; text packs to a fifth, a bomb to a thousandth."""
 _RATIO_FROM = 1 << 20
 _CHUNK = 1 << 16
+_LISTED_IN_ZIP = b"PK\x01\x02"  # what the entry of each member begins with
 _EXECUTABLE = stat.S_IXUSR
 
 
@@ -98,10 +99,10 @@ def _member_problem(path: str, what: str) -> None:
 
 
 def _zip(data: bytes, what: str) -> Iterator[tuple[str, TreeFile]]:
+    if data.count(_LISTED_IN_ZIP) > MAX_MEMBERS:  # before there is an object for each (row 141)
+        raise SourceError(f"{what} has more than {MAX_MEMBERS:,} members, so nothing of it is taken.")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         infos = archive.infolist()
-        if len(infos) > MAX_MEMBERS:
-            raise SourceError(f"{what} has more than {MAX_MEMBERS:,} members, so nothing of it is taken.")
         _check_overlap(infos, what)
         names = [info.filename for info in infos if not info.is_dir()]
         _check_all(names, [info.filename for info in infos if info.is_dir()], what)

@@ -7,13 +7,14 @@ and only what is asked for travels. Tokens, keys and certificates are git's own 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ GIT_SECONDS = 300.0
 """Wall time of one git command."""
 MAX_LISTED = 1_000_000
 """Files of one commit that are looked at; a repository of 2,400 skills has 16,000."""
+_PATH_BYTES, _PIECE_BYTES = 256, 1 << 20
 _SERVER_OPTIONS = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=true upload-pack"
 """For a repository on this machine, whose own settings rarely allow what GitHub and GitLab do."""
 _FOREIGN = (
@@ -151,10 +153,10 @@ class GitCheckout:
         return self.read([aim])[aim], found
 
     def _listed(self) -> Iterator[tuple[str, GitFile]]:
-        listed = _git(self._folder, "ls-tree", "-r", "-z", "--full-tree", self.commit).split(b"\0")
-        if len(listed) > MAX_LISTED:
+        listed = _listing(self._folder, self.commit)
+        if listed is None:
             raise SourceError(f"{without_credentials(self.url)} has more than {MAX_LISTED:,} files.")
-        for entry in filter(None, listed):
+        for entry in filter(None, listed.split(b"\0")):
             match = _ENTRY.fullmatch(entry)
             if match is None or match[2] != b"blob":
                 continue  # a sub-module: a repository of its own
@@ -264,7 +266,7 @@ def _reason(said: str) -> str:
     return next((reason for pattern, reason in _REASONS if re.search(pattern, said)), "is not signed")
 
 
-@contextmanager
+@contextlib.contextmanager
 def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
     """Fetch one commit of a repository without its files.
 
@@ -352,30 +354,33 @@ def _git(folder: Path, *arguments: str, feed: bytes | None = None, may_fail: boo
     raise _explained(arguments, said.decode("utf-8", "replace"))
 
 
+def _listing(folder: Path, commit: str) -> bytes | None:
+    """The files of a commit; None when they are too many: a few trees that hold each other are billions (row 139)."""
+    arguments = ("ls-tree", "-r", "-z", "--full-tree", commit)
+    process = _started(folder, *arguments)
+    assert process.stdout is not None  # noqa: S101  # it is a pipe
+    late = threading.Timer(GIT_SECONDS, _kill, (process,))
+    late.start()
+    parts: list[bytes] = []
+    files = size = 0
+    try:
+        while part := process.stdout.read(_PIECE_BYTES):
+            parts.append(part)
+            files, size = files + part.count(b"\0"), size + len(part)
+            if files > MAX_LISTED or size > MAX_LISTED * _PATH_BYTES:
+                return None
+        said = process.communicate()[1]
+        if process.returncode != 0:
+            raise _explained(arguments, said.decode("utf-8", "replace"))
+        return b"".join(parts)
+    finally:
+        late.cancel()
+        _end(process)
+
+
 def _run_git(folder: Path, *arguments: str, feed: bytes | None = None) -> tuple[int, bytes, bytes]:
     """The exit code of git, what it prints, and what it says of errors."""
-    environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN.split()}
-    environment |= {
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_ALLOW_PROTOCOL": "https:http:ssh:file:git",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "SSH_ASKPASS_REQUIRE": "never",
-        "LC_ALL": "C",
-    }
-    try:
-        process = subprocess.Popen(
-            ["git", *arguments],  # noqa: S607 - the user's own git, by PATH
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.PIPE if feed is not None else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # no terminal: neither git nor ssh can ask there
-        )
-    except FileNotFoundError:
-        raise SourceError("There is no git program. Install git (apt install git, or from git-scm.com).") from None
-    except OSError as error:
-        raise SourceError(f"git cannot be started: {error.strerror}.") from error
+    process = _started(folder, *arguments, reads=feed is not None)
     try:
         output, said = process.communicate(feed, timeout=GIT_SECONDS)
     except BaseException as error:
@@ -388,13 +393,45 @@ def _run_git(folder: Path, *arguments: str, feed: bytes | None = None) -> tuple[
     return process.returncode, output, said
 
 
+def _started(folder: Path, *arguments: str, reads: bool = False) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN.split()}
+    environment |= {
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ALLOW_PROTOCOL": "https:http:ssh:file:git",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "SSH_ASKPASS_REQUIRE": "never",
+        "LC_ALL": "C",
+    }
+    try:
+        return subprocess.Popen(
+            ["git", *arguments],  # noqa: S607 - the user's own git, by PATH
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE if reads else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # no terminal: neither git nor ssh can ask there
+        )
+    except FileNotFoundError:
+        raise SourceError("There is no git program. Install git (apt install git, or from git-scm.com).") from None
+    except OSError as error:
+        raise SourceError(f"git cannot be started: {error.strerror}.") from error
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
-    import contextlib
+    _kill(process)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
     import signal
 
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 _CAUSES = (

@@ -71,7 +71,7 @@ class WebClient:
                     )
                 parts: list[bytes] = []
                 total = 0
-                for part in answer.iter_bytes(1 << 16):
+                for part in answer.iter_raw(1 << 16):  # as it was sent: what is unpacked here has no bound (row 140)
                     total += len(part)
                     if total > most:
                         raise SourceError(f"{_plain(url)} sends more than {most:,} bytes, so it is not taken.")
@@ -93,7 +93,7 @@ class WebClient:
                 raise SourceError(f"{_plain(url)} is no web address, so it is not followed.")
             if not private_is_fine:
                 _refuse_private(url)
-            with self._client.stream("GET", url, headers=dict(headers)) as answer:
+            with self._client.stream("GET", url, headers={**headers, "Accept-Encoding": "identity"}) as answer:
                 if not private_is_fine:
                     _refuse_peer(answer, url)
                 if answer.status_code not in _REDIRECTS:

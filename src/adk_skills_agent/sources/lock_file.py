@@ -186,9 +186,9 @@ def _string(text: str) -> str:
 
 
 def _any_toml(text: str) -> dict[str, Any]:
-    import tomllib
+    from adk_skills_agent.settings import parsed_toml
 
-    return tomllib.loads(text)
+    return parsed_toml(text)
 
 
 def _as_written(text: str) -> dict[str, Any] | None:

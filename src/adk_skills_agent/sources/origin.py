@@ -94,6 +94,25 @@ def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, 
     return origin
 
 
+def strangers_origin(
+    text: str, *, ref: str | None = None, base: Path | None = None, missing_ok: bool = False
+) -> Origin:
+    """The same for a source that the user did not name, but a file of a stranger: no MCP server (row 138).
+
+    One over stdio is a command of this machine, and one over HTTP is sent the user's token.
+
+    Raises:
+        ConfigError: As :func:`read_origin`, and for an MCP server.
+    """
+    origin = read_origin(text, ref=ref, base=base, missing_ok=missing_ok)
+    if origin.kind is OriginKind.MCP:
+        raise ConfigError(
+            f"{text[:200]!r} is an MCP server, which only you can name: it is a program that would be started here, or "
+            "gets your token. If you trust it, add it yourself with adk-skills add."
+        )
+    return origin
+
+
 def _read(text: str, base: Path, *, missing_ok: bool) -> Origin:
     if text.startswith("pypi:"):
         if found := re.fullmatch(_PACKAGE, text[5:].strip()):

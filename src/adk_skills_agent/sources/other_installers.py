@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from adk_skills_agent.errors import ConfigError, ParseError, SourceError, nearest
 from adk_skills_agent.format import ParsedSkill, normalise_name, parse_text
 from adk_skills_agent.sources.lock_file import SkillLock
-from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
+from adk_skills_agent.sources.origin import Origin, OriginKind, strangers_origin
 from adk_skills_agent.sources.tree import SkillTree, digest_folder, read_regular
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _origin_of(one: Mapping[str, str], base: Path) -> Origin:
     if kind == "local" and not place.startswith(("/", ".", "~")):
         place = f"./{place}"
     folder = one.get("skillPath", "").rpartition("/")[0]
-    origin = read_origin(place, ref=one.get("ref") or None, base=base, missing_ok=True)
+    origin = strangers_origin(place, ref=one.get("ref") or None, base=base, missing_ok=True)
     if origin.kind is OriginKind.WELL_KNOWN or kind == "well-known":
         return Origin(OriginKind.WELL_KNOWN, origin.location)
     if ".." in folder.split("/") or folder.startswith("/"):
@@ -181,7 +181,7 @@ def from_gh(metadata: Mapping[str, object]) -> Origin | None:
     named = str(ref) if isinstance(ref, str) and ref != "true" else str(metadata.get("github-ref") or "")
     named = named.removeprefix("refs/heads/").removeprefix("refs/tags/")
     try:
-        origin = read_origin(f"git+{place}", ref=named or None)
+        origin = strangers_origin(f"git+{place}", ref=named or None)
     except ConfigError:
         return None
     return None if ".." in folder.split("/") else replace(origin, subpath=folder.strip("/"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
+from adk_skills_agent.sources.origin import Origin, OriginKind, strangers_origin
 
 MARKETPLACES = (".claude-plugin/marketplace.json", ".agents/plugins/marketplace.json", "marketplace.json")
 MANIFESTS = ("plugin.json", ".claude-plugin/plugin.json", ".codex-plugin/plugin.json", "gemini-extension.json")
@@ -85,16 +85,19 @@ def _plugin(one: Mapping[str, Any], base: str) -> Plugin | str:
     try:
         match kind:
             case "github" if isinstance(table.get("repo"), str):
-                return Plugin(name, external=read_origin(str(table["repo"]), ref=ref or None))
+                found = strangers_origin(str(table["repo"]), ref=ref or None)
+                if found.kind is not OriginKind.GIT:
+                    return f"the plugin {name[:80]!r} names no repository of GitHub."
+                return Plugin(name, external=found)
             case "url" | "git" if isinstance(table.get("url"), str):
-                return Plugin(name, external=read_origin(f"git+{table['url']}", ref=ref or None))
+                return Plugin(name, external=strangers_origin(f"git+{table['url']}", ref=ref or None))
             case "git-subdir" if isinstance(table.get("url"), str):
-                found = read_origin(f"git+{table['url']}#{table.get('path', '')}", ref=ref or None)
+                found = strangers_origin(f"git+{table['url']}#{table.get('path', '')}", ref=ref or None)
                 return Plugin(name, external=found)
             case "local" | "path" if isinstance(table.get("path"), str):
                 return _inside(name, str(table["path"]))
             case "pip" | "pypi" if isinstance(table.get("package"), str):
-                return Plugin(name, external=Origin(OriginKind.PACKAGE, str(table["package"]).lower(), ref))
+                return Plugin(name, external=strangers_origin(f"pypi:{table['package']}", ref=ref or None))
     except ConfigError as error:
         return f"the plugin {name[:80]!r}: {error.message}"
     return f"the plugin {name[:80]!r} is at {kind[:40] or 'no place'!r}, which skills are not fetched from."

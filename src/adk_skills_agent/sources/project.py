@@ -232,8 +232,19 @@ class Project:
         return self.root / skill.path
 
     def origin_of(self, skill: LockedSkill) -> Origin:
-        """Where it came from, with an absolute path."""
+        """Where it is to be fetched from, with an absolute path.
+
+        Raises:
+            SourceError: It is an MCP server, and the project, whose lock names it, is not trusted (row 138).
+        """
+        from adk_skills_agent.catalog.trust import is_trusted
+
         origin = skill.origin
+        if origin.kind is OriginKind.MCP and self.scope == "project" and not is_trusted(self.root):
+            raise SourceError(
+                f"The lock says that {skill.name!r} is from {origin}, an MCP server: a program that would be started "
+                "here, or that gets your token. Read the lock; if you trust the project: adk-skills trust"
+            )
         if origin.kind in {OriginKind.FOLDER, OriginKind.ARCHIVE} and "://" not in origin.location:
             return replace(origin, location=str((self.root / origin.location).resolve()))
         return origin

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.format import normalise_name
 from adk_skills_agent.sources.fetch import FetchedSkill
-from adk_skills_agent.sources.origin import Origin, read_origin
+from adk_skills_agent.sources.origin import Origin, strangers_origin
 
 MAX_SKILLS = 200
 """That one ``add`` may pull in; more is a mistake, or meant to fill a disk."""
@@ -56,7 +56,7 @@ def read_requirement(text: str, by: str = "") -> Requirement:
         raise SourceError(f"{by or 'A skill'} needs {text[:100]!r}, which is no requirement. It should be: name>=1.2.")
     try:
         ranges = SpecifierSet((found["range"] or "").strip())
-        source = read_origin(found["source"]) if found["source"] else None
+        source = strangers_origin(found["source"]) if found["source"] else None
     except (InvalidSpecifier, ConfigError) as error:
         raise SourceError(f"{by or 'A skill'} needs {text[:100]!r}, which cannot be used: {error}.") from error
     return Requirement(name, ranges, source, by)

@@ -587,8 +587,51 @@ for _ in range(14):
         os._exit(0)
 time.sleep(8)
 """
+    await _assert_out_of_memory(box, code, open_files=1024)
+
+
+@pytest.mark.local("what the watchdog counts, also where there is a control group")
+@pytest.mark.level("namespaces")
+async def test_row_136_connections_that_nobody_accepts_count_as_memory(box):
+    """Seen: 5 GiB below a control group of 512 MiB, with the status ``ok``: the kernel charges them to nobody."""
+    code = """
+import socket, time
+data = bytes(8000)
+listeners = []
+for _ in range(40):
+    listeners.append(socket.create_server(("127.0.0.1", 0), backlog=4096))
+    for _ in range(1500):
+        with socket.create_connection(listeners[-1].getsockname()) as client:
+            client.send(data)
+print("all", flush=True)
+time.sleep(5)
+"""
+    await _assert_out_of_memory(box, code)
+
+
+@pytest.mark.local("what the watchdog counts, also where there is a control group")
+@pytest.mark.level("landlock")
+async def test_row_136_locks_of_files_count_as_memory(box):
+    """Seen: 414 MiB in 15 s besides a limit of 512 MiB, at every level: the kernel charges them to nobody."""
+    code = """
+import fcntl, os, struct, time
+for _ in range(11):
+    if os.fork() == 0:
+        break
+held = []
+parts = [struct.pack("hhxxxxqqixxxx", fcntl.F_WRLCK, 0, 2 * place, 1, 0) for place in range(400, 0, -1)]
+for number in range(230):
+    held.append(os.open(f"{os.getpid()}.{number}", os.O_RDWR | os.O_CREAT))
+    for part in parts:
+        fcntl.fcntl(held[-1], fcntl.F_SETLK, part)
+time.sleep(5)
+"""
+    await _assert_out_of_memory(box, code)
+
+
+async def _assert_out_of_memory(box, code: str, **policy: object) -> None:
     for _ in range(3):  # where the watchdog counts, another test that lets go of memory at this moment hides it
-        result = await box.python(code, memory_bytes=96 << 20, wall_seconds=30, open_files=1024, pids=64)
+        result = await box.python(code, memory_bytes=96 << 20, wall_seconds=60, pids=64, **policy)
         if result.status is Status.OUT_OF_MEMORY:
             return
-    raise AssertionError((result.status, result.stderr))
+    raise AssertionError((result.status, result.stdout, result.stderr))

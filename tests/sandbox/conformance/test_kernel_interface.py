@@ -395,3 +395,14 @@ async def test_row_24_a_signal_to_everything_reaches_only_the_run(box, victim):
     alone = b"ProcessLookupError" in result.stderr  # in a namespace of its own there is nobody else
     assert result.exit_code == 0 or result.signal == 9 or result.exit_code == 137 or alone
     assert Path(f"/proc/{os.getpid()}").exists()
+
+
+@pytest.mark.level("landlock")
+@pytest.mark.local("another machine's kernel may be older, or its engine's own filter")
+async def test_row_135_a_table_for_locks_of_any_size_cannot_be_had(box):
+    """Seen: one call took 1 GiB of the kernel for each process, below a limit of 512 MiB; nothing counted it."""
+    code = """
+libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+seen["table"] = 0 if libc.prctl(78, 1, 16, 0, 0) == 0 else ctypes.get_errno()
+"""
+    assert (await attempts(box, code))["table"] == errno.EINVAL

@@ -258,14 +258,19 @@ try:
         terminals += 1
 except OSError:
     pass
-print(watches, terminals)
+print(watches, terminals, flush=True)
+if terminals > 64:
+    import time
+    time.sleep(20)
 """
     result = await box.python(code, open_files=1024)
     watches, terminals = map(int, result.stdout.split())
     if backend.forked:
         assert (watches, terminals) == (32, 64), result.stderr
-    else:  # bubblewrap cannot bound them, so that the filter refuses watches; terminals are bounded by open_files
+    else:  # bubblewrap cannot bound them, so that the filter refuses watches, and a look ends it (row 137)
         assert watches == 0
+        assert (result.status, result.timed_out) == (Status.ERROR, False)
+        assert any("terminals" in note for note in result.notes)
 
 
 USES_UP = """

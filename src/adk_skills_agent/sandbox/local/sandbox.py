@@ -308,6 +308,6 @@ def _limits(
             loop.call_soon_threadsafe(supervision.sampled, sample)
 
     wanted = request.on_sample is not None
-    memory = None if "memory" in enforcement.hard else policy.memory_bytes
     pids = None if "pids" in enforcement.hard else policy.pids
-    return Limits(run.marks, memory, pids, run.disk, breach, run.beyond, look if wanted else None)
+    on_look, bounded = look if wanted else None, "memory" in enforcement.hard
+    return Limits(run.marks, policy.memory_bytes, pids, run.disk, breach, run.beyond, on_look, bounded)

@@ -122,9 +122,11 @@ class LocalChannel:
         os.set_blocking(run.child.stdout, False)
         self._exit = ExitWatch(self._loop, run.child, self._on_exit)
         if works_here():
-            memory = None if "memory" in hard else policy.memory_bytes
             pids = None if "pids" in hard else policy.pids
-            watched.limits = Limits(run.marks, memory, pids, run.disk, self._breach, run.beyond)
+            bounded = "memory" in hard
+            watched.limits = Limits(
+                run.marks, policy.memory_bytes, pids, run.disk, self._breach, run.beyond, bounded=bounded
+            )
 
     @property
     def view(self) -> PathMapping:

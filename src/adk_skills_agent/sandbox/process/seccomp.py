@@ -88,17 +88,25 @@ _PROTOCOLS: Mapping[int, Mapping[int, tuple[int, ...]]] = {
 # those of SO_REUSEPORT. The last one loads a module.
 _SOL_SOCKET, _FILTERS = 1, (26, 50, 51, 52)
 _SOL_TCP, _TCP_ULP = 6, 31
+# Labels of flows and signatures of segments are few for the whole machine (row 137): IPV6_FLOWLABEL_MGR, TCP_MD5SIG,
+# TCP_MD5SIG_EXT, TCP_AO_ADD_KEY.
+_SOL_IPV6, _FLOW_LABELS = 41, 32
+_SIGNATURES = (14, 32, 38)
 
 # Filters of a run's own are programs, too: they take the same memory, and the kernel removes freed ones by a queue on
 # which a few thousand at once block each other, and with them every new sandbox, for ever (row 117).
 _SET_FILTER, _PR_SET_SECCOMP, _MODE_FILTER = 1, 22, 2
 _WITHOUT_FILTERS = _ANSWER | errno.EINVAL
+# One call with PR_FUTEX_HASH (78) takes a gigabyte of the kernel's memory, which only a control group counts (row 135).
+# So options above those of shadow stacks are unknown here, as to an older kernel.
+_LAST_PRCTL = 76
 # Large pages come from one pool of the machine, which no limit of a run counts (row 120).
 _MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 0x4
 _POOL_IS_EMPTY = _ANSWER | errno.ENOMEM
 
-# TIOCSETD makes the kernel load a line discipline (row 121).
+# TIOCSETD makes the kernel load a line discipline (row 121), and those of bridges and VLANs make it load these.
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
+_BRIDGES_AND_VLANS = (0x8940, 0x8941, 0x89A0, 0x89A1, 0x8982, 0x8983)
 # Also file attributes, changed through a descriptor opened for reading: SETFLAGS in both sizes, FSSETXATTR,
 # ENABLE_VERITY, SETVERSION.
 _FILE_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602)
@@ -157,12 +165,16 @@ def program(
     build.answer(_ABSENT.split(), _UNKNOWN)  # without clone3 glibc uses clone, whose flags a filter can see
     build.unless_argument("personality", 0, _PERSONALITIES)
     build.if_bits("clone", 0, _NEW_NAMESPACES)
-    build.if_argument("ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *(() if alone else _FILE_ATTRIBUTES)))
+    build.if_argument(
+        "ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_BRIDGES_AND_VLANS, *(() if alone else _FILE_ATTRIBUTES))
+    )
     build.sockets(families)
     build.if_both("setsockopt", (1, _SOL_SOCKET), (2, _FILTERS))
-    build.if_both("setsockopt", (1, _SOL_TCP), (2, (_TCP_ULP,)))
+    build.if_both("setsockopt", (1, _SOL_TCP), (2, (_TCP_ULP, *_SIGNATURES)))
+    build.if_both("setsockopt", (1, _SOL_IPV6), (2, (_FLOW_LABELS,)))
     build.if_argument("seccomp", 0, (_SET_FILTER,), _WITHOUT_FILTERS)
     build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
+    build.if_more("prctl", 0, _LAST_PRCTL, _ANSWER | errno.EINVAL)
     build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
     build.if_bits("memfd_create", 1, _MFD_HUGETLB, _POOL_IS_EMPTY)
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
@@ -260,6 +272,10 @@ class _Program:
     def if_bits(self, name: str, position: int, bits: int, result: int = _REFUSE) -> None:
         """Answer the call with ``result`` when this argument has one of ``bits`` set."""
         self._with_argument(name, position, [(_IF_BITS, bits, 0, 1), (_RETURN, result, 0, 0)])
+
+    def if_more(self, name: str, position: int, most: int, result: int) -> None:
+        """Answer the call with ``result`` when this argument, a number of 32 bits, is higher than ``most``."""
+        self._with_argument(name, position, [(_IF_MORE, most, 0, 1), (_RETURN, result, 0, 0)])
 
     def if_both(
         self, name: str, first: tuple[int, int], second: tuple[int, tuple[int, ...]], result: int = _REFUSE

@@ -43,7 +43,8 @@ _NAMED = frozenset(
     b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
 )
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
-_MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each
+_MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
+_LOCK_BYTES = 256
 _EVERYTHING = 1 << 62
 
 
@@ -94,27 +95,51 @@ def holds_sockets(pids: Iterable[int]) -> bool:
 
 
 def most_in_kernel(pids: Iterable[int]) -> int:
-    """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings."""
+    """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings and
+    of their locks of files. Of the last two nothing is charged to a control group, nor of connections that nobody has
+    accepted (row 136).
+    """
+    pids = list(pids)
     until = time.monotonic() + _ADDING_SECONDS
     sockets: set[str] = set()
-    found = 0
+    found = _sockets_in_namespace(pids) * _setting("net/ipv4/tcp_wmem", 4 << 20)
     for pid in pids:
-        sockets.update(where for _, where in _open_files(pid) if where.startswith("socket:"))
-        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:
-            if len(stream.read(_MAPS_BYTES)) == _MAPS_BYTES:
-                found += _MOST_IN_MAPPINGS
+        for path, where in _open_files(pid):
+            if where.startswith("socket:"):
+                sockets.add(where)
+            elif where.startswith("/"):
+                locks = _text(path.replace("/fd/", "/fdinfo/"))
+                found += _MOST_IN_MAPPINGS if len(locks) == _MAPS_BYTES else locks.count(b"lock:") * _LOCK_BYTES
+        if len(_text(f"{PROC}/{pid}/maps")) == _MAPS_BYTES:
+            found += _MOST_IN_MAPPINGS
         if time.monotonic() > until:
             return _EVERYTHING
-    return found + len(sockets) * _buffers_of_a_socket()
+    return found + len(sockets) * 2 * _setting("net/core/wmem_max", 212_992)
 
 
-@functools.lru_cache(maxsize=1)
-def _buffers_of_a_socket() -> int:
+def _text(path: str) -> bytes:
+    """The beginning of a file of ``/proc``; empty when its process has ended."""
+    with contextlib.suppress(OSError), open(path, "rb") as stream:
+        return stream.read(_MAPS_BYTES)
+    return b""
+
+
+def _sockets_in_namespace(pids: Iterable[int]) -> int:
+    """Sockets in a network namespace of a run's own, with those that no process has accepted or that are closing."""
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if os.readlink(f"{PROC}/{pid}/ns/net") != os.readlink(f"{PROC}/self/ns/net"):  # noqa: PTH115
+                return int(_text(f"{PROC}/{pid}/net/sockstat").split()[2])
+    return 0
+
+
+@functools.lru_cache(maxsize=8)
+def _setting(name: str, usual: int) -> int:
+    """A number among the kernel's settings, the last one of several."""
     try:
-        with open(f"{PROC}/sys/net/core/wmem_max", "rb") as stream:
-            return 2 * int(stream.read())
-    except (OSError, ValueError):
-        return 2 * 212_992
+        return int(_text(f"{PROC}/sys/{name}").split()[-1])
+    except (ValueError, IndexError):
+        return usual
 
 
 def memory_in_files(pids: Iterable[int]) -> int:
@@ -256,6 +281,7 @@ class Limits:
     Attributes:
         marks: The run.
         memory_bytes: Of all its processes together; None for no limit.
+        bounded: Whether the kernel bounds its memory as a whole. What it charges to nobody is compared then, too.
         pids: See :data:`PIDS_FACTOR`; None for no limit.
         disk: Each limited place, the workspace first.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
@@ -271,16 +297,18 @@ class Limits:
     breach: Callable[[Status, str], None]
     beyond: Callable[[], tuple[Status, str] | None]
     on_look: Callable[[ResourceSample], None] | None = None
+    bounded: bool = False
     peak_rss: int = 0
     _cpu_ticks: int = 0
     _workspace_bytes: int | None = None
     _next_disk: float = field(default=0.0)
     _over: bool = field(default=False)
-    _before: MachineMemory = field(init=False)
+    _before: MachineMemory | None = field(default=None)
 
     def __post_init__(self) -> None:
-        # Where the kernel bounds the memory of a run as a whole, nobody compares.
-        self._before = MachineMemory() if self.memory_bytes is None else machine_memory()
+        # Where the kernel bounds the memory of a run as a whole, the first look will do, and short runs pay nothing.
+        if self.memory_bytes is not None and not self.bounded:
+            self._before = machine_memory()
 
 
 @dataclass(slots=True, eq=False)
@@ -429,7 +457,7 @@ def _sample(run: Limits, members: list[ProcessInfo]) -> ResourceSample:
 def _processes_problem(run: Limits, members: list[ProcessInfo], *, alone: bool) -> tuple[Status, str] | None:
     rss = sum(info.rss_pages for info in members) * PAGE_BYTES
     run.peak_rss = max(run.peak_rss, rss)
-    if run.memory_bytes is not None and rss > run.memory_bytes:
+    if run.memory_bytes is not None and not run.bounded and rss > run.memory_bytes:
         # Resident memory counts what processes share once for each of them; the exact sum is dearer to get.
         used = _used_together(members)
         if used > run.memory_bytes:
@@ -456,22 +484,25 @@ def _other_memory(
     run: Limits, limit: int, members: list[ProcessInfo], rss: int, *, alone: bool
 ) -> tuple[int, str] | None:
     """Bytes beyond the limit that are not in the processes' own memory (row 79), and where they are."""
-    now, before = machine_memory(), run._before
+    now = machine_memory()
+    before = run._before = run._before or now
     pids = [info.pid for info in members]
-    if now.shared - before.shared > limit // 2:
+    if not run.bounded and now.shared - before.shared > limit // 2:
         used = private_memory(pids) + memory_in_files(pids)
         if alone:
             used = max(used, _hidden_memory(run, limit, now.shared - before.shared, pids))
         if used > limit:
             return used, "files in memory"
-    if now.page_tables - before.page_tables > limit // 4:
+    if not run.bounded and now.page_tables - before.page_tables > limit // 4:
         used = page_tables(pids) + min(rss, private_memory(pids))
         if used > limit:
             return used, "page tables"
     grown = now.kernel - before.kernel
-    # Nothing says whose it is: so it takes half as much again as the limit, and the run must be able to cause that.
-    if grown > limit * 3 // 2 and most_in_kernel(pids) > limit:
-        return grown, "buffers of sockets and lists of mappings"
+    # Nothing says whose it is: so it takes half as much again as the limit, and the run must be able to cause that. On
+    # a small machine half of what all TCP may have is less, and without the other half the agent could not speak.
+    most = min(limit * 3 // 2, _setting("net/ipv4/tcp_mem", _EVERYTHING) // 2 * PAGE_BYTES)
+    if grown > most and most_in_kernel(pids) > limit:
+        return grown, "buffers of sockets, lists of mappings and locks of files"
     return None
 
 

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 _KILL_SECONDS = 5.0
 _LEAVING_SECONDS = 1.0
 _DYING_SECONDS = 0.5  # a killed process is not dead at once
+_MOST_TERMINALS = 64  # as the zygote's mount has it
 
 
 class NamespacesRun(LocalRun):
@@ -128,9 +129,21 @@ class NamespacesRun(LocalRun):
         sandbox.end()
 
     def beyond(self) -> tuple[Status, str] | None:
-        """Whether the memory of its control group ran out: the kernel ends one process, the run ends as a whole."""
+        """Whether the memory of its control group ran out: the kernel ends one process, the run ends as a whole.
+
+        And whether it takes all terminals of the machine, which the zygote bounds by a mount and bubblewrap cannot
+        (row 76).
+        """
         sandbox = self._sandbox
-        return None if sandbox is None or sandbox.group is None else sandbox.group.beyond()
+        if sandbox is None:
+            return None
+        if sandbox.maker == "bubblewrap":
+            with contextlib.suppress(OSError):  # it is over
+                terminals = len(os.listdir(f"/proc/{sandbox.first_pid}/root/dev/pts")) - 1  # noqa: PTH208
+                if terminals > _MOST_TERMINALS:
+                    sentence = f"Stopped: it opened {terminals} terminals; {_MOST_TERMINALS} are allowed."
+                    return Status.ERROR, sentence
+        return None if sandbox.group is None else sandbox.group.beyond()
 
     def may_write_more(self) -> bool:
         """Whether anything but process 1 is alive, which keeps the pipes open, as bubblewrap does."""
