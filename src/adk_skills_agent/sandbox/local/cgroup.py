@@ -11,10 +11,11 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
 from adk_skills_agent.sandbox.process.supervise import EndReport
@@ -624,27 +625,18 @@ def processes(folder: str) -> list[int]:
     return [int(line) for line in get(f"{folder}/cgroup.procs").split()]
 
 
-# The groups of this agent: some made ahead, each used for one run and removed after it by a thread of their own.
+# The groups of this agent: each is made for one run and removed after it.
 #
 # A group's name tells whose it is, so that the groups of an agent that was killed are found and removed by the next
 # one: see :mod:`.removal`.
 
 PREFIX = "adk-skills"
-AHEAD = 4
-"""Groups kept ready, from the second run on: an agent that runs one script makes one group."""
-
-_RUN_FIRST_SECONDS = 0.01
-"""Removing and making groups waits so long: beside the end of a run it would make the run half a millisecond longer."""
-_FIRST_PAUSE_SECONDS = 0.005
-_LAST_PAUSE_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.0005
 _EXIT_SECONDS = 2.0
 
 
 class GroupPool:
     """Makes and removes groups in one hierarchy.
-
-    Args:
-        hierarchy: Where.
 
     Raises:
         SandboxError: The system does not say which process this is and when it started.
@@ -654,12 +646,8 @@ class GroupPool:
         self._hierarchy = hierarchy
         self._owner = _owner()
         self._numbers = itertools.count(1)
-        self._changed = threading.Condition()
-        self._ready: list[ControlGroup] = []
+        self._lock = threading.Lock()
         self._used: list[ControlGroup] = []
-        self._taken = 0
-        self._closed = threading.Event()
-        self._keeper: threading.Thread | None = None
         remove_stale(hierarchy)
 
     @property
@@ -668,76 +656,26 @@ class GroupPool:
         return self._hierarchy.version
 
     def take(self) -> ControlGroup:
-        """A group nobody used before. Blocking for a moment when none is ready.
+        """A group nobody used before.
 
         Raises:
             OSError: None can be made.
         """
-        with self._changed:
-            self._taken += 1
-            if self._taken > 1 and self._keeper is None and not self._closed.is_set():
-                self._keeper = threading.Thread(target=self._keep, name="adk-skills-cgroups", daemon=True)
-                self._keeper.start()
-            found = self._ready.pop() if self._ready else None
-            if len(self._ready) < AHEAD // 2:  # else it is told when one comes back: the run needs the processor now
-                self._changed.notify()
-        return found or self._make()
-
-    def give_back(self, group: ControlGroup) -> None:
-        """Have a group removed as soon as nothing is in it any more; never blocks for long."""
-        with self._changed:
-            kept = self._keeper is not None and not self._closed.is_set()
-            if kept:
-                self._used.append(group)
-                self._changed.notify()
-        if not kept:
-            _remove_all([group])
-
-    def close(self) -> None:
-        """Remove every group but those of runs that are still going on: they are removed with their run."""
-        with self._changed:
-            self._closed.set()
-            groups = [*self._ready, *self._used]
-            self._ready, self._used = [], []
-            self._changed.notify()
-            keeper = self._keeper
-        _remove_all(groups)
-        if keeper is not None and keeper is not threading.current_thread():
-            keeper.join(_EXIT_SECONDS)  # it may have one in its hands, and is not waited for at the end of the agent
-
-    def _make(self) -> ControlGroup:
         return ControlGroup(self._hierarchy, f"{PREFIX}.{self._owner}.{next(self._numbers)}")
 
-    def _keep(self) -> None:
-        """The thread's work: remove what was used, make what is lacking; slower and slower while that fails."""
-        pause = _FIRST_PAUSE_SECONDS
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed.is_set() or self._used or len(self._ready) < AHEAD)
-                if self._closed.is_set():
-                    return
-            if self._closed.wait(_RUN_FIRST_SECONDS):
-                return
-            with self._changed:
-                used, self._used = self._used, []
-            busy = [group for group in used if not _removed(group)]
-            made: list[ControlGroup] = []
-            with contextlib.suppress(OSError):  # a run that needs one will say so
-                while len(self._ready) + len(made) < AHEAD:
-                    made.append(self._make())
-            with self._changed:
-                closed = self._closed.is_set()
-                if not closed:
-                    self._used += busy
-                    self._ready += made
-            if closed:
-                _remove_all([*busy, *made])
-                return
-            if busy or (not made and len(self._ready) < AHEAD):
-                time.sleep(pause)
-                pause = min(pause * 2, _LAST_PAUSE_SECONDS)
-            else:
-                pause = _FIRST_PAUSE_SECONDS
+    def give_back(self, group: ControlGroup) -> None:
+        """Have a group removed as soon as nothing is in it any more; never blocks."""
+        with self._lock:
+            self._used.append(group)
+        threads.later(self.close)
+
+    def close(self) -> None:
+        """Remove what was given back; what is still busy after some time is tried again with the next."""
+        with self._lock:
+            used, self._used = self._used, []
+        left = _remove_all(used)
+        with self._lock:
+            self._used += left
 
 
 def remove_stale(hierarchy: Hierarchy) -> None:
@@ -751,7 +689,9 @@ def remove_stale(hierarchy: Hierarchy) -> None:
         for name in names:
             if name.startswith(f"{PREFIX}.") and _is_stale(name):
                 end_members(f"{parent}/{name}")
-                _remove_folder_soon(f"{parent}/{name}", deadline)
+                with contextlib.suppress(OSError):
+                    while not remove_folder(f"{parent}/{name}") and time.monotonic() < deadline:
+                        time.sleep(_FIRST_PAUSE_SECONDS)
 
 
 def _owner() -> str:
@@ -775,19 +715,14 @@ def _removed(group: ControlGroup) -> bool:
         return False
 
 
-def _remove_all(groups: Iterable[ControlGroup]) -> None:
+def _remove_all(groups: list[ControlGroup]) -> list[ControlGroup]:
+    """Those that are still there after :data:`_EXIT_SECONDS`."""
     deadline = time.monotonic() + _EXIT_SECONDS
-    pause = _FIRST_PAUSE_SECONDS / 10
-    left = list(groups)
-    while (left := [group for group in left if not _removed(group)]) and time.monotonic() < deadline:
+    pause = _FIRST_PAUSE_SECONDS
+    while (groups := [group for group in groups if not _removed(group)]) and time.monotonic() < deadline:
         time.sleep(pause)
         pause *= 2
-
-
-def _remove_folder_soon(folder: str, deadline: float) -> None:
-    with contextlib.suppress(OSError):
-        while not remove_folder(folder) and time.monotonic() < deadline:
-            time.sleep(_FIRST_PAUSE_SECONDS)
+    return groups
 
 
 group_pool = OnePerProcess(lambda: GroupPool(find_hierarchy()))

@@ -26,7 +26,6 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.local.levels.base import Choice, Enforcement, LocalRun, choose, is_known
-from adk_skills_agent.sandbox.local.namespaces.bubblewrap import end_keeper
 from adk_skills_agent.sandbox.local.namespaces.zygote import end_zygote
 from adk_skills_agent.sandbox.local.warm_pool import close_warm_pool
 from adk_skills_agent.sandbox.output import OutputFilter, build_result, secrets_of_run
@@ -127,7 +126,6 @@ _in_use: weakref.WeakSet[LocalSandbox] = weakref.WeakSet()
 def _end_what_waits() -> None:
     close_warm_pool()
     end_zygote()
-    end_keeper()
 
 
 async def choose_level(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
