@@ -380,6 +380,25 @@ def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyn
     return asyncio.wrap_future(future, loop=loop)
 
 
+async def in_worker(work: Callable[[], _Result], *, or_here: bool = False) -> _Result:
+    """Blocking work in a worker thread; it is not left half done when the wait for it is cancelled.
+
+    Args:
+        work: What to do.
+        or_here: Do it in this thread when there is no worker any more, whatever that costs.
+
+    Raises:
+        SandboxError: As :func:`submit`.
+    """
+    try:
+        done = submit(asyncio.get_running_loop(), work)
+    except SandboxError:
+        if not or_here:
+            raise
+        return work()
+    return await uninterrupted(done)
+
+
 def later(work: Callable[[], object]) -> None:
     """Call ``work`` soon in a worker thread; nobody waits for it but :func:`finished`.
 

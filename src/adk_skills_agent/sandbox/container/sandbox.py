@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from dataclasses import replace
@@ -96,7 +95,7 @@ class ContainerSandbox(Sandbox):
         self.check_usable(policy)
         async with _RUNNING.turn(request.share):
             if request.mounts:
-                staged = await uninterrupted(threads.submit(asyncio.get_running_loop(), lambda: stage(request)))
+                staged = await threads.in_worker(lambda: stage(request))
             else:
                 staged = stage(request)
             try:

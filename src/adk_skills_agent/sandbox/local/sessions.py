@@ -77,7 +77,7 @@ async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.
         watchdog().add(watched)
         try:
             with Step("start the session", ValueError):
-                await uninterrupted(threads.submit(loop, run.start))
+                await threads.in_worker(run.start)
         except BaseException:
             watchdog().remove(watched)
             run.abandon()  # no effect when it was not started
@@ -147,7 +147,7 @@ class LocalChannel:
         walked = [limit for limit in self._run.disk if limit.folder is not None]
         if not walked or self._watched.limits is None:
             return True  # a file system of its own is full at its limit
-        excess = await uninterrupted(threads.submit(self._loop, lambda: self._excess(walked)))
+        excess = await threads.in_worker(lambda: self._excess(walked))
         if excess is not None:
             self._breach(Status.DISK_LIMIT, f"Stopped: {excess}.")
         return excess is None
@@ -222,15 +222,8 @@ class LocalChannel:
         )
 
     async def _finish(self) -> EndReport:
-        def finish() -> EndReport:
-            return self._run.finish(wanted=False)
-
         with Step("end the session", ValueError):
-            try:
-                finishing = threads.submit(self._loop, finish)
-            except SandboxError:
-                return finish()  # no worker any more: here, whatever it costs
-            return await finishing
+            return await threads.in_worker(lambda: self._run.finish(wanted=False), or_here=True)
 
     def _log_last_words(self, end: EndReport) -> None:
         said = end.rest[1][-_SAID_BYTES:].decode("utf-8", "replace").strip()

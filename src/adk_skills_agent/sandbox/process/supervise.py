@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from adk_skills_agent.errors import SandboxError, about
-from adk_skills_agent.sandbox.contract import NetworkDecision, SandboxPolicy, Status
+from adk_skills_agent.sandbox.contract import ExecutionRequest, NetworkDecision, SandboxPolicy, Status
 from adk_skills_agent.sandbox.files.collect import Collected
-from adk_skills_agent.sandbox.output import Capture, OutputFilter
+from adk_skills_agent.sandbox.output import Capture, OutputFilter, PathMapping
 from adk_skills_agent.sandbox.process.command import without_limits
 from adk_skills_agent.sandbox.process.tree import signal_group
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -34,6 +34,9 @@ from adk_skills_agent.sandbox.threads import OnePerProcess
 
 if TYPE_CHECKING:
     import resource
+
+    from adk_skills_agent.sandbox.secrets import SecretForms
+    from adk_skills_agent.sandbox.sessions.session import SessionRequest
 
 _UMASK = 0o077
 
@@ -314,6 +317,22 @@ class Stream:
             piece = data[: self._share]
             self._share -= len(piece)
             self._on_output(self.name, piece)
+
+
+def streams_of(
+    request: ExecutionRequest | SessionRequest,
+    policy: SandboxPolicy,
+    captures: tuple[Capture, ...],
+    view: PathMapping,
+    secrets: SecretForms | None,
+    descriptors: tuple[int, int] = (-1, -1),
+) -> tuple[Stream, Stream]:
+    """Standard output and error output of a run; without descriptors what comes is fed."""
+    out, err = (
+        Stream(name, descriptor, capture, OutputFilter(view, secrets), request.on_output, policy.output_bytes)
+        for name, descriptor, capture in zip(("stdout", "stderr"), descriptors, captures, strict=True)
+    )
+    return out, err
 
 
 class SupervisedRun(Protocol):

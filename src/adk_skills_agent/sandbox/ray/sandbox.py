@@ -217,7 +217,7 @@ class RaySandbox(Sandbox):
         folder = opened = _folder(request, policy)
         try:
             skills = tuple(mount.source.name for mount in staged.request.mounts)
-            files = b"" if folder is None else await _work(functools.partial(_filled, folder))
+            files = b"" if folder is None else await threads.in_worker(functools.partial(_filled, folder))
             head, values = pack(_shipment(request, policy, staged, folder))
             worker = self._pool.take(skills)
             try:
@@ -233,11 +233,11 @@ class RaySandbox(Sandbox):
             result = outcome.result
             notes = [*staged.notes, *result.notes]
             if folder is not None:
-                more = await _work(functools.partial(_taken, folder, outcome))
+                more = await threads.in_worker(functools.partial(_taken, folder, outcome))
                 notes += more if secrets is None else [secrets.text(note) for note in more]
             spills: tuple[Path | None, Path | None] = (None, None)
             if any(content is not None for content in outcome.spilled):
-                spills, problems = await _work(lambda: _spilled(request.spill_dir, outcome))
+                spills, problems = await threads.in_worker(lambda: _spilled(request.spill_dir, outcome))
                 notes += problems
             return replace(
                 result,
@@ -254,7 +254,7 @@ class RaySandbox(Sandbox):
         finally:
             staged.release()
             if opened is not None:
-                await _work(opened.discard)
+                await threads.in_worker(opened.discard)
 
     async def _sent_and_done(
         self,
@@ -285,7 +285,7 @@ class RaySandbox(Sandbox):
             with contextlib.suppress(Exception):  # the one who sends it says what was wrong
                 await asyncio.shield(asyncio.wrap_future(sending))
         try:
-            packed = await _work(lambda: packed_folder(copy))
+            packed = await threads.in_worker(lambda: packed_folder(copy))
             await self._answer(worker, worker.actor.take_skill.remote(copy.name, packed))
         except BaseException as error:
             self._sent.pop(key, None)
@@ -425,11 +425,6 @@ def lost(worker: Worker, error: BaseException) -> RunLost:
 async def result_of(reference: Any) -> Any:
     """The value of a reference of Ray's."""
     return await reference
-
-
-async def _work(work: Callable[[], Any]) -> Any:
-    """Blocking work in a thread for such work; not left half done when the wait for it is cancelled."""
-    return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
 
 
 async def _staged(request: ExecutionRequest) -> Staged:

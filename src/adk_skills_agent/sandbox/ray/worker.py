@@ -232,7 +232,7 @@ class RayWorker:
             return await self._execute(number, shipment, folder)
         finally:
             if folder is not None:
-                await threads.uninterrupted(threads.submit(loop, folder.remove))
+                await threads.in_worker(folder.remove)
 
     async def _execute(self, number: int, shipment: Shipment, folder: _Folder | None) -> Outcome:
         told, run = shipment.request, self._runs[number]
@@ -255,8 +255,7 @@ class RayWorker:
         )
         if folder is None:
             return Outcome(result)
-        loop = asyncio.get_running_loop()
-        return await threads.uninterrupted(threads.submit(loop, lambda: folder.outcome(result, shipment.kept)))
+        return await threads.in_worker(lambda: folder.outcome(result, shipment.kept))
 
     def _placed(self, report: IsolationReport) -> IsolationReport:
         return replace(

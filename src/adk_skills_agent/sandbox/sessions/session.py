@@ -30,9 +30,9 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, mime_type, readable_name, safe_name
-from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process.command import granted_value
-from adk_skills_agent.sandbox.process.supervise import Stream
+from adk_skills_agent.sandbox.process.supervise import streams_of
 from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret, SecretForms, withheld
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready
@@ -361,17 +361,7 @@ class Execution(Answer):
         self._view = view if view is not None else PathMapping(())
         self._secrets = secrets_of_run(request, request.policy)
         captures = open_captures(request.spill_dir, request.policy, os.urandom(8).hex())
-        self._out, self._err = (
-            Stream(
-                name,
-                -1,
-                capture,
-                OutputFilter(self._view, self._secrets),
-                request.on_output,
-                request.policy.output_bytes,
-            )
-            for name, capture in zip(("stdout", "stderr"), captures, strict=True)
-        )
+        self._out, self._err = streams_of(request, request.policy, captures, self._view, self._secrets)
         self._files = _Files(request.policy, self._secrets)
         super().__init__(number, request.policy, {1: self._out, 2: self._err}, self._files.take)
 

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.platforms import after_fork_in_child
@@ -98,33 +97,33 @@ def cpu_sentences(policy: SandboxPolicy) -> tuple[str, ...]:
     return ("cpu: cpu_seconds holds for each process; all together are bounded only by the deadline.",)
 
 
-class LocalLevel(Protocol):
-    """One way to contain runs on this machine."""
+class LocalLevel:
+    """One way to contain runs on this machine; works everywhere and for every request, unless it says otherwise."""
 
-    @property
-    def level(self) -> IsolationLevel:
-        """Which one."""
+    level: IsolationLevel
 
     def problem(self) -> str | None:
         """Why it does not work here, as a clause ("bubblewrap is not installed"); None when it does.
 
         Found by really running it once per process; blocking, for a worker thread.
         """
+        return None
 
     def remedy(self) -> str | None:
-        """The one command that would make it work here, or enforce more, when one is known.
+        """The one command that would make it work here, or enforce more; only asked after ``problem()``."""
+        return None
 
-        Only asked after ``problem()``.
-        """
-
-    def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:
+    def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:  # noqa: ARG002
         """Why it cannot run this request although it works here, as a clause; None when it can."""
+        return None
 
     def new_run(self, request: ExecutionRequest, policy: SandboxPolicy) -> LocalRun:
         """A run that is not started yet."""
+        return LocalRun(request, policy)
 
     def report(self, policy: SandboxPolicy) -> Enforcement:
         """What holds for runs under ``policy``."""
+        raise NotImplementedError
 
 
 @functools.cache

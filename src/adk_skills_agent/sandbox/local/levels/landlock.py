@@ -24,6 +24,7 @@ from adk_skills_agent.sandbox.local.kernel import landlock
 from adk_skills_agent.sandbox.local.levels.base import (
     TRIAL_SECONDS,
     Enforcement,
+    LocalLevel,
     LocalRun,
     answered_once,
     cpu_enforced,
@@ -313,18 +314,14 @@ def read_report(descriptor: int | None, report: EndReport) -> tuple[str, int] | 
     return failure
 
 
-class LandlockLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
+class LandlockLevel(LocalLevel):
+    """See the module; nothing that could be installed makes it work."""
 
     level = IsolationLevel.LANDLOCK
 
     def problem(self) -> str | None:
         """Why it does not work here, found by running it once per process; None when it does."""
         return answered_once(self.level, lambda: unsupported() or self._try())
-
-    def remedy(self) -> str | None:
-        """Nothing that could be installed makes it work."""
-        return None
 
     def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:  # noqa: ARG002
         """What the policy demands that this level cannot do; None when there is nothing."""
@@ -337,7 +334,7 @@ class LandlockLevel:
         return None
 
     def new_run(self, request: ExecutionRequest, policy: SandboxPolicy) -> ConfinedRun:
-        """A run of its own; nothing happens before its ``start()``."""
+        """A run that is not started yet."""
         return ConfinedRun(request, policy, landlock.abi())
 
     def report(self, policy: SandboxPolicy) -> Enforcement:

@@ -39,6 +39,7 @@ from adk_skills_agent.sandbox.local.kernel.user_namespaces import user_namespace
 from adk_skills_agent.sandbox.local.levels.base import (
     TRIAL_SECONDS,
     Enforcement,
+    LocalLevel,
     LocalRun,
     answered_once,
     cpu_enforced,
@@ -472,8 +473,8 @@ def check_inside(request: ExecutionRequest, policy: SandboxPolicy, workspace: Wo
     find_command(name, outside.argument(where), path=encode(path), cwd=b"/")
 
 
-class NamespacesLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
+class NamespacesLevel(LocalLevel):
+    """See the module."""
 
     level = IsolationLevel.NAMESPACES
 
