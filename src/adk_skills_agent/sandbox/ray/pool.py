@@ -40,21 +40,7 @@ logger = logging.getLogger("adk_skills_agent.sandbox")
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """How many workers there are, where they are, and what each takes.
-
-    Attributes:
-        address: What is joined; see :class:`~.sandbox.RaySandbox`, also for the others.
-        min_workers: Kept, whether something runs or not.
-        max_workers: At most.
-        runs_per_worker: Runs at the same time in one.
-        cpus: Processors that Ray reserves for one.
-        memory_bytes: Memory that Ray reserves for one; 0 for none.
-        resources: Custom resources of Ray that one takes.
-        idle_seconds: A worker above the minimum that has had nothing to do for so long goes.
-        start_seconds: How long a worker may take to be there.
-        hang_seconds: A worker that does not answer for so long is lost.
-        most_waiting: Runs that may wait in all.
-    """
+    """How many workers there are, where they are, and what each takes; see :class:`~.sandbox.RaySandbox`."""
 
     address: str
     min_workers: int

@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,8 @@ MOST_WAITING = 10_000
 """Runs of all users that wait for a place; a further one is refused."""
 _CANCEL_SECONDS = 10.0
 """For a worker to end a run that is cancelled; after that it is lost itself, and so is all that runs in it."""
-_MOST_SENDINGS = 3
+_HELD_SKILLS = 256
+"""Skills kept in Ray's object store for workers that do not have them yet."""
 _PATIENCE_SECONDS = 20.0
 """On top of what a run and its files may take: for the way there and back, on a loaded network."""
 
@@ -136,7 +136,7 @@ class RaySandbox(Sandbox):
             )
         )
         self._wait_seconds = wait_seconds
-        self._sent: dict[tuple[str, str], Future[None]] = {}  # by node and digest
+        self._skills: dict[str, Any] = {}  # references, by digest
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`.
@@ -191,7 +191,7 @@ class RaySandbox(Sandbox):
     async def close(self) -> None:
         """End the workers with all that waits in them. Safe to call twice."""
         await uninterrupted(asyncio.to_thread(self._pool.close))
-        self._sent.clear()
+        self._skills.clear()
 
     @contextlib.asynccontextmanager
     async def _turn(self, share: tuple[str, ...]) -> AsyncIterator[None]:
@@ -221,7 +221,8 @@ class RaySandbox(Sandbox):
             head, values = pack(_shipment(request, policy, staged, folder))
             worker = self._pool.take(skills)
             try:
-                outcome = await self._sent_and_done(worker, staged, request, policy, (head, files, *values))
+                packed = {mount.source.name: await self._packed(mount.source) for mount in staged.request.mounts}
+                outcome = await self._call(worker, request, policy, (head, files, packed, *values))
             finally:
                 self._pool.give_back(worker)
             if isinstance(outcome, Exception):
@@ -256,57 +257,15 @@ class RaySandbox(Sandbox):
             if opened is not None:
                 await threads.in_worker(opened.discard)
 
-    async def _sent_and_done(
-        self,
-        worker: Worker,
-        staged: Staged,
-        request: ExecutionRequest,
-        policy: SandboxPolicy,
-        arguments: tuple[Any, ...],
-    ) -> Outcome | Exception:
-        """Send a run with the skills its node does not have, until it has begun once; how it ended."""
-        for _ in range(_MOST_SENDINGS):
-            for mount in staged.request.mounts:
-                await self._deliver(worker, mount.source)
-            outcome = await self._call(worker, request, policy, arguments)
-            if isinstance(outcome, Exception) or not outcome.lacks:
-                return outcome
-            for digest in outcome.lacks:  # thrown away there, for it was not used for long; nothing was started
-                self._sent.pop((worker.answer.node_id, digest), None)
-        raise SandboxError("The skill cannot be kept on the machine that runs scripts: its store is full.")
-
-    async def _deliver(self, worker: Worker, copy: Path) -> None:
-        """See that a skill is on the worker's node; its bytes go there once, whoever needs them."""
-        key = (worker.answer.node_id, copy.name)
-        mine: Future[None] = Future()
-        while (sending := self._sent.setdefault(key, mine)) is not mine:
-            if sending.done() and sending.exception() is None:
-                return
-            with contextlib.suppress(Exception):  # the one who sends it says what was wrong
-                await asyncio.shield(asyncio.wrap_future(sending))
-        try:
-            packed = await threads.in_worker(lambda: packed_folder(copy))
-            await self._answer(worker, worker.actor.take_skill.remote(copy.name, packed))
-        except BaseException as error:
-            self._sent.pop(key, None)
-            mine.set_exception(error if isinstance(error, Exception) else SandboxError("It was not sent."))
-            raise
-        mine.set_result(None)
-
-    async def _answer(self, worker: Worker, reference: Any) -> Any:
-        """The answer of a call before anything has started."""
-        ray = self._pool.ray
-        try:
-            return await result_of(reference)
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, SkillsError):
-                raise error.cause from None
-            raise SandboxError(f"The worker of the cluster failed: {type(error.cause).__name__}.") from error
-        except ray.exceptions.RayError as error:
-            self._pool.lose(worker, f"is gone ({sentence_of(error)})")
-            raise SandboxUnavailable(
-                "The machine for the script was lost before it was started. Call it again.", (sentence_of(error),)
-            ) from error
+    async def _packed(self, copy: Path) -> Any:
+        """A skill's copy as an object of Ray's, which brings its bytes to each node that asks for them, once."""
+        packed = self._skills.get(copy.name)
+        if packed is None:
+            packed = await threads.in_worker(lambda: self._pool.ray.put(packed_folder(copy)))
+            self._skills[copy.name] = packed
+            while len(self._skills) > _HELD_SKILLS:
+                del self._skills[next(iter(self._skills))]
+        return packed
 
     async def _call(
         self, worker: Worker, request: ExecutionRequest, policy: SandboxPolicy, arguments: tuple[Any, ...]

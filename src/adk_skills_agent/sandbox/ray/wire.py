@@ -49,9 +49,8 @@ class Outcome:
     """How a run ended there.
 
     Attributes:
-        result: What came of it; None when there is ``error``, ``lacks`` or ``cancelled``.
+        result: What came of it; None when there is ``error`` or ``cancelled``.
         error: What the sandbox there raised.
-        lacks: Digests of skills that are not on the node; nothing was started.
         cancelled: It was cancelled, and nothing of it is left.
         changes: The frames of what it changed in the workspace.
         unlisted: How many changed files are neither among them nor named.
@@ -61,7 +60,6 @@ class Outcome:
 
     result: ExecutionResult | None = None
     error: Exception | None = None
-    lacks: tuple[str, ...] = ()
     cancelled: bool = False
     changes: bytes = b""
     unlisted: int = 0

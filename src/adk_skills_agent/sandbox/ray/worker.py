@@ -7,12 +7,14 @@ script when it is told to and never again; a call that Ray would repeat does not
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import platform
 import shutil
 import sys
 import tempfile
 from collections import OrderedDict, deque
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,40 +81,22 @@ class RayWorker:
     async def ping(self) -> None:
         """An answer, when the event loop is alive."""
 
-    async def take_skill(self, digest: str, packed: bytes) -> None:
-        """Put a skill into the store of this node.
-
-        Raises:
-            SandboxError: What came is not what its digest says, or the store cannot be written.
-        """
-
-        def store() -> Materialised:
-            folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("skill")))
-            try:
-                unpack_folder(packed, folder)
-                made = materialise(folder)
-                if made.digest != digest:
-                    made.release()
-                    raise SandboxError("The skill that came is not the one that was sent.")
-                return made
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-
-        self._hold(await threads.submit(asyncio.get_running_loop(), store))
-
-    async def run(self, number: int, head: bytes, files: bytes, *secrets: str) -> Outcome:
+    async def run(
+        self, number: int, head: bytes, files: bytes, skills: dict[str, Awaitable[bytes]], *secrets: str
+    ) -> Outcome:
         """Run one command to its end.
 
         Args:
             number: Names the run in :meth:`events` and :meth:`cancel`.
             head: A :class:`Shipment`, packed.
             files: The frames of the workspace.
+            skills: The archive of each mount, by digest; asked for when this node does not have it.
             secrets: Those of the request.
         """
         if number in self._unwanted:
             self._finished(number)
             return Outcome(cancelled=True)
-        run = self._runs[number] = _Run(asyncio.ensure_future(self._run(number, unpack(head, secrets), files)))
+        run = self._runs[number] = _Run(asyncio.ensure_future(self._run(number, unpack(head, secrets), files, skills)))
         if (awaited := self._awaited.pop(number, None)) is not None:
             awaited.set()
         try:
@@ -216,18 +200,15 @@ class RayWorker:
 
     # One run.
 
-    async def _run(self, number: int, shipment: Shipment, files: bytes) -> Outcome:
-        loop = asyncio.get_running_loop()
-        missing = {digest for mount in shipment.request.mounts if (digest := str(mount.source)) not in self._skills}
-        if missing:
-            found, lacks = await threads.submit(loop, lambda: _in_store(missing))
-            for skill in found:
-                self._hold(skill)
-            if lacks:
-                return Outcome(lacks=lacks)
+    async def _run(self, number: int, shipment: Shipment, files: bytes, skills: dict[str, Awaitable[bytes]]) -> Outcome:
+        for digest in {str(mount.source) for mount in shipment.request.mounts}.difference(self._skills):
+            found = await threads.in_worker(functools.partial(_from_store, digest))
+            if found is None:
+                found = await threads.in_worker(functools.partial(_stored, digest, await skills[digest]))
+            self._hold(found)
         folder = None
         if shipment.kept is not None or shipment.spills:
-            folder = await threads.submit(loop, lambda: _unpacked(files))
+            folder = await threads.in_worker(lambda: _unpacked(files))
         try:
             return await self._execute(number, shipment, folder)
         finally:
@@ -339,17 +320,32 @@ def _unpacked(files: bytes) -> _Folder:
     return folder
 
 
-def _in_store(wanted: set[str]) -> tuple[list[Materialised], tuple[str, ...]]:
-    """The skills of these digests that are in the store of this node, and the digests of those that are not."""
-    found, lacks = [], []
-    for digest in wanted:
-        place = Path(cache_folder(), digest)
-        try:
-            made = materialise(place) if place.is_dir() else None
-        except SandboxError:  # thrown away at this moment
-            made = None
-        if made is not None and made.digest == digest:
-            found.append(made)
-        else:
-            lacks.append(digest)
-    return found, tuple(lacks)
+def _from_store(digest: str) -> Materialised | None:
+    """The skill of this digest in the store of this node; None when it is not there."""
+    place = Path(cache_folder(), digest)
+    try:
+        made = materialise(place) if place.is_dir() else None
+    except SandboxError:  # thrown away at this moment
+        return None
+    if made is None or made.digest == digest:
+        return made
+    made.release()
+    return None
+
+
+def _stored(digest: str, packed: bytes) -> Materialised:
+    """Put a skill into the store of this node.
+
+    Raises:
+        SandboxError: What came is not what its digest says, or the store cannot be written.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("skill")))
+    try:
+        unpack_folder(packed, folder)
+        made = materialise(folder)
+        if made.digest != digest:
+            made.release()
+            raise SandboxError("The skill that came is not the one that was sent.")
+        return made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
