@@ -28,15 +28,8 @@ _MYSELF = b"0"
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Files of one version.
-
-    Attributes:
-        used: Bytes in use now.
-        most: The limit of memory.
-        swap: The limit of swap, and whether it is of memory and swap together.
-        peak: Most memory used at a time.
-        ended: Has a line ``oom_kill``.
-        cpu: Processor time, the key of its line in there (empty when it is all there is), and units in a second.
+    """Files of one version: ``swap`` says too whether its limit is of memory and swap together, ``cpu`` the key of its line (empty
+    when it is all there is) and the units in a second.
     """
 
     used: str
@@ -72,13 +65,6 @@ class ControlGroup:
 
     Version 1 takes 6 to 7 ms to move a process, because the kernel waits for all processors; a thread that moves itself
     costs a fortieth of that. So there, what starts a sandbox goes into the group for the moment of the start.
-
-    Args:
-        hierarchy: In whose folders it is made.
-        name: Of its own folders; nobody else uses it.
-
-    Raises:
-        OSError: It cannot be made; then nothing is left of it.
     """
 
     def __init__(self, hierarchy: Hierarchy, name: str) -> None:
@@ -100,11 +86,7 @@ class ControlGroup:
 
     @contextlib.contextmanager
     def membership(self) -> Iterator[None]:
-        """While it is held, processes started by this thread are in the group, where that is faster than a move.
-
-        Raises:
-            OSError: This thread could not be moved, or not back.
-        """
+        """While it is held, processes started by this thread are in the group, where that is faster than a move."""
         with contextlib.ExitStack() as opened:
             descriptors = []
             for path in itertools.chain.from_iterable(self.task_files()):
@@ -128,9 +110,6 @@ class ControlGroup:
 
         A new child is in its parent's group, so what is moved early brings the rest along; all are looked at
         again until none is outside.
-
-        Raises:
-            SandboxError: It is not possible, or they fork faster than they can be moved.
         """
         try:
             if self._contains(first):
@@ -156,11 +135,7 @@ class ControlGroup:
         return number(f"{self.pids}/pids.current")
 
     def limit(self, memory_bytes: int | None, pids: int | None) -> None:
-        """Bound memory (without swap) and the number of processes and threads; None leaves one unbounded.
-
-        Raises:
-            OSError: The kernel refused it.
-        """
+        """Bound memory (without swap) and the number of processes and threads; None leaves one unbounded."""
         if pids is not None:
             put(f"{self.pids}/pids.max", str(pids))
         if memory_bytes is None:
@@ -276,15 +251,7 @@ _FIRST_TO_END = "1000"  # the highest oom_score_adj
 
 
 class RunGroup:
-    """A control group for one sandbox, taken from the pool; the sandbox is started in it, then limited.
-
-    Args:
-        memory_bytes: What the command and all it starts may use together; None for no limit.
-        pids: Processes and threads of them; None for no limit.
-
-    Raises:
-        SandboxError: There is no group to be had.
-    """
+    """A control group for one sandbox, which is started in it and then limited; None is no limit."""
 
     def __init__(self, memory_bytes: int | None, pids: int | None) -> None:
         self._memory_bytes = memory_bytes
@@ -297,13 +264,8 @@ class RunGroup:
             raise SandboxError(f"No control group could be made for the run: {reason}.") from error
 
     def confine(self, first: int) -> None:
-        """Put the limits on, before anything of a command is there.
-
-        What is there then, the sandbox's own processes and their memory, does not count against the policy.
-
-        Raises:
-            SandboxError: It could not be moved into the group.
-            OSError: The kernel refused a limit.
+        """Put the limits on, before anything of a command is there; what is there then does not count against the
+        policy.
         """
         group, memory, pids = self.group, self._memory_bytes, self._pids
         group.take_in(first)
@@ -325,11 +287,7 @@ class RunGroup:
             return None
 
     def account(self, report: EndReport) -> None:
-        """Put what the kernel counted for the run as a whole into the report.
-
-        Raises:
-            OSError: The group cannot be read.
-        """
+        """Put what the kernel counted for the run as a whole into the report."""
         cpu, peak = self.group.cpu_seconds(), self.group.peak_bytes()
         if cpu is not None:
             report.cpu_seconds = max(0.0, cpu - self._cpu_before)
@@ -371,12 +329,7 @@ _MOST_ANCESTORS = 100
 
 
 class NoControlGroups(Exception):
-    """None can be made here; the message is the reason as a clause.
-
-    Args:
-        reason: The clause.
-        fix: The command that would change it, when there is one.
-    """
+    """None can be made here; the message is the reason as a clause, ``fix`` a command that would change it."""
 
     def __init__(self, reason: str, fix: str | None = None) -> None:
         super().__init__(reason)
@@ -385,13 +338,8 @@ class NoControlGroups(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Folders of this process's own groups, in which groups for runs can be made.
-
-    Attributes:
-        version: 1 or 2.
-        memory: Of the memory controller.
-        pids: Of the pids controller.
-        cpu: Of what counts processor time; None where nothing does.
+    """Folders of this process's own groups, in which groups for runs can be made: by controller, None where nothing
+    counts.
     """
 
     version: int
@@ -425,9 +373,7 @@ def find_hierarchy() -> Hierarchy:
 def own_groups(groups: str, mounts: str) -> dict[str, str]:
     """The folder of this process's group by controller; that of version 2 has an empty name.
 
-    Args:
-        groups: Content of ``/proc/self/cgroup``.
-        mounts: Content of ``/proc/self/mountinfo``.
+    From two files of /proc/self.
     """
     paths: dict[str, str] = {}
     for line in groups.splitlines():
@@ -519,11 +465,7 @@ def _hand_on(folder: str) -> None:
 
 
 def _step_aside(folder: str) -> list[int]:
-    """Move the agent and its children into a group below; only when nobody else is in its group.
-
-    Raises:
-        NoControlGroups: Somebody is, or it may not.
-    """
+    """Move the agent and its children into a group below; only when nobody else is in its group."""
     present = processes(folder)
     if strangers := [pid for pid in present if not _descends(pid, os.getpid())]:
         raise NoControlGroups(
@@ -565,11 +507,7 @@ _MOST_BYTES = 1 << 16
 
 
 def put(path: str, text: str) -> None:
-    """Write a setting, in one piece as the kernel demands.
-
-    Raises:
-        OSError: The kernel refused it, or the file is not there or read-only.
-    """
+    """Write a setting, in one piece as the kernel demands."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -578,11 +516,7 @@ def put(path: str, text: str) -> None:
 
 
 def get(path: str) -> str:
-    """The content of a file.
-
-    Raises:
-        OSError: It is not there.
-    """
+    """The content of a file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         said = b""
@@ -594,21 +528,12 @@ def get(path: str) -> str:
 
 
 def number(path: str) -> int:
-    """A file that holds one number.
-
-    Raises:
-        OSError: It is not there.
-        ValueError: It holds something else.
-    """
+    """A file that holds one number."""
     return int(get(path))
 
 
 def value(path: str, key: str) -> int:
-    """The number after a key in a file of ``key number`` lines; 0 when there is no such line.
-
-    Raises:
-        OSError: It is not there.
-    """
+    """The number after a key in a file of ``key number`` lines; 0 when there is no such line."""
     for line in get(path).splitlines():
         name, _, rest = line.partition(" ")
         if name == key:
@@ -617,11 +542,7 @@ def value(path: str, key: str) -> int:
 
 
 def processes(folder: str) -> list[int]:
-    """The processes of a group, those of groups below it not included.
-
-    Raises:
-        OSError: The group is not there.
-    """
+    """The processes of a group, those of groups below it not included."""
     return [int(line) for line in get(f"{folder}/cgroup.procs").split()]
 
 
@@ -636,11 +557,7 @@ _EXIT_SECONDS = 2.0
 
 
 class GroupPool:
-    """Makes and removes groups in one hierarchy.
-
-    Raises:
-        SandboxError: The system does not say which process this is and when it started.
-    """
+    """Makes and removes groups in one hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._hierarchy = hierarchy
@@ -656,11 +573,7 @@ class GroupPool:
         return self._hierarchy.version
 
     def take(self) -> ControlGroup:
-        """A group nobody used before.
-
-        Raises:
-            OSError: None can be made.
-        """
+        """A group nobody used before."""
         return ControlGroup(self._hierarchy, f"{PREFIX}.{self._owner}.{next(self._numbers)}")
 
     def give_back(self, group: ControlGroup) -> None:

@@ -97,11 +97,7 @@ class LocalSandbox(Sandbox):
         await threads.finished(_CLOSE_SECONDS)
 
     async def probe(self) -> IsolationReport:
-        """Run a command that does nothing at the strongest level and report what held; cached per process.
-
-        Raises:
-            SandboxError: Not even that works; the sentence says why.
-        """
+        """Run a command that does nothing at the strongest level and report what held; cached per process."""
         if os.getpid() not in _probed:
             policy = SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value, wall_seconds=10.0, warm_slots=0)
             request = ExecutionRequest(("sh", "-c", ":"), policy)

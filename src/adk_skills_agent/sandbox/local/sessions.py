@@ -88,16 +88,7 @@ async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.
 
 
 class LocalChannel:
-    """A session's sandbox; see :class:`~adk_skills_agent.sandbox.sessions.session.Channel`.
-
-    Args:
-        run: Started.
-        policy: Its policy.
-        isolation: Who enforces what.
-        hard: See ``Enforcement``.
-        connection: To the program.
-        watched: Its entry in the watchdog.
-    """
+    """A session's sandbox, started; see :class:`~adk_skills_agent.sandbox.sessions.session.Channel`."""
 
     def __init__(
         self,

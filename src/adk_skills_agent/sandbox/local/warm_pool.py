@@ -25,12 +25,7 @@ _RUN_FIRST_SECONDS = 0.02
 
 
 def start_sandbox(spec: SandboxSpec) -> StartedSandbox:
-    """Make a sandbox, forked if that is possible now, else by bubblewrap. Blocking, for a worker thread.
-
-    Raises:
-        SandboxError: It could not be made or limited, or there is no control group to be had.
-        OSError: No descriptor or memory is left.
-    """
+    """Make a sandbox, forked if that is possible now, else by bubblewrap. Blocking, for a worker thread."""
     with contextlib.ExitStack() as undo:
         group = None
         if spec.grouped:
@@ -61,12 +56,7 @@ def start_sandbox(spec: SandboxSpec) -> StartedSandbox:
 
 
 def start_waiting(spec: SandboxSpec) -> StartedSandbox:
-    """Make a sandbox that will wait for a run, with the run's mounts linked into its workspace already.
-
-    Raises:
-        SandboxError: As :func:`start_sandbox`.
-        OSError: As :func:`start_sandbox`, or a mount is gone.
-    """
+    """Make a sandbox that will wait for a run, with the run's mounts linked into its workspace already."""
     started = start_sandbox(spec)
     try:
         if spec.preload and spec.memory_bytes is not None and _resident(started.first_pid) > spec.memory_bytes:

@@ -47,11 +47,7 @@ class _Library:
         self._functions = {name: Function(_ctypes.dlsym(handle, name)) for name in names}
 
     def call(self, name: str, *arguments: "int | bytes | None", step: str = "") -> int:
-        """Call a function; whole numbers are passed as long.
-
-        Raises:
-            OSError: It gave -1; ``strerror`` is the step.
-        """
+        """Call a function; whole numbers are passed as long. Raises OSError with the step when it gave -1."""
         passed = [self._long(value) if isinstance(value, int) else value for value in arguments]
         # What the C library's functions give is an int, and only its low half is defined.
         result = self._functions[name](*passed)

@@ -43,9 +43,6 @@ _USAGE_BYTES = 144
 
 def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
     """Start the payload; returns only there, with the code of a Python script, its names, and what to call at its end.
-
-    Args:
-        spec: See ``control.init_program``; the zygote adds what it has made already.
     """
     if sys.path[:1] == [""]:
         del sys.path[0]  # the working directory is not on a script's path

@@ -71,12 +71,9 @@ from adk_skills_agent.sandbox.skill_store import Staged, stage
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Who enforces what for runs of one level under one policy.
+    """Who enforces what for runs of one level under one policy; see ``IsolationReport``.
 
-    Attributes:
-        enforced: See ``IsolationReport``.
-        degraded: See ``IsolationReport``.
-        hard: Concerns the kernel bounds for a run as a whole, so that the watchdog need not.
+    ``hard`` has the concerns the kernel bounds for a run as a whole, so that the watchdog need not.
     """
 
     enforced: Mapping[str, str]
@@ -146,11 +143,9 @@ _lock = threading.RLock()  # whether a level works may depend on whether a part 
 
 
 def answered_once(what: str, attempt: Callable[[], str | None]) -> str | None:
-    """Why it does not work here; None when it does. Blocks while it is being tried, and never afterwards.
+    """Why it does not work here; None when it does.
 
-    Args:
-        what: A level, or what a level can do without.
-        attempt: Finds out. What it raises is no answer, and the next one to ask tries again.
+    Blocks while ``attempt`` finds out; what that raises is no answer.
     """
     if what not in _answers:
         with _lock:
@@ -174,11 +169,7 @@ _FILTERS_STUCK = "no filters"
 
 
 def trial_run(run: LocalRun) -> EndReport | None:
-    """Run something to find out whether a level works; None when it did not end in :data:`TRIAL_SECONDS`.
-
-    Raises:
-        SandboxError: It could not be run.
-    """
+    """Run something to find out whether a level works; None when it did not end in :data:`TRIAL_SECONDS`."""
     if (stuck := _answers.get(_FILTERS_STUCK)) is not None:
         raise SandboxError(stuck)
     begun = time.monotonic()
@@ -373,10 +364,6 @@ class LocalRun:
 
     The course is ``start()``, then any number of ``terminate()`` and ``kill()``, then ``finish()``. ``shown``,
     ``view``, ``child``, ``marks`` and ``disk`` are valid after ``start()``.
-
-    Args:
-        request: What to run.
-        policy: Its checked policy.
     """
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
@@ -412,9 +399,7 @@ class LocalRun:
         )
 
     def may_write_more(self) -> bool | None:
-        """Whether, now that the command has ended, somebody of the run is there to write; never blocks.
-
-        None when only the end of the pipes can tell.
+        """Whether somebody of the ended command's run is there to write; None when only the end of the pipes can tell.
         """
         return None
 
@@ -436,7 +421,6 @@ class LocalRun:
 
         Raises:
             SandboxError: It could not be started; the sentence says which step failed and why.
-            SandboxUnavailable: The level does not work for this request; it says why.
             ConfigError: The policy grants a variable it must not.
             ValueError: The request cannot be expressed.
         """

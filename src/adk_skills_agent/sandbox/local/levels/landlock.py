@@ -107,13 +107,7 @@ def _guarded(uid: int | None) -> tuple[int, ...] | None:
 
 
 class ConfinedRun(LocalRun):
-    """A run whose command confines itself through the init program.
-
-    Args:
-        request: What to run.
-        policy: Its checked policy.
-        version: Of Landlock, see :func:`landlock.abi`.
-    """
+    """A run whose command confines itself through the init program."""
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy, version: int) -> None:
         super().__init__(request, policy)
@@ -287,10 +281,7 @@ class ConfinedRun(LocalRun):
 
 
 def read_report(descriptor: int | None, report: EndReport) -> tuple[str, int] | None:
-    """Take the supervisor's report as far as it got: how the command ended, what all used, how many were swept.
-
-    Returns:
-        The step that failed before the command ran, and the error number.
+    """Take the supervisor's report as far as it got; the step that failed before the command ran, and the error number.
     """
     text = os.pread(descriptor, _REPORT_BYTES, 0) if descriptor is not None else b""
     # Before the init program has taken it, the job is in there.

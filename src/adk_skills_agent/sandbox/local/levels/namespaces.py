@@ -82,13 +82,7 @@ _DYING_SECONDS = 0.5  # a killed process is not dead at once
 
 
 class NamespacesRun(LocalRun):
-    """A run in a sandbox made by bubblewrap or forked by the zygote, with a control group where it is to have one.
-
-    Args:
-        request: What to run.
-        policy: Its checked policy.
-        grouped: Whether it gets a control group.
-    """
+    """A run in a sandbox made by bubblewrap or forked by the zygote, with a control group where it is to have one."""
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy, *, grouped: bool) -> None:
         super().__init__(request, policy)
@@ -366,13 +360,7 @@ _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF})
 
 @dataclass(frozen=True, slots=True)
 class InnerCommand:
-    """A command.
-
-    Attributes:
-        argv: As the sandbox sees it.
-        on_host: Its first element as the host sees it.
-        shown: The same as a sentence may show it.
-    """
+    """A command as the sandbox sees it; its first element as the host sees it, and as a sentence may show it."""
 
     argv: tuple[str, ...]
     on_host: str
@@ -380,11 +368,7 @@ class InnerCommand:
 
 
 def check_sources(request: ExecutionRequest, policy: SandboxPolicy, uid: int | None) -> None:
-    """Say in a sentence what bubblewrap or the command could not read.
-
-    Raises:
-        SandboxError: A folder is not there or cannot be read.
-    """
+    """Say in a sentence what bubblewrap or the command could not read."""
     shown = [(str(mount.target), os.fspath(mount.source), True) for mount in request.mounts]
     for name, path, is_mount in (*shown, *((path, path, False) for path in policy.extra_ro)):
         try:
@@ -420,12 +404,7 @@ def view_of(places: tuple[tuple[PurePosixPath, str], ...]) -> PathMapping:
 def inner_command(
     request: ExecutionRequest, policy: SandboxPolicy, path: str, shown: tuple[tuple[PurePosixPath, str], ...]
 ) -> InnerCommand:
-    """The command as the sandbox sees it; one given by a path is looked at when the workspace is there.
-
-    Raises:
-        SandboxError: There is no such command.
-        ValueError: It cannot be expressed.
-    """
+    """The command as the sandbox sees it; one given by a path is looked at when the workspace is there."""
     argv = request.argv
     check_argv(argv)
     if "\0" in str(request.cwd):
@@ -441,12 +420,7 @@ def inner_command(
 
 
 def check_inside(request: ExecutionRequest, policy: SandboxPolicy, workspace: Workspace, path: str) -> None:
-    """Say in a sentence what can be known of the command and its folder before it starts.
-
-    Raises:
-        SandboxError: The command cannot be started.
-        ValueError: The folder is not there.
-    """
+    """Say in a sentence what can be known of the command and its folder before it starts."""
     name = request.argv[0]
     by_path = "/" in name and name not in {policy.python, sys.executable}
     if not by_path and request.cwd == WORK_DIR:
@@ -556,11 +530,7 @@ def _unsupported() -> str | None:
 
 
 def namespaces_report(policy: SandboxPolicy, groups: int | str) -> Enforcement:
-    """Who enforces what for a run under ``policy``.
-
-    Args:
-        policy: The limits that hold.
-        groups: The version of the control groups that runs get, or why they get none, as a clause.
+    """Who enforces what; ``groups`` is the version of control groups that runs get, or why they get none, as a clause.
     """
     together = f"cgroup v{groups}" if isinstance(groups, int) else "rlimit+watchdog"
     enforced = {

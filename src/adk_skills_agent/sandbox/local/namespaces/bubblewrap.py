@@ -70,12 +70,7 @@ _UMASK = 0o022  # of the folders bubblewrap makes; the command gets a stricter o
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the installed version can do.
-
-    Attributes:
-        path: The program.
-        options: All it has.
-    """
+    """What the installed version can do."""
 
     path: str
     options: frozenset[str]
@@ -139,12 +134,7 @@ def isolation_arguments(network: str, *, root: bool) -> list[str]:
 
 
 def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedSandbox:
-    """Make the sandbox. Blocking, for a worker thread.
-
-    Raises:
-        SandboxError: Bubblewrap refused, with its reason as a note, or it hangs, or a module could not be imported.
-        OSError: No descriptor or memory is left.
-    """
+    """Make the sandbox. Blocking, for a worker thread. What bubblewrap says when it refuses is a note of the error."""
     with contextlib.ExitStack() as temporary, contextlib.ExitStack() as undo:
         ours, theirs = socket.socketpair()
         init = InitControl(ours)
@@ -309,12 +299,7 @@ _alive: set[int] = set()  # the writing ends of the keepers' pipes
 
 @contextlib.contextmanager
 def kept_group() -> Iterator[int]:
-    """The process group to start bubblewrap in, which ends with the agent. Hold it until the sandbox is ready.
-
-    Raises:
-        SandboxError: The keeper could not be started: no descriptors, memory or processes left, no ``/bin/sh``.
-        OSError: No descriptor is left.
-    """
+    """The process group to start bubblewrap in, which ends with the agent. Hold it until the sandbox is ready."""
     with _forking:
         read, alive = os.pipe()
         try:
