@@ -210,15 +210,8 @@ def parent_of(top: int, path: str) -> Iterator[tuple[int, bytes]]:
 def open_own_file(name: str | bytes, folder: int, identity: tuple[int, int], permissions: int = 0) -> int:
     """Open the regular file that was found under a name, for reading, after giving ourselves the permission.
 
-    Args:
-        name: Its name in ``folder``.
-        folder: A descriptor.
-        identity: Its device and inode. Another run of the same user may have put something else there.
-        permissions: Which of its permissions it keeps, besides reading and writing for its owner; 0 changes them only
-            when it cannot be opened else.
-
-    Raises:
-        OSError: It is something else by now, or somebody else's.
+    ``identity`` is its device and inode: another run of the same user may have put something else there. It keeps
+    those of its permissions that are in ``permissions``; with 0 they change only when it cannot be opened else.
     """
     if not permissions:
         with contextlib.suppress(PermissionError):
@@ -265,8 +258,7 @@ def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, in
     """Bytes on disk (not sparse holes) and entries of a tree of any depth, counted up to the bounds.
 
     It holds one descriptor, however deep the tree is: the way back is "..", and is believed only when it leads to the
-    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again. A folder
-    that this user may not list gets that permission.
+    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again.
     """
     usage = _Usage(max_entries, time.monotonic() + max_seconds)
     folder = _open_live_folder(path)
@@ -373,7 +365,6 @@ class Collected:
         outside: Files with a hard link outside of the workspace: their content may not be the run's.
         unseen: Folders that were not looked into.
         complete: Whether everything but ``unseen`` was looked at.
-        notes: One sentence per renamed file, and one when skipped files are not all listed.
     """
 
     files: list[OutputFile] = field(default_factory=list)

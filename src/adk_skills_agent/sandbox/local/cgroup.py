@@ -28,8 +28,10 @@ _MYSELF = b"0"
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Files of one version: ``swap`` says too whether its limit is of memory and swap together, ``cpu`` the key of its line (empty
-    when it is all there is) and the units in a second.
+    """Files of one version.
+
+    ``swap`` says whether its limit is of memory and swap together, ``cpu`` has the key of its line and the units in a
+    second.
     """
 
     used: str

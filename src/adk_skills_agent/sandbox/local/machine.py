@@ -35,7 +35,7 @@ class ControlGroups:
 class Machine:
     """Everything ``adk-skills doctor`` says about the machine itself.
 
-    ``landlock_abi`` is 0 when Landlock cannot be used. Of a bubblewrap that does not run there is a path and no version.
+    ``landlock_abi`` is 0 when Landlock cannot be used. A bubblewrap that does not run has a path and no version.
     """
 
     system: str

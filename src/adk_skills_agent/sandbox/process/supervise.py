@@ -49,15 +49,11 @@ Membership = Callable[[], contextlib.AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start.
+    """What to start, as the host sees it.
 
     Attributes:
-        argv: The command line, its first element an absolute path.
-        env: The whole environment.
-        cwd: Working directory on the host.
         stdin: Descriptor of standard input, or None for ``/dev/null``.
         pass_fds: Descriptors the process gets besides 0, 1 and 2, under the same numbers.
-        umask: Its file mode creation mask.
         membership: Puts it into its control group.
         group: The process group it joins, one of this agent's session, or :data:`OWN_GROUP`; None for a session of its
             own.
@@ -75,13 +71,11 @@ class Launch:
 
 @dataclass(slots=True)
 class Child:
-    """A started process, not waited for yet; its descriptors are the caller's to close.
+    """A started process, not waited for yet; its descriptors, of which those of output do not block, are the caller's.
 
     Attributes:
         pid: Its id, also of its session and group unless it joined a group.
         pidfd: Becomes readable when it ends; None where the system has no such descriptors.
-        stdout: Reading end, non-blocking.
-        stderr: Reading end, non-blocking.
         started: ``time.monotonic()`` right after the start.
         starter_rss: Bytes the agent had used at most by then: a lower bound of what the kernel reports for the child.
         waited: What ``wait4`` gave, once the child has been waited for; its id may be another process's from then on.
@@ -218,20 +212,12 @@ spawner = OnePerProcess(Spawner)
 
 
 def memory_file(content: bytes) -> int:
-    """A descriptor of such a file, at its start, which a new program does not get by itself.
-
-    Raises:
-        OSError: No descriptor or memory is left.
-    """
+    """A descriptor of such a file, at its start, which a new program does not get by itself."""
     return filled(os.memfd_create("adk-skills", os.MFD_CLOEXEC), content)
 
 
 def filled(descriptor: int, content: bytes) -> int:
-    """Write all of it into an empty file and go back to the start; the descriptor is closed when that fails.
-
-    Raises:
-        OSError: No memory or room is left.
-    """
+    """Write all of it into an empty file and go back to the start; the descriptor is closed when that fails."""
     try:
         rest = memoryview(content)
         while rest:
@@ -247,11 +233,7 @@ def filled(descriptor: int, content: bytes) -> int:
 
 
 class LiveStdin(bytes):
-    """In place of the bytes of ``ExecutionRequest.stdin``: a descriptor to read from, of which the run takes a copy.
-
-    Args:
-        descriptor: A socket or pipe; the caller's to close.
-    """
+    """In place of the bytes of ``ExecutionRequest.stdin``: the caller's socket or pipe, which the run duplicates."""
 
     descriptor: int
 
@@ -271,16 +253,7 @@ OnOutput = Callable[[str, bytes], None]
 
 
 class Stream:
-    """One output pipe: counts what was written, keeps what the limits allow, passes the first part on.
-
-    Args:
-        name: ``stdout`` or ``stderr``.
-        descriptor: Its reading end.
-        capture: Keeps it.
-        filtered: Replaces secrets and host paths.
-        on_output: Gets the first ``share`` bytes.
-        share: See ``on_output``.
-    """
+    """One output pipe: counts what was written, keeps what the limits allow, passes the first ``share`` bytes on."""
 
     def __init__(
         self,
@@ -353,7 +326,7 @@ class SupervisedRun(Protocol):
 
 
 class Supervision:
-    """One run under the policy's limits; ``done`` is set when nothing more is to be waited for.
+    """One run under the policy's limits.
 
     Attributes:
         done: Set when the command has ended and its pipes are closed or no longer waited for.
@@ -390,11 +363,7 @@ class Supervision:
         self._exit: ExitWatch | None = None
 
     def start(self) -> None:
-        """Begin to watch.
-
-        Raises:
-            OSError: The loop cannot watch another descriptor.
-        """
+        """Begin to watch; an OSError when the loop cannot watch another descriptor."""
         for stream in self._streams:
             self._loop.add_reader(stream.descriptor, self._read, stream)
         if self._policy.wall_seconds is not None:

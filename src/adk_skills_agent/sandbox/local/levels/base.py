@@ -399,8 +399,7 @@ class LocalRun:
         )
 
     def may_write_more(self) -> bool | None:
-        """Whether somebody of the ended command's run is there to write; None when only the end of the pipes can tell.
-        """
+        """Whether somebody of an ended command's run is there to write; None when only the pipes' end can tell."""
         return None
 
     def beyond(self) -> tuple[Status, str] | None:

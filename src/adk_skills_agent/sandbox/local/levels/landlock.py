@@ -281,8 +281,7 @@ class ConfinedRun(LocalRun):
 
 
 def read_report(descriptor: int | None, report: EndReport) -> tuple[str, int] | None:
-    """Take the supervisor's report as far as it got; the step that failed before the command ran, and the error number.
-    """
+    """Take the supervisor's report as far as it got; the step that failed before the command ran, and its errno."""
     text = os.pread(descriptor, _REPORT_BYTES, 0) if descriptor is not None else b""
     # Before the init program has taken it, the job is in there.
     lines = text.decode("ascii", "replace").splitlines() if text.startswith(_REPORT_WORDS) else []

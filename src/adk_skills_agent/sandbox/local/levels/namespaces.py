@@ -530,8 +530,7 @@ def _unsupported() -> str | None:
 
 
 def namespaces_report(policy: SandboxPolicy, groups: int | str) -> Enforcement:
-    """Who enforces what; ``groups`` is the version of control groups that runs get, or why they get none, as a clause.
-    """
+    """Who enforces what; ``groups`` is the version of the control groups of runs, or why they get none, as a clause."""
     together = f"cgroup v{groups}" if isinstance(groups, int) else "rlimit+watchdog"
     enforced = {
         "files": "mount namespace",
