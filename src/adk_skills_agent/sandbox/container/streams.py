@@ -124,11 +124,7 @@ _open: set[Wire] = set()
 
 
 async def open_wire(url: str) -> Wire:
-    """Connect to an engine.
-
-    Args:
-        url: ``unix://`` and a path, or ``tcp://`` with a host and perhaps a port; with TLS when ``DOCKER_TLS_VERIFY``
-            or ``DOCKER_CERT_PATH`` is set, as the docker command does it.
+    """Connect to an engine, with TLS when the variables say so that the docker command has for it.
 
     Raises:
         OSError: Nobody is there, this user may not connect, or it is not the engine that the certificates are for.
@@ -180,20 +176,12 @@ class Wire:
             return True
 
     async def send(self, data: bytes) -> None:
-        """Send all; a cancelled call goes on with it.
-
-        Raises:
-            OSError: The connection is gone.
-        """
+        """Send all; a cancelled call goes on with it. An OSError when the connection is gone."""
         self._writer.write(data)
         await self._writer.drain()
 
     async def receive(self) -> bytes:
-        """What comes next; nothing at the end. A cancelled call loses nothing.
-
-        Raises:
-            OSError: The connection broke.
-        """
+        """What comes next; nothing at the end. A cancelled call loses nothing. An OSError when the connection broke."""
         try:
             return await self._reader.read(_BUFFER_BYTES)
         except OSError:

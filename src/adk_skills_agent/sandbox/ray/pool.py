@@ -111,9 +111,7 @@ class _Starting:
 class WorkerPool:
     """The workers of one sandbox object.
 
-    Attributes:
-        turns: A place in a worker for each run, fair to users and their sessions.
-        notes: Which nodes are not used, and why.
+    ``turns`` is a place in a worker for each run, fair to users and sessions; ``notes`` say which nodes are not used.
     """
 
     def __init__(self, options: PoolOptions) -> None:
@@ -154,11 +152,7 @@ class WorkerPool:
         first.result()
 
     def take(self, skills: tuple[str, ...] = ()) -> Worker:
-        """The worker for a run that has its turn: the least busy one, of these the one that ran its skill last.
-
-        Raises:
-            SandboxUnavailable: All were lost at this moment.
-        """
+        """The worker for a run that has its turn: the least busy one, of these the one that ran its skill last."""
         with self._lock:
             if not self._workers:
                 raise SandboxUnavailable(
@@ -216,11 +210,7 @@ class WorkerPool:
             return tuple(self._workers)
 
     def report(self) -> IsolationReport:
-        """What scripts get in the weakest of them.
-
-        Raises:
-            SandboxUnavailable: There are none.
-        """
+        """What scripts get in the weakest of them."""
         reports = [one.answer.report for one in self.workers if one.answer.report is not None]
         if not reports:
             raise SandboxUnavailable("No worker of the cluster is there.", (self._last_problem or "ray: none",))

@@ -65,11 +65,8 @@ _PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class RayDescription:
-    """What ``adk-skills doctor`` prints of a cluster.
-
-    Attributes:
-        workers: The node of each worker that is there.
-        not_used: A sentence for each node on which no script runs.
+    """What ``adk-skills doctor`` prints of a cluster: the node of each worker, a sentence for each node that is not
+    used.
     """
 
     workers: tuple[str, ...]
@@ -174,11 +171,7 @@ class RaySandbox(Sandbox):
         return self._pool.report()
 
     async def describe(self) -> RayDescription:
-        """Where the workers are, and which nodes are not used.
-
-        Raises:
-            SandboxUnavailable: As :meth:`probe`.
-        """
+        """Where the workers are, and which nodes are not used."""
         await self._pool.ready()
         return RayDescription(tuple(one.name for one in self._pool.workers), tuple(self._pool.notes.values()))
 
@@ -272,8 +265,7 @@ class RaySandbox(Sandbox):
     ) -> Outcome | Exception:
         """Run it there; what a callback raised, or the outcome.
 
-        Raises:
-            RunLost: The worker was lost, or does not answer.
+        RunLost says that the worker was lost, or does not answer.
         """
         ray = self._pool.ray
         number = self._pool.begin(worker, "cancel")
@@ -399,11 +391,7 @@ async def _staged(request: ExecutionRequest) -> Staged:
 
 
 def check_level(policy: SandboxPolicy) -> None:
-    """Refuse what has no wall between a script and its worker.
-
-    Raises:
-        SandboxUnavailable: The policy asks for it.
-    """
+    """Refuse what has no wall between a script and its worker."""
     asked = policy.isolation
     if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
         reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"

@@ -69,16 +69,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """What a worker says of itself.
-
-    Attributes:
-        host: The name of its node.
-        node_id: Ray's.
-        version: Of this package there.
-        python: Its minor version.
-        report: What scripts get there; None when nothing works.
-        problem: Why no sandbox works there; empty when one does.
-    """
+    """What a worker says of itself: its node, the versions there, what scripts get there or why no sandbox works."""
 
     host: str
     node_id: str

@@ -159,10 +159,8 @@ class RayWorker:
     async def open_session(
         self, number: int, head: bytes, *secrets: str
     ) -> tuple[IsolationReport, PathMapping | None] | Exception:
-        """Start the program of a session.
-
-        Returns:
-            What holds in it, and what replaces host paths in its output; or why it did not start.
+        """Start the program of a session: what holds in it and replaces host paths in its output, or why it did not
+        start.
         """
         policy: SandboxPolicy = unpack(head, secrets)
         host = self._sandbox.session_host()
@@ -334,11 +332,7 @@ def _from_store(digest: str) -> Materialised | None:
 
 
 def _stored(digest: str, packed: bytes) -> Materialised:
-    """Put a skill into the store of this node.
-
-    Raises:
-        SandboxError: What came is not what its digest says, or the store cannot be written.
-    """
+    """Put a skill into the store of this node; a SandboxError when it is not what its digest says."""
     folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("skill")))
     try:
         unpack_folder(packed, folder)

@@ -148,12 +148,7 @@ class PythonSession:
         self._killed: str | None = None
 
     async def start(self, policy: SandboxPolicy) -> None:
-        """Start the sandbox and wait until its program answers.
-
-        Raises:
-            SandboxUnavailable: The policy cannot be met.
-            SandboxError: The sandbox did not start, or its program speaks another protocol.
-        """
+        """Start the sandbox and wait until its program answers."""
         self.state = SessionState.STARTING
         try:
             self._channel = channel = await self._host.start(policy)
@@ -187,12 +182,7 @@ class PythonSession:
         """Run code in the session.
 
         A result with ``session_reset`` in it is :class:`~.sessions.Sessions`' to make; here a lost state is in
-        ``notes`` and ``lost``.
-
-        Raises:
-            SandboxError: The session is busy or not usable, or the sandbox broke the protocol.
-            ValueError: The request cannot be expressed.
-            CancelledError: The code was interrupted, and killed when it did not heed that.
+        ``notes`` and ``lost``. A cancelled execution is interrupted, and killed when it does not heed that.
         """
         if self.state is not SessionState.READY or self._channel is None:
             raise SandboxError(f"The session cannot run code now: it is {self.state.value}.")
@@ -273,11 +263,7 @@ class PythonSession:
                 self.state = SessionState.CLOSED
 
     def kill(self, why: str) -> None:
-        """End the sandbox at once, from any thread; what is left is for :meth:`close`.
-
-        Args:
-            why: For the results of what runs in it, as a clause.
-        """
+        """End the sandbox at once, from any thread, with a clause for its results; the rest is for :meth:`close`."""
         self._killed = why
         if self._channel is not None:
             self._channel.kill()
@@ -350,9 +336,8 @@ class PythonSession:
 class Execution(Answer):
     """One execution in a session, and what the sandbox says about it.
 
-    Attributes:
-        is_overdue: The host had to end the sandbox because the deadline had long passed.
-        lost: Why the session's state is gone; None while it is there.
+    ``is_overdue`` says that the host had to end the sandbox because the deadline had long passed, ``lost`` why the
+    session's state is gone; None while it is there.
     """
 
     def __init__(self, number: int, request: SessionRequest, view: PathMapping | None) -> None:
@@ -371,11 +356,8 @@ class Execution(Answer):
             stream.capture.discard()
 
     def result(self, isolation: IsolationReport, end: SandboxEnd, session_id: str, late: bytes) -> ExecutionResult:
-        """What the caller gets.
-
-        Raises:
-            SandboxError: The code could not be started.
-            Exception: What ``on_output`` raised.
+        """What the caller gets; raises what ``on_output`` raised, and a SandboxError when the code could not be
+        started.
         """
         done = self.done or {"t": "done"}
         self.close_streams()
@@ -493,11 +475,7 @@ class _Files:
 
 
 def request_frames(number: int, request: SessionRequest) -> Iterator[bytes]:
-    """What goes to the sandbox for one execution, in order.
-
-    Raises:
-        ValueError: A path or a variable cannot be expressed. Raised before the first frame.
-    """
+    """What goes to the sandbox for one execution, in order. A ValueError comes before the first frame."""
     policy = request.policy
     environment = {name: granted_value(name, value) for name, value in request.env.items()}
     cwd = None if request.cwd is None else _inside(request.cwd, "cwd")

@@ -48,11 +48,7 @@ _BYTES_A_SECOND = 1 << 20
 
 
 def check_level(policy: SandboxPolicy, level: IsolationLevel, why: str) -> None:
-    """Refuse a policy that asks for something else than a backend with one level gives (fail closed).
-
-    Raises:
-        SandboxUnavailable: With the reason.
-    """
+    """Refuse a policy that asks for something else than a backend with one level gives (fail closed)."""
     asked = policy.isolation
     if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
         reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
@@ -72,21 +68,10 @@ async def run_command(
     *,
     patience: float = 0.0,
 ) -> ExecutionResult:
-    """Run one command in a sandbox that is opened for it and closed after it.
+    """Run one command in a sandbox that is opened for it and closed after it; raises what :meth:`Sandbox.run` does.
 
-    Args:
-        open_channel: Gives the sandbox, for the checked policy.
-        request: What to run.
-        layout: The sandbox's places.
-        patience: Seconds on top of the usual after which a sandbox that does not answer is ended; for one whose start
-            is part of its answer.
-
-    Raises:
-        SandboxError: The sandbox failed, or the command could not be started in it.
-        ConfigError: The policy has impossible values.
-        ValueError: The request cannot be expressed.
-        CancelledError: The run was cancelled; the sandbox is closed.
-        Exception: What ``on_output`` raised.
+    ``patience`` are seconds on top of the usual after which a sandbox that does not answer is ended; for one whose
+    start is part of its answer.
     """
     asked = time.monotonic()
     policy = check_policy(request.policy)

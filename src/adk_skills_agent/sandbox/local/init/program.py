@@ -42,7 +42,7 @@ _USAGE_BYTES = 144
 
 
 def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
-    """Start the payload; returns only there, with the code of a Python script, its names, and what to call at the end."""
+    """Start the payload; returns only there, with the code of a script, its names, and what to call at its end."""
     if sys.path[:1] == [""]:
         del sys.path[0]  # the working directory is not on a script's path
     step = "prepare"
