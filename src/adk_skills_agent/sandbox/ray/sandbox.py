@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -133,6 +134,7 @@ class RaySandbox(Sandbox):
             )
         )
         self._wait_seconds = wait_seconds
+        self._packing = threading.Lock()
         self._skills: dict[str, Any] = {}  # references, by digest
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
@@ -214,7 +216,8 @@ class RaySandbox(Sandbox):
             head, values = pack(_shipment(request, policy, staged, folder))
             worker = self._pool.take(skills)
             try:
-                packed = {mount.source.name: await self._packed(mount.source) for mount in staged.request.mounts}
+                copies = [mount.source for mount in staged.request.mounts]
+                packed = await threads.in_worker(lambda: {copy.name: self._packed(copy) for copy in copies})
                 outcome = await self._call(worker, request, policy, (head, files, packed, *values))
             finally:
                 self._pool.give_back(worker)
@@ -250,15 +253,14 @@ class RaySandbox(Sandbox):
             if opened is not None:
                 await threads.in_worker(opened.discard)
 
-    async def _packed(self, copy: Path) -> Any:
-        """A skill's copy as an object of Ray's, which brings its bytes to each node that asks for them, once."""
-        packed = self._skills.get(copy.name)
-        if packed is None:
-            packed = await threads.in_worker(lambda: self._pool.ray.put(packed_folder(copy)))
-            self._skills[copy.name] = packed
-            while len(self._skills) > _HELD_SKILLS:
-                del self._skills[next(iter(self._skills))]
-        return packed
+    def _packed(self, copy: Path) -> Any:
+        """A skill's copy as an object of Ray's, which brings its bytes once to each node that asks. Blocking."""
+        with self._packing:
+            if copy.name not in self._skills:
+                self._skills[copy.name] = self._pool.ray.put(packed_folder(copy))
+                while len(self._skills) > _HELD_SKILLS:
+                    del self._skills[next(iter(self._skills))]
+            return self._skills[copy.name]
 
     async def _call(
         self, worker: Worker, request: ExecutionRequest, policy: SandboxPolicy, arguments: tuple[Any, ...]
