@@ -24,6 +24,7 @@ from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ROUNDS = 50
 _MYSELF = b"0"
+_FIRST_TO_END = "1000"  # the highest oom_score_adj
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class ControlGroup:
         self.cpu = None if hierarchy.cpu is None else f"{hierarchy.cpu}/{name}"
         self._version = hierarchy.version
         self._names = _VERSIONS[hierarchy.version]
+        self._memory_bytes: int | None = None
+        self._cpu_before = 0.0
         self._parents = hierarchy.folders
         self._folders = tuple(f"{parent}/{name}" for parent in self._parents)
         with contextlib.ExitStack() as undo:
@@ -176,6 +179,56 @@ class ControlGroup:
         """How many processes the kernel ended for lack of memory."""
         return value(f"{self.memory}/{self._names.ended}", "oom_kill")
 
+    def confine(self, first: int, memory_bytes: int | None, pids: int | None) -> None:
+        """Put a run's limits on, before anything of its command is there.
+
+        What is there then, the sandbox's own processes and their memory, does not count against the policy.
+
+        Raises:
+            SandboxError: Process 1 could not be moved into the group.
+            OSError: The kernel refused a limit.
+        """
+        self._memory_bytes = memory_bytes
+        self.take_in(first)
+        self.limit(
+            None if memory_bytes is None else memory_bytes + self.used_memory(),
+            None if pids is None else pids + self.tasks() - len(children_of(first)),
+        )
+        # When memory runs out the kernel ends one process, and a run is to end as a whole: if it is process 1, all
+        # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
+        with contextlib.suppress(OSError):  # an agent without the right to
+            put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
+        self._cpu_before = self.cpu_seconds() or 0.0
+
+    def beyond(self) -> tuple[Status, str] | None:
+        """Whether memory ran out and the kernel ended one process: the run is to end as a whole."""
+        try:
+            return (Status.OUT_OF_MEMORY, self._out_of_memory(self.peak_bytes())) if self.ended() else None
+        except OSError:  # the run is over, and its group is gone
+            return None
+
+    def account(self, report: EndReport) -> None:
+        """Put what the kernel counted for the run as a whole into the report."""
+        cpu, peak = self.cpu_seconds(), self.peak_bytes()
+        if cpu is not None:
+            report.cpu_seconds = max(0.0, cpu - self._cpu_before)
+        if peak is not None:
+            report.max_rss = peak
+        if self.ended():
+            report.cause = Status.OUT_OF_MEMORY
+            report.notes.append(self._out_of_memory(peak))
+            if report.status is None:
+                report.status = int(signal.SIGKILL)
+
+    def _out_of_memory(self, peak: int | None) -> str:
+        most = self._memory_bytes
+        if most is None or (peak is not None and peak < most):
+            return "Stopped by the kernel: the memory of the machine, or of what the agent itself may use, ran out."
+        return (
+            f"Stopped by the kernel: its processes together needed more memory than memory_bytes, {most >> 20} MiB, "
+            "files in memory included."
+        )
+
     def end_all(self) -> int:
         """Kill what is left in it without waiting; how many there were."""
         left = processes(self.memory)
@@ -245,74 +298,6 @@ def _tree(first: int) -> Iterator[int]:
         with contextlib.suppress(OSError):
             for child in get(f"/proc/{first}/task/{thread}/children").split():
                 yield from _tree(int(child))
-
-
-# The control group of a run with namespaces: the kernel bounds memory and processes of the run as a whole.
-
-_FIRST_TO_END = "1000"  # the highest oom_score_adj
-
-
-class RunGroup:
-    """A control group for one sandbox, which is started in it and then limited; None is no limit."""
-
-    def __init__(self, memory_bytes: int | None, pids: int | None) -> None:
-        self._memory_bytes = memory_bytes
-        self._pids = pids
-        self._cpu_before = 0.0
-        try:
-            self.group: ControlGroup = group_pool().take()
-        except (NoControlGroups, OSError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SandboxError(f"No control group could be made for the run: {reason}.") from error
-
-    def confine(self, first: int) -> None:
-        """Put the limits on, before anything of a command is there; what is there then does not count against the
-        policy.
-        """
-        group, memory, pids = self.group, self._memory_bytes, self._pids
-        group.take_in(first)
-        group.limit(
-            None if memory is None else memory + group.used_memory(),
-            None if pids is None else pids + group.tasks() - len(children_of(first)),
-        )
-        # When memory runs out the kernel ends one process, and a run is to end as a whole: if it is process 1, all
-        # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
-        with contextlib.suppress(OSError):  # an agent without the right to
-            put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
-        self._cpu_before = group.cpu_seconds() or 0.0
-
-    def beyond(self) -> tuple[Status, str] | None:
-        """Whether memory ran out and the kernel ended one process: the run is to end as a whole."""
-        try:
-            return (Status.OUT_OF_MEMORY, self._out_of_memory(self.group.peak_bytes())) if self.group.ended() else None
-        except OSError:  # the run is over, and its group is gone
-            return None
-
-    def account(self, report: EndReport) -> None:
-        """Put what the kernel counted for the run as a whole into the report."""
-        cpu, peak = self.group.cpu_seconds(), self.group.peak_bytes()
-        if cpu is not None:
-            report.cpu_seconds = max(0.0, cpu - self._cpu_before)
-        if peak is not None:
-            report.max_rss = peak
-        if self.group.ended():
-            report.cause = Status.OUT_OF_MEMORY
-            report.notes.append(self._out_of_memory(peak))
-            if report.status is None:
-                report.status = int(signal.SIGKILL)
-
-    def give_back(self) -> None:
-        """Have it removed; nothing is in it any more, or will be in a moment."""
-        group_pool().give_back(self.group)
-
-    def _out_of_memory(self, peak: int | None) -> str:
-        most = self._memory_bytes
-        if most is None or (peak is not None and peak < most):
-            return "Stopped by the kernel: the memory of the machine, or of what the agent itself may use, ran out."
-        return (
-            f"Stopped by the kernel: its processes together needed more memory than memory_bytes, {most >> 20} MiB, "
-            "files in memory included."
-        )
 
 
 # Where this process may make control groups: below its own group, so that the limits of that one hold as well.
@@ -638,6 +623,15 @@ def _remove_all(groups: list[ControlGroup]) -> list[ControlGroup]:
         time.sleep(pause)
         pause *= 2
     return groups
+
+
+def group_of_run() -> ControlGroup:
+    """A group for a sandbox, which is started in it and then limited; a SandboxError when there is none to be had."""
+    try:
+        return group_pool().take()
+    except (NoControlGroups, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SandboxError(f"No control group could be made for the run: {reason}.") from error
 
 
 group_pool = OnePerProcess(lambda: GroupPool(find_hierarchy()))

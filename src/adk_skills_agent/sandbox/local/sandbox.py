@@ -236,7 +236,6 @@ async def _supervise(
         secrets,
         exit_code=code,
         signal=number,
-        signal_inferred=end.inferred,
         cause=supervision.cause or end.cause,
         timed_out=supervision.timed_out,
         collected=end.collected,

@@ -492,7 +492,6 @@ class EndReport:
 
     Attributes:
         status: How the command ended, in the encoding of ``wait``; None when it cannot be known.
-        inferred: ``status`` is a signal deduced from an exit code of 128+n.
         cause: A limit that ended the run and that only the level saw (memory of a control group); None for none.
         cpu_seconds: Of everything in the run, or of the command and the children it waited for when that is all that
             can be known.
@@ -507,7 +506,6 @@ class EndReport:
     """
 
     status: int | None = None
-    inferred: bool = False
     cause: Status | None = None
     cpu_seconds: float | None = None
     max_rss: int | None = None

@@ -250,17 +250,17 @@ class NamespacesRun(LocalRun):
             self._end_sandbox(sandbox, report)
             return
         try:
-            if group.group.ended():
+            if group.ended():
                 self._ordered = True  # the kernel did it, for the limit we set; it is no accident of the sandbox
             self._end_sandbox(sandbox, report)
             if sandbox.init.used is None:
-                group.group.end_all()
+                group.end_all()
             group.account(report)
         except OSError as error:
             raise SandboxError(f"The run's control group could not be read: {error.strerror}.") from error
         finally:
             sandbox.group = None
-            group.give_back()
+            group_pool().give_back(group)
 
     def _end_sandbox(self, sandbox: StartedSandbox, report: EndReport) -> None:
         init, child = sandbox.init, self.child

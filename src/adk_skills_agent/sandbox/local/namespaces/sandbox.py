@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import HOME_DIR, WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.files.workspace import Workspace
-from adk_skills_agent.sandbox.local.cgroup import RunGroup
+from adk_skills_agent.sandbox.local.cgroup import ControlGroup, group_pool
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS, InitControl, shown_at
 from adk_skills_agent.sandbox.local.kernel.landlock import python_folders
 from adk_skills_agent.sandbox.process import seccomp
@@ -425,7 +425,7 @@ class StartedSandbox:
     init: InitControl
     command: int
     folders: PrivateFolders
-    group: RunGroup | None = None
+    group: ControlGroup | None = None
     workspace: Workspace | None = None
     was_waiting: bool = False
     uid: int | None = None
@@ -477,7 +477,7 @@ class StartedSandbox:
         self.reap()
         self.folders.close()
         if self.group is not None:
-            self.group.give_back()
+            group_pool().give_back(self.group)
 
 
 def kill(pidfd: int) -> None:
