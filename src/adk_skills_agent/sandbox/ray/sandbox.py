@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -271,98 +271,76 @@ class RaySandbox(Sandbox):
         """
         ray = self._pool.ray
         number = self._pool.begin(worker, "cancel")
-        heard = _Heard(request)
-        tasks: list[asyncio.Future[Any]] = []
+        call: asyncio.Future[Outcome | Exception] | None = None
         try:
             try:
-                reference = worker.actor.run.remote(number, *arguments)
+                answers = worker.actor.run.options(num_returns="streaming").remote(number, *arguments)
             except ray.exceptions.RayError as error:  # the object store is full, for instance
                 raise SandboxError(
                     f"The run could not be sent to the cluster and was not started ({type(error).__name__}). Try again "
                     "later, or send less."
                 ) from error
-            call = asyncio.ensure_future(result_of(reference))
-            tasks.append(call)
-            if heard.wanted:
-                tasks.append(asyncio.ensure_future(heard.listen(lambda: result_of(worker.actor.events.remote(number)))))
+            call = asyncio.ensure_future(_heard(answers, request))
             try:
                 async with asyncio.timeout(longest_run(policy, _PATIENCE_SECONDS)):
-                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                    while not call.done() and heard.failure is None:
-                        await asyncio.wait([call])
+                    await asyncio.wait([call])
             except TimeoutError:
-                await uninterrupted(self._ended(worker, number, call, "did not end a run in time"))
+                await uninterrupted(self._end(worker, number, "did not end a run in time"))
                 raise RunLost(
                     "The machine that ran the script did not answer in time after the deadline, and the script was "
                     "ended. It may have done a part of its work and was not run again; check what it changed."
                 ) from None
             except asyncio.CancelledError:
-                await uninterrupted(self._ended(worker, number, call, "did not end a run that was cancelled"))
+                await uninterrupted(self._end(worker, number, "did not end a run that was cancelled"))
                 raise
             except GeneratorExit:  # the loop is gone: nothing can be waited for any more
                 with contextlib.suppress(Exception):
                     worker.actor.cancel.remote(number)
                 raise
-            if heard.failure is not None:
-                await uninterrupted(self._ended(worker, number, call, "did not end a run that nobody listens to"))
-                return heard.failure
             try:
-                outcome: Outcome = call.result()
+                outcome = call.result()
             except ray.exceptions.RayTaskError as error:
                 raise SandboxError(f"The worker of the cluster failed: {type(error.cause).__name__}.") from error
             except ray.exceptions.RayError as error:
                 self._pool.lose(worker, f"is gone ({sentence_of(error)})")
                 raise lost(worker, error) from error
-            for task in tasks[1:]:
-                await asyncio.wait([task])
-            heard.take(outcome.events)
-            return outcome if heard.failure is None else heard.failure
+            if isinstance(outcome, Exception):
+                await uninterrupted(self._end(worker, number, "did not end a run that nobody listens to"))
+            return outcome
         finally:
             self._pool.finished(number)
-            for task in tasks:
-                if not task.done():
-                    with contextlib.suppress(RuntimeError):  # the loop is gone
-                        task.cancel()
-                elif not task.cancelled():
-                    task.exception()  # taken, so that it is not reported as lost
+            if call is not None and not call.done():
+                with contextlib.suppress(RuntimeError):  # the loop is gone
+                    call.cancel()
+            elif call is not None and not call.cancelled():
+                call.exception()  # taken, so that it is not reported as lost
 
-    async def _ended(self, worker: Worker, number: int, call: asyncio.Future[Any], else_it: str) -> None:
+    async def _end(self, worker: Worker, number: int, else_it: str) -> None:
         """End a run there, and wait until nothing of it is left; a worker that does not do that is lost."""
         asking = asyncio.ensure_future(result_of(worker.actor.cancel.remote(number)))
-        await asyncio.wait([call], timeout=_CANCEL_SECONDS)
-        if not call.done():
+        await asyncio.wait([asking], timeout=_CANCEL_SECONDS)
+        if not asking.done():
             self._pool.lose(worker, else_it)
         asking.add_done_callback(lambda done: done.cancelled() or done.exception())
         asking.cancel()
 
 
-class _Heard:
-    """What a run's callbacks are told; the first one that raises ends that."""
-
-    def __init__(self, request: ExecutionRequest) -> None:
-        self._output, self._sample = request.on_output, request.on_sample
-        self.wanted = self._output is not None or self._sample is not None
-        self.failure: Exception | None = None
-
-    async def listen(self, next_events: Callable[[], Awaitable[tuple[Event, ...] | None]]) -> None:
-        """Fetch events until the run is over; the call itself says when its worker is lost."""
-        with contextlib.suppress(Exception):
-            while self.failure is None and (found := await next_events()) is not None:
-                self.take(found)
-
-    def take(self, events: tuple[Event, ...]) -> None:
-        """Tell them in order."""
-        for event in events:
-            if self.failure is not None:
-                return
+async def _heard(answers: Any, request: ExecutionRequest) -> Outcome | Exception:
+    """Tell a run's callbacks what happens in it; the outcome, or what the first one raised that raises."""
+    async for reference in answers:
+        answer: tuple[Event, ...] | Outcome = await reference
+        if isinstance(answer, Outcome):
+            return answer
+        for event in answer:
             try:
                 if isinstance(event, ResourceSample):
-                    if self._sample is not None:
-                        self._sample(event)
-                elif self._output is not None:
-                    self._output(*event)
+                    if request.on_sample is not None:
+                        request.on_sample(event)
+                elif request.on_output is not None:
+                    request.on_output(*event)
             except Exception as error:  # noqa: BLE001  # raised again where the run is awaited
-                self.failure = error
+                return error
+    return SandboxError("The worker of the cluster said nothing of how the run ended.")
 
 
 def lost(worker: Worker, error: BaseException) -> RunLost:

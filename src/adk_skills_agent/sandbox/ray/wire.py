@@ -55,7 +55,6 @@ class Outcome:
         changes: The frames of what it changed in the workspace.
         unlisted: How many changed files are neither among them nor named.
         spilled: The whole text of each stream that was longer than what is kept; None for the others.
-        events: Those that were not fetched while it ran.
     """
 
     result: ExecutionResult | None = None
@@ -64,7 +63,6 @@ class Outcome:
     changes: bytes = b""
     unlisted: int = 0
     spilled: tuple[bytes | None, bytes | None] = (None, None)
-    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections import OrderedDict, deque
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ LEAST = IsolationLevel.LANDLOCK
 """Below this level a script could end its worker: it is the same user's process."""
 _HELD_SKILLS = 256
 _REMEMBERED = 1_000
-"""Runs that are over, and cancellations of runs that have not come yet."""
+"""Cancellations of runs that have not come yet."""
 
 
 class RayWorker:
@@ -55,9 +55,7 @@ class RayWorker:
     def __init__(self) -> None:
         self._sandbox = local_sandbox()
         self._runs: dict[int, _Run] = {}
-        self._awaited: dict[int, asyncio.Event] = {}
         self._unwanted: deque[int] = deque(maxlen=_REMEMBERED)
-        self._over: deque[int] = deque(maxlen=_REMEMBERED)
         self._skills: OrderedDict[str, Materialised] = OrderedDict()
         self._sessions: dict[int, SessionChannel] = {}
         self._node_id = ""
@@ -83,56 +81,38 @@ class RayWorker:
 
     async def run(
         self, number: int, head: bytes, files: bytes, skills: dict[str, Awaitable[bytes]], *secrets: str
-    ) -> Outcome:
-        """Run one command to its end.
+    ) -> AsyncGenerator[tuple[Event, ...] | Outcome, None]:
+        """Run one command to its end: what happens as it happens, and at last the outcome.
 
         Args:
-            number: Names the run in :meth:`events` and :meth:`cancel`.
+            number: Names the run in :meth:`cancel`.
             head: A :class:`Shipment`, packed.
             files: The frames of the workspace.
             skills: The archive of each mount, by digest; asked for when this node does not have it.
             secrets: Those of the request.
         """
         if number in self._unwanted:
-            self._finished(number)
-            return Outcome(cancelled=True)
+            yield Outcome(cancelled=True)
+            return
         run = self._runs[number] = _Run(asyncio.ensure_future(self._run(number, unpack(head, secrets), files, skills)))
-        if (awaited := self._awaited.pop(number, None)) is not None:
-            awaited.set()
         try:
-            await asyncio.wait([run.task])
+            while not run.task.done() or run.events:
+                if not run.events:
+                    await run.arrived.wait()
+                    run.arrived.clear()
+                if run.events:
+                    found, run.events = tuple(run.events), []
+                    yield found
             if run.task.cancelled():
-                return Outcome(cancelled=True)
-            error = run.task.exception()
-            if error is None:
-                return replace(run.task.result(), events=tuple(run.events))
-            if isinstance(error, SkillsError | ValueError):
-                return Outcome(error=error, events=tuple(run.events))
-            raise error
+                yield Outcome(cancelled=True)
+            elif (error := run.task.exception()) is None:
+                yield run.task.result()
+            elif isinstance(error, SkillsError | ValueError):
+                yield Outcome(error=error)
+            else:
+                raise error
         finally:
             del self._runs[number]
-            self._finished(number)
-            run.arrived.set()
-
-    def _finished(self, number: int) -> None:
-        self._over.append(number)
-        if (awaited := self._awaited.pop(number, None)) is not None:
-            awaited.set()
-
-    async def events(self, number: int) -> tuple[Event, ...] | None:
-        """What has happened in a run since the last time, as soon as there is something; None when it is over."""
-        if number not in self._runs and number not in self._over:  # Ray may begin this call before that of the run
-            await self._awaited.setdefault(number, asyncio.Event()).wait()
-        run = self._runs.get(number)
-        if run is None:
-            return None
-        await run.arrived.wait()
-        run.arrived.clear()
-        if number not in self._runs:
-            run.arrived.set()
-            return None  # what is left comes with the outcome
-        found, run.events = tuple(run.events), []
-        return found
 
     async def cancel(self, number: int) -> None:
         """End a run; nothing of it is left when this is over. A run that has not come yet will not begin."""
@@ -261,6 +241,7 @@ class _Run:
         self.task = task
         self.events: list[Event] = []
         self.arrived = asyncio.Event()
+        task.add_done_callback(lambda _: self.arrived.set())
 
     def add(self, event: Event) -> None:
         """Keep an event; of samples only the newest."""
