@@ -89,6 +89,12 @@ class Child:
     starter_rss: int
     waited: tuple[int, resource.struct_rusage | None] | None = None
 
+    def close(self) -> None:
+        """Close its descriptors."""
+        for descriptor in (self.stdout, self.stderr, self.pidfd):
+            if descriptor is not None:
+                os.close(descriptor)
+
 
 class Spawner:
     """The thread and its queue."""

@@ -247,9 +247,9 @@ def _waits_in_the_kernel(pid: int) -> bool:
 
 
 def unsupported() -> str | None:
-    """Why neither Landlock nor a system call filter can be used in this process; None when they can be tried."""
+    """Why neither namespaces, Landlock nor a filter can be used in this process; None when they can be tried."""
     if sys.platform != "linux":
-        return f"{platform.system()} has neither Landlock nor system call filters; they are Linux's"
+        return f"{platform.system()} has neither namespaces, Landlock nor system call filters; they are Linux's"
     if not seccomp.supports(platform.machine()):
         return f"no system call filter is known for {platform.machine()}; there is one for x86_64 and aarch64"
     if (reason := without_limits()) is not None:
@@ -620,9 +620,7 @@ class LocalRun:
     def _close(self) -> None:
         if self.child.waited is None:
             reap_late(self.child.pid)
-        for descriptor in (self.child.stdout, self.child.stderr, self.child.pidfd):
-            if descriptor is not None:
-                os.close(descriptor)
+        self.child.close()
 
     def _drop_workspace(self, *, started: bool) -> str | None:
         _live.discard(self)

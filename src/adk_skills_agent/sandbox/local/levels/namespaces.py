@@ -11,7 +11,6 @@ import contextlib
 import errno
 import functools
 import os
-import platform
 import signal
 import stat
 import sys
@@ -46,6 +45,7 @@ from adk_skills_agent.sandbox.local.levels.base import (
     cpu_sentences,
     stdin_file,
     trial_run,
+    unsupported,
 )
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from adk_skills_agent.sandbox.local.namespaces.sandbox import (
@@ -56,7 +56,6 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
 )
 from adk_skills_agent.sandbox.local.warm_pool import start_sandbox, warm_pool
 from adk_skills_agent.sandbox.output import PathMapping
-from adk_skills_agent.sandbox.process import seccomp
 from adk_skills_agent.sandbox.process.command import (
     build_environment,
     check_argv,
@@ -66,7 +65,6 @@ from adk_skills_agent.sandbox.process.command import (
     process_limits,
     run_uid,
     spelling,
-    without_limits,
 )
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
 from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds
@@ -462,7 +460,7 @@ class NamespacesLevel(LocalLevel):
 
     def remedy(self) -> str | None:
         """The command that installs what is missing, or that permits user namespaces or else control groups."""
-        if _unsupported() is not None:
+        if unsupported() is not None:
             return None
         if self.problem() is None:
             return _no_groups()[1]
@@ -518,15 +516,7 @@ def _no_groups() -> tuple[str | None, str | None]:
 
 def missing() -> str | None:
     """What this system lacks for namespaces, without trying; None when nothing is known to be."""
-    return _unsupported() or bubblewrap.missing()
-
-
-def _unsupported() -> str | None:
-    if sys.platform != "linux":
-        return "namespaces are a feature of Linux"
-    if not seccomp.supports(platform.machine()):
-        return f"there is no system call filter for {platform.machine()}"
-    return without_limits()
+    return unsupported() or bubblewrap.missing()
 
 
 def namespaces_report(policy: SandboxPolicy, groups: int | str) -> Enforcement:

@@ -276,9 +276,7 @@ def _end(child: Child) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)
         _wait(child)
-    for descriptor in (child.stdout, child.stderr, child.pidfd):
-        if descriptor is not None:
-            os.close(descriptor)
+    child.close()
 
 
 def _wait(child: Child) -> None:

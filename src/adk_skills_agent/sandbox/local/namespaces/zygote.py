@@ -171,17 +171,12 @@ class Zygote:
         """End it; sandboxes it has made go on."""
         _end(self._child.pid)
         with self._lock:  # whoever waits for an answer has heard of the end by now
-            self._connection.close()
-        for descriptor in (self._child.stdout, self._child.stderr, self._child.pidfd):
-            if descriptor is not None:
-                os.close(descriptor)
+            self.let_go()
 
     def let_go(self) -> None:
-        """In a forked child: close what is there of the parent's."""
+        """Close what is here of it; all there is to do in a forked child."""
         self._connection.close()
-        for descriptor in (self._child.stdout, self._child.stderr, self._child.pidfd):
-            if descriptor is not None:
-                os.close(descriptor)
+        self._child.close()
 
 
 def _told(spec: SandboxSpec, outside: int | None) -> bytes:
