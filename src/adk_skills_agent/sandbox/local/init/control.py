@@ -100,6 +100,7 @@ class InitControl:
         used: Processor time in seconds of all processes but process 1, that before the job included, and the most
             memory one of them had, in bytes; None until all have ended.
         failure: The step that failed before the command ran, and the error number.
+        swept: How many processes were ended, where process 1 has no namespace that ends with it.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -108,6 +109,7 @@ class InitControl:
         self.status: int | None = None
         self.used: tuple[float, int] | None = None
         self.failure: tuple[str, int] | None = None
+        self.swept = 0
         self._said = b""
         self._told = 0
         self._is_ready = False
@@ -203,6 +205,8 @@ class InitControl:
                     self.failure = (step.decode("utf-8", "replace"), int(number))
                 case [b"used", microseconds, size] if _NUMBER.fullmatch(microseconds) and _NUMBER.fullmatch(size):
                     self.used = int(microseconds) / 1e6, int(size) << 10
+                case [b"swept", count] if _NUMBER.fullmatch(count):
+                    self.swept = int(count)
                 case _:
                     pass
 
