@@ -181,7 +181,7 @@ async def _supervise(
     streams = streams_of(request, policy, run.captures, run.view, secrets, (child.stdout, child.stderr))
     supervision = Supervision(loop, run, policy, streams, request.on_sample)
     enforcement = choice.level.report(policy)
-    limits = _limits(loop, run, request, policy, enforcement, supervision) if works_here() else None
+    limits = _limits(loop, run, request, enforcement, supervision) if works_here() else None
     watched.limits = limits
     problem: OSError | asyncio.CancelledError | None = None
     ended = child.started
@@ -271,7 +271,6 @@ def _limits(
     loop: asyncio.AbstractEventLoop,
     run: LocalRun,
     request: ExecutionRequest,
-    policy: SandboxPolicy,
     enforcement: Enforcement,
     supervision: Supervision,
 ) -> Limits:
@@ -283,7 +282,4 @@ def _limits(
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(supervision.sampled, sample)
 
-    wanted = request.on_sample is not None
-    memory = None if "memory" in enforcement.hard else policy.memory_bytes
-    pids = None if "pids" in enforcement.hard else policy.pids
-    return Limits(run.marks, memory, pids, run.disk, breach, run.beyond, look if wanted else None)
+    return run.limits(enforcement.hard, breach, None if request.on_sample is None else look)

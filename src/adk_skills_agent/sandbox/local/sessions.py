@@ -21,7 +21,7 @@ from adk_skills_agent.sandbox.output import PathMapping
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
 from adk_skills_agent.sandbox.process.supervise import EndReport, ExitWatch, LiveStdin, has_ended
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, watchdog, works_here
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.program import program_text
 from adk_skills_agent.sandbox.threads import RUNNING, Step, uninterrupted
@@ -84,7 +84,7 @@ async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.
             raise
     enforcement = choice.level.report(policy)
     report = IsolationReport(choice.level.level, enforcement.enforced, enforcement.degraded, choice.reasons, run.maker)
-    return LocalChannel(run, policy, report, enforcement.hard, here, watched)
+    return LocalChannel(run, report, enforcement.hard, here, watched)
 
 
 class LocalChannel:
@@ -93,7 +93,6 @@ class LocalChannel:
     def __init__(
         self,
         run: LocalRun,
-        policy: SandboxPolicy,
         isolation: IsolationReport,
         hard: frozenset[str],
         connection: socket.socket,
@@ -113,9 +112,7 @@ class LocalChannel:
         os.set_blocking(run.child.stdout, False)
         self._exit = ExitWatch(self._loop, run.child, self._on_exit)
         if works_here():
-            memory = None if "memory" in hard else policy.memory_bytes
-            pids = None if "pids" in hard else policy.pids
-            watched.limits = Limits(run.marks, memory, pids, run.disk, self._breach, run.beyond)
+            watched.limits = run.limits(hard, self._breach)
 
     @property
     def view(self) -> PathMapping:

@@ -351,11 +351,9 @@ class WorkerPool:
         self._stop.set()
         self._last_problem = f"ray: {sentence}"
         error = SandboxUnavailable(sentence.strip(), (f"ray: {sentence.strip()}", *self.notes.values()))
-        if not self._first.done():
-            self._first.set_exception(error)
-        else:
+        if self._first.done():
             self._first = Future()
-            self._first.set_exception(error)
+        self._first.set_exception(error)
 
     def _ask(self) -> None:
         """Ask each worker whether it lives; one that does not say so is lost."""

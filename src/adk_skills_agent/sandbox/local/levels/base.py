@@ -65,8 +65,9 @@ from adk_skills_agent.sandbox.process.supervise import (
     wait_until_ended,
 )
 from adk_skills_agent.sandbox.process.tree import RunMarks, end_run, reap_adopted, signal_group
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, folder_limit
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, folder_limit
 from adk_skills_agent.sandbox.skill_store import Staged, stage
+from adk_skills_agent.sandbox.streaming import ResourceSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +399,17 @@ class LocalRun:
             folder_limit(self._workspace.tmp, tmp_bytes, inodes),
         )
 
+    def limits(
+        self,
+        hard: frozenset[str],
+        breach: Callable[[Status, str], None],
+        on_look: Callable[[ResourceSample], None] | None = None,
+    ) -> Limits:
+        """What the watchdog looks at: what the kernel does not bound for the run as a whole (``hard``)."""
+        memory = None if "memory" in hard else self._policy.memory_bytes
+        pids = None if "pids" in hard else self._policy.pids
+        return Limits(self.marks, memory, pids, self.disk, breach, self.beyond, on_look)
+
     def may_write_more(self) -> bool | None:
         """Whether somebody of an ended command's run is there to write; None when only the pipes' end can tell."""
         return None
@@ -607,14 +619,12 @@ class LocalRun:
     def _collect(self, result: EndReport) -> None:
         assert self._workspace is not None  # noqa: S101  # checked by the caller
         result.notes.extend(self._workspace.notes)
-        result.collected = collected = collect(
-            self._workspace, self._policy, secrets_of_run(self._request, self._policy)
-        )
+        secrets = secrets_of_run(self._request, self._policy)
+        result.collected = collected = collect(self._workspace, self._policy, secrets)
         result.notes.extend(left_in_home(self._workspace.home))
         if self._request.workspace is not None:
             result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
         if self._request.tmp is not None:
-            secrets = secrets_of_run(self._request, self._policy)
             result.notes.extend(keep_lasting_tmp(self._workspace, self._request.tmp, self._policy, secrets))
 
     def _close(self) -> None:
