@@ -25,11 +25,10 @@ from adk_skills_agent.sandbox.contract import (
     ExecutionResult,
     InputFile,
     IsolationReport,
-    OutputFile,
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, mime_type, readable_name, safe_name
+from adk_skills_agent.sandbox.files.collect import Collected, OutputFiles, readable_name, safe_name
 from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process.command import granted_value
 from adk_skills_agent.sandbox.process.supervise import streams_of
@@ -415,12 +414,11 @@ class _Files:
 
     def __init__(self, policy: SandboxPolicy, secrets: SecretForms | None) -> None:
         self._secrets = secrets
-        self.kept: list[OutputFile] = []
         self.skipped: list[tuple[str, str]] = []
-        self._policy = policy
+        self._most = policy.max_file_bytes + frames.PIECE_BYTES
+        self._outputs = OutputFiles(policy)
+        self.kept = self._outputs.files
         self._sent: dict[str, bytes] = {}  # by the sandbox's own paths
-        self._names: set[str] = set()
-        self._bytes = 0
         self._open: tuple[str, bytearray] | None = None
 
     def take(self, frame: frames.Frame) -> None:
@@ -437,8 +435,7 @@ class _Files:
             self._open = (path, bytearray())
         held = self._open[1]
         held += frames.content(frame)
-        policy = self._policy
-        if self._open[0] != path or len(held) > policy.max_file_bytes + frames.PIECE_BYTES:
+        if self._open[0] != path or len(held) > self._most:
             raise frames.FrameError("The pieces of a file are no file.")
         if frames.flag(frame, "more"):
             return
@@ -450,23 +447,17 @@ class _Files:
         if reason is not None or content is None:
             self._skip(path, reason or "")
             return
-        name = distinct_name(safe_name(path) or "", self._names)
-        self.kept.append(OutputFile(name, content, mime_type(name)))
+        self._outputs.add(path, content)
 
     def _refused(self, path: str, content: bytes | None) -> str | None:
         """Why a file is not taken."""
         if content is None:
             return "is a hard link to a file that was not taken"
-        policy = self._policy
-        self._bytes += len(content)
-        if len(content) > policy.max_file_bytes:
-            return f"larger than max_file_bytes={policy.max_file_bytes:,}"
-        if len(self.kept) >= policy.max_files or self._bytes > policy.max_total_file_bytes:
-            return "more than the limits of output files"
-        self._sent[path] = content  # whatever its name: a hard link to it may have a better one
-        name = safe_name(path)
-        if name is None:
-            return "its path is too long"
+        if len(content) <= self._outputs.most:
+            self._sent[path] = content  # whatever its name: a hard link to it may have a better one
+        if (reason := self._outputs.refusal(path, len(content))) is not None:
+            return reason
+        name = safe_name(path) or ""
         return withheld(self._secrets, path.encode("utf-8", "replace"), name.encode("utf-8", "replace"), content)
 
     def _skip(self, path: str, reason: str) -> None:
