@@ -15,18 +15,16 @@ from adk_skills_agent.errors import EngineUnavailable, SandboxError
 from adk_skills_agent.sandbox.container.engine import ANSWER_SECONDS
 
 _HEAD_BYTES = 8
-_MOST_ANSWER_BYTES = 64 << 10
 _CONNECT_SECONDS = 10.0
 _HEAD_END = b"\r\n\r\n"
 STDERR = 2
 
 
 class AttachStream:
-    """Standard input, output and error of one container."""
+    """Standard input, output and error output of one container."""
 
-    def __init__(self, wire: Wire, already: bytes = b"") -> None:
+    def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._held = bytearray(already)
         self._number = self._left = 0
 
     async def send(self, data: bytes) -> None:
@@ -36,28 +34,18 @@ class AttachStream:
     async def receive(self) -> tuple[int, bytes] | None:
         """What comes next, as ``(1 | 2, bytes)``; None at the end. A cancelled call loses nothing."""
         while not self._left:
-            while len(self._held) < _HEAD_BYTES:
-                if not await self._more():
-                    return None
-            self._number, self._left = self._held[0], int.from_bytes(self._held[4:_HEAD_BYTES], "big")
-            del self._held[:_HEAD_BYTES]
-        while not self._held:
-            if not await self._more():
+            head = await self._wire.receive(exactly=_HEAD_BYTES)
+            if len(head) < _HEAD_BYTES:
                 return None
-        piece = bytes(self._held[: self._left])
-        del self._held[: len(piece)]
+            self._number, self._left = head[0], int.from_bytes(head[4:], "big")
+        piece = await self._wire.receive(self._left)
         self._left -= len(piece)
-        return self._number, piece
-
-    async def _more(self) -> bool:
-        data = await self._wire.receive()
-        self._held += data
-        return bool(data)
+        return (self._number, piece) if piece else None
 
     @property
     def ended(self) -> bool:
         """Whether the other side has closed it and everything was read."""
-        return not self._held and self._wire.ended
+        return self._wire.ended
 
     def close(self) -> None:
         """Close the connection; safe to call twice, also when its loop is closed."""
@@ -78,7 +66,8 @@ async def attach(url: str, container: str, engine: str) -> AttachStream:
                     f"POST {path} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
                     "Content-Length: 0\r\n\r\n".encode()
                 )
-                return AttachStream(wire, await _answered(wire, engine))
+                await _answered(wire, engine)
+                return AttachStream(wire)
         except BaseException:
             wire.close()
             raise
@@ -101,20 +90,14 @@ async def answers(url: str, seconds: float) -> bool:
     return True
 
 
-async def _answered(wire: Wire, engine: str) -> bytes:
-    """Wait for the engine's consent; what already came of the streams behind it."""
-    said = bytearray()
-    while (end := said.find(_HEAD_END)) < 0:
-        data = await wire.receive()
-        said += data
-        if not data or len(said) > _MOST_ANSWER_BYTES:
-            raise ConnectionResetError(0, "the connection was closed")
-    if bytes(said).split(b" ", 2)[1] in {b"101", b"200"}:
-        return bytes(said[end + len(_HEAD_END) :])
-    if end + len(_HEAD_END) == len(said):
-        said += await wire.receive()
-    reason = said[end:].decode("utf-8", "replace").strip()
-    raise SandboxError(f"{engine} could not attach to the container: {reason[:300]}")
+async def _answered(wire: Wire, engine: str) -> None:
+    """Wait for the engine's consent."""
+    head = await wire.receive(until=_HEAD_END)
+    if not head.endswith(_HEAD_END):
+        raise ConnectionResetError(0, "the connection was closed")
+    if head.split(b" ", 2)[1] not in {b"101", b"200"}:
+        reason = (await wire.receive()).decode("utf-8", "replace").strip()
+        raise SandboxError(f"{engine} could not attach to the container: {reason[:300]}")
 
 
 _BUFFER_BYTES = 1 << 20
@@ -180,10 +163,19 @@ class Wire:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def receive(self) -> bytes:
-        """What comes next; nothing at the end. A cancelled call loses nothing. An OSError when the connection broke."""
+    async def receive(self, most: int = _BUFFER_BYTES, *, exactly: int = 0, until: bytes = b"") -> bytes:
+        """What comes next: at most or exactly so many bytes, or all up to a mark; less at the end.
+
+        A cancelled call loses nothing. An OSError when the connection broke.
+        """
         try:
-            return await self._reader.read(_BUFFER_BYTES)
+            if exactly:
+                return await self._reader.readexactly(exactly)
+            return await (self._reader.readuntil(until) if until else self._reader.read(min(most, _BUFFER_BYTES)))
+        except asyncio.IncompleteReadError as error:
+            return error.partial
+        except asyncio.LimitOverrunError:
+            return b""
         except OSError:
             if self._is_closed:  # by us meanwhile, whatever the other side thinks of it
                 return b""
