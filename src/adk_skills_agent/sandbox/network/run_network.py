@@ -136,11 +136,6 @@ class RunNetwork:
         """What the proxy decided so far, oldest first; see :class:`ProxyLimits` for how many are kept."""
         return tuple(self._proxy.decisions)
 
-    @property
-    def traffic(self) -> tuple[int, int]:
-        """Bytes sent to hosts and received from them, through the proxy."""
-        return self._proxy.traffic.sent, self._proxy.traffic.received
-
     def environment(self) -> dict[str, str]:
         """Variables that lead programs to the proxy; they must win over granted ones, nothing else can work."""
         return dict(_PROXY_ENVIRONMENT)
