@@ -311,10 +311,11 @@ def kept_group() -> Iterator[int]:
     try:
         yield keeper.pid
     finally:
-        _end(keeper)  # before its pipe ends, so that it does not kill its group: what is ready needs it no more
         with _forking:
-            _alive.discard(alive)
-            os.close(alive)
+            if alive in _alive:  # a forked child has let go of it, and leaves the keeper to its parent
+                _end(keeper)  # before its pipe ends, so that it does not kill its group: what is ready needs it no more
+                _alive.remove(alive)
+                os.close(alive)
 
 
 def _forget() -> None:
