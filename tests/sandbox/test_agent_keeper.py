@@ -26,7 +26,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
-from adk_skills_agent.sandbox.local.namespaces.bubblewrap import end_keeper, keepers, kept_group
+from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
 from adk_skills_agent.sandbox.local.namespaces.zygote import ZygoteLife
 from adk_skills_agent.sandbox.process.supervise import Child, Launch
 from adk_skills_agent.sandbox.process.tree import children_of
@@ -42,7 +42,7 @@ import asyncio, os, signal, sys, time, warnings
 warnings.simplefilter("ignore")
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.namespaces.bubblewrap import end_keeper, keepers
+from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
 from adk_skills_agent.sandbox.local.namespaces.zygote import ZygoteLife
 ZygoteLife.ready = lambda *_: None  # all sandboxes are bubblewrap's
 policy = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=30)
@@ -84,14 +84,16 @@ run()
 
 @pytest.fixture(autouse=True)
 def no_keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """None of another test's, and none is left; bubblewrap makes all sandboxes."""
+    """None is left; bubblewrap makes all sandboxes."""
     level_table.require("namespaces")
     monkeypatch.setattr(ZygoteLife, "ready", lambda *_: None)
-    end_keeper()
     yield
-    end_keeper()
-    assert keepers.current is None
-    assert [child for child in psutil.Process().children() if is_keeper(child)] == []
+    deadline = time.monotonic() + GONE_SECONDS  # what a run leaves is waited for by a thread
+    while (left := [child for child in psutil.Process().children() if is_keeper(child)]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.005)
+    assert left == []
 
 
 def is_keeper(process: psutil.Process) -> bool:
@@ -160,18 +162,20 @@ def test_row_31_a_sandbox_that_is_being_made_dies_with_the_agent(program, stop):
     assert [one.cmdline() for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
 
 
-def test_one_keeper_serves_all_sandboxes_of_a_process_and_holds_nothing_of_the_agent():
+def test_each_start_has_a_keeper_that_holds_nothing_of_the_agent():
     read, write = os.pipe()
     os.set_inheritable(write, True)
     try:
         with kept_group() as first, kept_group() as second:
-            assert first == second == os.getpgid(first)
+            assert first != second
+            assert first == os.getpgid(first)
             assert os.getsid(first) == os.getsid(0)
-        process = started(first)
-        assert (process.environ(), process.cwd()) == ({}, "/")
-        held = {name: os.readlink(f"/proc/{first}/fd/{name}") for name in os.listdir(f"/proc/{first}/fd")}
-        assert all(target.startswith("pipe:") for target in held.values())
-        assert f"pipe:[{os.fstat(read).st_ino}]" not in held.values()
+            process = started(first)
+            assert (process.environ(), process.cwd()) == ({}, "/")
+            held = {name: os.readlink(f"/proc/{first}/fd/{name}") for name in os.listdir(f"/proc/{first}/fd")}
+            assert all(target.startswith("pipe:") for target in held.values())
+            assert f"pipe:[{os.fstat(read).st_ino}]" not in held.values()
+        assert not is_alive(first)
     finally:
         os.close(read)
         os.close(write)
@@ -186,60 +190,41 @@ def test_it_lives_through_what_a_terminal_or_a_service_manager_sends_to_everybod
         assert process.status() == psutil.STATUS_SLEEPING
 
 
-def test_one_that_was_killed_is_replaced_before_the_next_sandbox():
-    assert run("true").status is Status.OK
-    killed = keepers.current
-    assert killed is not None
-    os.kill(killed.pid, signal.SIGKILL)
-    assert is_soon_gone(killed.pid)
-    assert run("true").status is Status.OK
-    assert keepers.current not in {None, killed}
+def test_one_that_was_killed_keeps_no_sandbox_from_being_made():
+    with kept_group() as group:
+        os.kill(group, signal.SIGKILL)
+        assert is_soon_gone(group)
+        assert run("true").status is Status.OK
     with pytest.raises(ChildProcessError):
-        os.waitpid(killed.pid, os.WNOHANG)  # it was waited for
+        os.waitpid(group, os.WNOHANG)  # it was waited for
 
 
-def test_the_end_waits_for_sandboxes_that_are_being_made_and_kills_none_that_is_ready():
+def test_its_end_kills_nothing_that_is_ready():
     with kept_group() as group:
         child = subprocess.Popen(["sleep", "60"], process_group=group)
-        end_keeper()
-        assert keepers.current is None
         assert is_alive(group)
-        with kept_group() as next_group:
-            assert next_group != group
     assert not is_alive(group)
     assert child.poll() is None
     child.kill()
     child.wait()
 
 
-def test_closing_the_sandbox_ends_it():
-    async def closed() -> list[psutil.Process]:
-        box = local_sandbox()
-        assert (await box.run(ExecutionRequest(("true",), POLICY))).status is Status.OK
-        assert keepers.current is not None
-        await box.close()
-        return [child for child in psutil.Process().children() if is_keeper(child)]
-
-    assert asyncio.run(closed()) == []
-
-
 @pytest.mark.parametrize("end", ["pass", "os._exit(0)", "os.kill(os.getpid(), 9)"])
 def test_it_ends_with_the_agent_however_that_ends(end):
-    with agent(f"run(); print(keepers.current.pid, flush=True); {end}") as process:
+    with agent(f"with kept_group() as group:\n    print(group, flush=True)\n    {end}") as process:
         said, _ = process.communicate(timeout=HANG_SECONDS)
     assert is_soon_gone(int(said))
 
 
 def test_a_child_the_agent_forked_neither_keeps_it_nor_uses_it():
     program = """
-    run()
-    mine = keepers.current.pid
-    if os.fork() == 0:
-        assert keepers.current is None
-        run()
-        print(mine, keepers.current.pid, os.getpid(), flush=True)
+    with kept_group() as mine:
+        if os.fork() == 0:
+            run()
+            with kept_group() as its:
+                print(mine, its, os.getpid(), flush=True)
+                time.sleep(60)
         time.sleep(60)
-    time.sleep(60)
     """
     with agent(program) as process:
         assert process.stdout is not None
@@ -255,44 +240,26 @@ def test_a_child_the_agent_forked_neither_keeps_it_nor_uses_it():
         assert is_soon_gone(childs)
 
 
-def test_an_agent_that_changes_its_session_or_leads_one_gets_another():
+def test_an_agent_that_changes_its_session_or_leads_one_runs_scripts():
     program = """
-    pids = []
+    codes = []
     for change in (lambda: None, os.setsid):
         change()
-        pids += [run("exit 3").exit_code, keepers.current.pid, os.getsid(keepers.current.pid) == os.getsid(0)]
-    print(*pids)
+        codes.append(run("exit 3").exit_code)
+        with kept_group() as group:
+            codes.append(os.getsid(group) == os.getsid(0))
+    print(*codes)
     """
-    first, before, inside, second, after, still = said_by(program)
-    assert (first, second, inside, still) == ("3", "3", "True", "True")
-    assert before != after
+    assert said_by(program) == ["3", "True", "3", "True"]
 
 
-def test_an_agent_that_closes_all_descriptors_keeps_those_that_get_their_numbers_and_gets_another():
-    """As daemons do, or what embeds an agent."""
-    program = """
-    run()
-    closed = keepers.current
-    others = closed.alive, closed.pidfd
-    null = os.open("/dev/null", os.O_RDONLY)
-    for number in others:
-        os.dup2(null, number)
-    child = os.fork()
-    if child == 0:
-        for number in others:
-            os.fstat(number)
-        os._exit(run("exit 4").exit_code)
-    forked = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    code = run("exit 3").exit_code
-    for number in others:
-        os.fstat(number)
-    try:
-        waited = os.waitpid(closed.pid, 0)
-    except ChildProcessError:
-        waited = None
-    print(forked, code, keepers.current.pid != closed.pid, waited)
-    """
-    assert said_by(program) == ["4", "3", "True", "None"]
+def test_between_two_sandboxes_an_agent_holds_nothing_that_it_could_close_by_mistake():
+    """As daemons do, or what embeds an agent: they close all descriptors, and others get their numbers."""
+    assert run("true").status is Status.OK
+    assert bubblewrap._alive == set()
+    with kept_group():
+        assert len(bubblewrap._alive) == 1
+    assert bubblewrap._alive == set()
 
 
 def test_what_a_terminal_sends_to_its_foreground_reaches_no_sandbox():

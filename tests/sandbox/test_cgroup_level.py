@@ -20,7 +20,7 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.local import local_sandbox
-from adk_skills_agent.sandbox.local.cgroup import AHEAD, PREFIX, group_pool
+from adk_skills_agent.sandbox.local.cgroup import PREFIX, group_pool
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.local.warm_pool import close_warm_pool, warm_pool
 from level_table import missing
@@ -69,11 +69,9 @@ def wait_until(is_so: object, seconds: float = 10.0) -> None:
 
 
 def assert_no_group_is_left() -> None:
-    """Only those made ahead."""
     close_warm_pool()
-    most = AHEAD * len(group_pool()._hierarchy.folders)
-    wait_until(lambda: len(groups_of(os.getpid())) <= most)
-    assert len(groups_of(os.getpid())) <= most
+    wait_until(lambda: groups_of(os.getpid()) == [])
+    assert groups_of(os.getpid()) == []
 
 
 def assert_out_of_memory(result: ExecutionResult) -> None:
@@ -293,7 +291,7 @@ async def test_a_script_sees_nothing_of_the_groups_on_the_host():
 
 async def test_a_group_is_never_used_twice_and_starts_from_nothing(nothing_left):
     pool = group_pool()
-    groups = [pool.take() for _ in range(3 * AHEAD)]
+    groups = [pool.take() for _ in range(12)]
     try:
         assert len({group.name for group in groups}) == len(groups)
         assert [group.tasks() for group in groups] == [0] * len(groups)

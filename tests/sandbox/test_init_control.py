@@ -50,3 +50,14 @@ def test_row_125_what_is_no_number_is_not_heard(line: bytes) -> None:
     assert control.failure is None
     assert control.status == 256
     assert control.used == (5e-6, 7 << 10)
+
+
+def test_what_a_supervisor_tells_of_a_run_without_namespaces_is_heard_too() -> None:
+    here, there = socket.socketpair()
+    control = InitControl(here)
+    there.sendall(b"failed exec 2\nended 32512\nswept 4\nused 300000 300\n")
+    control.listen()
+    assert (control.failure, control.status, control.swept) == (("exec", 2), 32512, 4)
+    assert control.used == (0.3, 300 << 10)
+    there.close()
+    control.close()

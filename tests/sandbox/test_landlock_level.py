@@ -16,9 +16,8 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.kernel import landlock
-from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel, landlock_report, read_report
+from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel, landlock_report
 from adk_skills_agent.sandbox.process.command import OWN_IDS
-from adk_skills_agent.sandbox.process.supervise import EndReport
 
 pytestmark = pytest.mark.usefixtures("needs_landlock", "nothing_left")
 
@@ -243,20 +242,3 @@ def test_the_problem_of_a_level_is_found_once_per_process():
     for _ in range(1000):
         LandlockLevel().problem()
     assert time.perf_counter() - began < 5
-
-
-def test_a_report_that_was_never_written_says_nothing():
-    descriptor = os.memfd_create("report")
-    report = EndReport()
-    try:
-        assert read_report(descriptor, report) is None
-        os.write(descriptor, b"\xa9 the job is still in there \n\n")
-        assert read_report(descriptor, report) is None
-        assert read_report(None, report) is None
-        assert report == EndReport()
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"failed exec 2\nended 32512 0.1 0.2 300\nswept 4\n", 0)
-        assert read_report(descriptor, report) == ("exec", 2)
-        assert (report.status, report.killed, report.max_rss) == (32512, 4, 300 * 1024)
-    finally:
-        os.close(descriptor)

@@ -197,7 +197,6 @@ async def test_a_sandbox_reaches_allowed_hosts_through_the_proxy_and_nothing_els
         ("allowed.example", True, "127.0.0.1"),
     ]
     assert len(origin.seen) == 2
-    assert network.traffic[1] > 10
     assert network.notes() == (
         f"The network policy refused evil.test:{origin.port} (the host is not in the allow-list).",
     )

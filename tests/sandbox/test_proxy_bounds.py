@@ -92,7 +92,6 @@ async def test_a_large_answer_passes_through_a_small_buffer(make: Make) -> None:
         count += len(data)
     writer.close()
     assert count > 64 << 20
-    assert world.proxy.traffic.received == count
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10  # KiB
 
 

@@ -319,7 +319,7 @@ asyncio.run(another())
 print(children(), warm_pool().idle())
 """
     done = agent(code)
-    assert (done.stdout, done.stderr) == ("3\nTrue\n0 0\n", "")  # the keeper, too
+    assert (done.stdout, done.stderr) == ("2\nTrue\n0 0\n", "")
 
 
 def test_sandboxes_do_not_delay_the_end_of_the_agent_nor_outlive_it():
@@ -328,7 +328,7 @@ def test_sandboxes_do_not_delay_the_end_of_the_agent_nor_outlive_it():
     code += ".read().split(), flush=True)))"
     done = agent(code)
     pids = [int(pid) for pid in done.stdout.split()]
-    assert (len(pids), done.stderr) == (3, "")  # the keeper, too
+    assert (len(pids), done.stderr) == (2, "")
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
@@ -362,4 +362,4 @@ def end():
 asyncio.run(main(end))
 """
     done = agent(code)
-    assert (done.stdout, done.stderr) == ("child 0 True\nparent 2 3\n", "")  # the keeper, too
+    assert (done.stdout, done.stderr) == ("child 0 True\nparent 2 2\n", "")

@@ -5,8 +5,9 @@ Everything that other layers may use is here; each name is imported on first use
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from adk_skills_agent.lazy_names import names_on_first_use
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.choose import SANDBOX_NAMES, SandboxChoice, choose_sandbox, sandbox_of
@@ -103,7 +104,7 @@ _NAMES = {
     "choose": "SANDBOX_NAMES SandboxChoice choose_sandbox sandbox_of",
     "components": "container_filter control_group control_groups_problem require_bubblewrap",
     "container": "ContainerOptions ContainerSandbox",
-    "container.engine": "engine_urls",
+    "container.engine": "engine_urls Engine=ContainerEngine connect_now=connect_engine",
     "contract": (
         "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "
         "HOME_DIR ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status TMP_DIR WORK_DIR"
@@ -123,7 +124,7 @@ _NAMES = {
         "FORMER_LEVELS PRESETS check_env check_env_name check_policy load_policy looks_secret policy_of resolve_policy"
     ),
     "process.command": "NOBODY search_path",
-    "ray.cluster": "load_ray sentence_of",
+    "ray.cluster": "join=join_cluster load_ray sentence_of",
     "ray.sandbox": "RaySandbox",
     "remote.kubernetes": "KubernetesSandbox",
     "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox",
@@ -132,27 +133,13 @@ _NAMES = {
     "sessions.session": "SessionHost SessionRequest",
     "sessions.sessions": "SessionHealth SessionLimits Sessions",
     "skill_store": "FolderDigest snapshot",
+    "supervisor.python_program": "program_text=python_program_text",
     "streaming": "EndEvent OutputEvent ResourceSample",
     "threads": "MAX_WAITING Semaphore uninterrupted warn_insecure_once",
 }
-_ALIASES = {
-    "ContainerEngine": ("container.engine", "Engine"),
-    "join_cluster": ("ray.cluster", "join"),
-    "connect_engine": ("container.engine", "connect_now"),
-    "python_program_text": ("supervisor.python_program", "program_text"),
-}
-_PLACE_OF = {name: (module, name) for module, names in _NAMES.items() for name in names.split()} | _ALIASES
+__all__ = sorted(one.rpartition("=")[2] for listed in _NAMES.values() for one in listed.split())
 
-__all__ = sorted(_PLACE_OF)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _PLACE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _PLACE_OF[name]
-    value = getattr(import_module(f"{__name__}.{module}"), attribute)
-    globals()[name] = value
-    return value
+__getattr__ = names_on_first_use(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -39,13 +39,7 @@ _SETTINGS = frozenset({_KEY, "policy", "permissions"})  # what that table of a f
 
 @dataclass(frozen=True, slots=True)
 class SandboxChoice:
-    """What was chosen and where.
-
-    Attributes:
-        sandbox: It.
-        name: One of :data:`SANDBOX_NAMES`, or what a sandbox that was given calls itself.
-        source: Where it was said, as a sentence can have it: ``the environment variable ADK_SKILLS_SANDBOX``.
-    """
+    """What was chosen and where, as a sentence can have it: ``the environment variable ADK_SKILLS_SANDBOX``."""
 
     sandbox: Sandbox
     name: str
@@ -94,11 +88,7 @@ def sandbox_of(value: Sandbox | str | None, *, environ: Mapping[str, str] | None
 
 
 def check_name(value: object, source: str) -> str:
-    """One of :data:`SANDBOX_NAMES`.
-
-    Raises:
-        ConfigError: No sandbox has that name; the sentence has the nearest name.
-    """
+    """One of :data:`SANDBOX_NAMES`, else a ConfigError with the nearest name."""
     if isinstance(value, str) and value in SANDBOX_NAMES:
         return value
     close = difflib.get_close_matches(value, SANDBOX_NAMES, n=1) if isinstance(value, str) else []

@@ -16,14 +16,7 @@ from adk_skills_agent.sandbox.process import seccomp
 
 
 def require_bubblewrap(without: str) -> str:
-    """The path of bubblewrap.
-
-    Args:
-        without: What does not work without it, as the beginning of a sentence.
-
-    Raises:
-        SandboxUnavailable: It is missing or too old.
-    """
+    """The path of bubblewrap; when it is missing or too old a SandboxUnavailable, whose sentence ``without`` begins."""
     found = bubblewrap.features()
     missing = bubblewrap.missing()
     if missing is not None or found is None:

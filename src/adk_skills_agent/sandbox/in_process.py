@@ -76,11 +76,7 @@ class InProcessPython:
             return self._run(code, timeout_seconds, restrict_builtins)
 
     def reinitialize(self) -> None:
-        """Make it usable again after a timeout.
-
-        Raises:
-            RuntimeError: The thread that did not end in time is still running.
-        """
+        """Make it usable again after a timeout; a RuntimeError says that the thread is still running."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 raise RuntimeError(

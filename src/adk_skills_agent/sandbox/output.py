@@ -39,11 +39,9 @@ _BOUNDARY = rb"(?![A-Za-z0-9_\-\x80-\xff]|\.[A-Za-z0-9_])"
 
 
 class PathMapping:
-    """Both directions of one run's path mapping.
+    """Both directions of one run's path mapping: pairs of sandbox path and host path, of which the longest wins.
 
-    Args:
-        pairs: ``(sandbox path, host path)``; of nested paths the longest wins.
-        root: The run's own host folder, with a random name; in output it becomes ``/``.
+    ``root`` is the run's own host folder, with a random name; in output it becomes ``/``.
     """
 
     def __init__(self, pairs: Iterable[tuple[PurePosixPath, str]], *, root: str | None = None) -> None:
@@ -78,11 +76,7 @@ class PathMapping:
         return value
 
     def directory(self, value: PurePosixPath) -> str:
-        """The host path of a folder of the sandbox.
-
-        Raises:
-            ValueError: It is not in the workspace or a mount.
-        """
+        """The host path of a folder of the sandbox; a ValueError when it is not in the workspace or a mount."""
         text = str(value)
         host = self.argument(text)
         if host == text or ".." in value.parts or "\0" in text:
@@ -240,11 +234,7 @@ class Capture:
 
 
 def open_captures(folder: Path | None, policy: SandboxPolicy, name: str) -> tuple[Capture, Capture]:
-    """What takes in a run's standard output and error output.
-
-    Raises:
-        SandboxError: The folder for their full text cannot be used.
-    """
+    """What takes in a run's standard output and error output."""
     if folder is None:
         return Capture(policy.output_bytes), Capture(policy.output_bytes)
     if folder.exists() and not folder.is_dir():
@@ -280,11 +270,7 @@ class OutputFilter:
 
 
 def secrets_of_run(request: ExecutionRequest | SessionRequest, policy: SandboxPolicy) -> SecretForms | None:
-    """What must not come out of a run: what it is given, and what it may find; None when that is nothing.
-
-    Raises:
-        ConfigError: An inherited variable that looks secret cannot be one.
-    """
+    """What must not come out of a run: what it is given, and what it may find; None when that is nothing."""
     if not (request.env or request.redact or policy.env or policy.inherit_env):
         return None
     first: dict[Secret, str] = {}
@@ -308,7 +294,6 @@ def build_result(
     max_rss_bytes: int | None = None,
     collected: Collected | None = None,
     timed_out: bool = False,
-    signal_inferred: bool = False,
     interrupted: bool = False,
     processes_killed: int = 0,
     survivors: int = 0,
@@ -340,7 +325,6 @@ def build_result(
         exit_code=exit_code,
         isolation=isolation,
         signal=signal,
-        signal_inferred=signal_inferred,
         timed_out=timed_out or status is Status.TIMEOUT,
         oom_killed=status is Status.OUT_OF_MEMORY,
         interrupted=interrupted,

@@ -193,11 +193,7 @@ def check_policy(policy: SandboxPolicy) -> SandboxPolicy:
 
 
 def check_level_name(name: str, value: object, *, also: str = "") -> str:
-    """The name of an isolation level.
-
-    Raises:
-        ConfigError: There is no such level; for one that earlier versions had, with what to say instead.
-    """
+    """The name of an isolation level; for one that earlier versions had a ConfigError with what to say instead."""
     if isinstance(value, str) and value in _LEVELS:
         return value
     if isinstance(value, str) and value in FORMER_LEVELS:
@@ -450,11 +446,7 @@ def check_env_name(name: str) -> None:
 
 
 def check_search_path(value: str) -> None:
-    """Refuse a PATH with an empty or relative entry: it would mean whatever the script's working directory holds.
-
-    Raises:
-        ConfigError: There is such an entry.
-    """
+    """Refuse a PATH with an empty or relative entry: it would mean whatever the script's working directory holds."""
     for entry in value.split(":"):
         if not entry.startswith("/"):
             raise ConfigError(f"PATH granted to scripts must hold absolute folders only, not {entry!r}.")

@@ -297,13 +297,7 @@ def forms_of(secrets: tuple[tuple[str, Secret], ...]) -> SecretForms | None:
 
 
 class _Lens:
-    """One way to look at data.
-
-    Args:
-        forms: What to look for and whose it is.
-        left_out: Bytes that are left out.
-        escaped_breaks: Line breaks written with a backslash, as in JSON, are left out as well.
-    """
+    """One way to look at data for forms, without some bytes and perhaps line breaks written with a backslash."""
 
     def __init__(self, forms: dict[bytes, str], left_out: bytes, *, escaped_breaks: bool = False) -> None:
         self._left_out = left_out

@@ -68,14 +68,9 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Materialised:
-    """A skill's folder as its scripts see it; stays as it is until :meth:`release`.
+    """A skill's folder as its scripts see it, with modes 0555 and 0444; stays as it is until :meth:`release`.
 
-    Attributes:
-        path: The copy: mode 0555, files 0444 or 0555.
-        digest: SHA-256 of what is in it, in hexadecimal.
-        bytes: Its size.
-        files: Its entries, folders and links included.
-        notes: One sentence for each entry of the source that was left out.
+    ``files`` are its entries, folders and links included; ``notes`` have a sentence for each entry that was left out.
     """
 
     path: Path
@@ -100,8 +95,7 @@ def materialise(source: Path, cache_root: Path | None = None, *, without: tuple[
         without: Folders below it that are left out, relative to it with ``/``.
 
     Raises:
-        SandboxError: The folder is not there, cannot be read, is too large or never stops changing; or the cache
-            cannot be used.
+        SandboxError: The folder cannot be read, is too large or never stops changing; or the cache cannot be used.
     """
     root = cache_folder(cache_root)
     folder = os.path.abspath(source)  # noqa: PTH100
@@ -460,12 +454,7 @@ class Copied:
 
 
 def snapshot(folder: str) -> Snapshot:
-    """Everything under a folder and the folder itself, as ``lstat`` sees it.
-
-    Raises:
-        OSError: The folder cannot be read.
-        SandboxError: It holds too many files.
-    """
+    """Everything under a folder and the folder itself, as ``lstat`` sees it; a SandboxError for too many files."""
     found = [(folder, stamp(os.stat(folder)))]  # noqa: PTH116
     pending = [folder]
     while pending:
@@ -493,10 +482,6 @@ def copy_skill(source: str, target: str | None, without: tuple[str, ...] = ()) -
     0555. No set-user-id bit survives. A link that stays inside is written as a relative one; any other link, and
     everything that is no file, folder or link, is left out with a note. The folders ``without`` names are left out
     and not noted: whoever may not know of them would read it.
-
-    Raises:
-        SandboxError: It holds more than :data:`MAX_BYTES` or :data:`MAX_FILES`.
-        OSError: It cannot be read, or ``target`` cannot be written.
     """
     return _Copy(source, target, ours=False, without=without).run()
 
@@ -504,11 +489,8 @@ def copy_skill(source: str, target: str | None, without: tuple[str, ...] = ()) -
 class FolderDigest:
     """The digest of what :func:`copy_skill` would copy; all is read again only when a stamp moved. Thread-safe.
 
-    Args:
-        folder: Absolute path.
-        without: Folders below it that are left out.
-        settled_ns: What changed this shortly before it was read may change again and keep its stamp, by the file
-            system's clock: it is read again the next time.
+    What changed less than ``settled_ns`` before it was read may change again and keep its stamp, by the file system's
+    clock: it is read again the next time.
     """
 
     def __init__(self, folder: str, without: tuple[str, ...] = (), *, settled_ns: int = SETTLED_NS) -> None:
@@ -518,12 +500,7 @@ class FolderDigest:
         self._known: tuple[Snapshot, Copied] | None = None
 
     def look(self) -> Copied | None:
-        """What is in the folder now; None when it changed while it was read.
-
-        Raises:
-            OSError: The folder cannot be read.
-            SandboxError: It holds too much.
-        """
+        """What is in the folder now; None when it changed while it was read."""
         began = time.time_ns()
         before = snapshot(self._folder)
         known = self._known
@@ -542,11 +519,7 @@ class FolderDigest:
 
 
 def digest_of(folder: str) -> str:
-    """The digest of a folder that :func:`copy_skill` made.
-
-    Raises:
-        SandboxError, OSError: It is not as it was made.
-    """
+    """The digest of a folder that :func:`copy_skill` made."""
     return _Copy(folder, None, ours=True).run().digest
 
 

@@ -171,9 +171,6 @@ async def _end(run: asyncio.Future[ExecutionResult]) -> None:
     """Cancel a run that nobody listens to any more, and wait until nothing of it is left.
 
     What fails in it then is reported by asyncio, like the failure of any task that nobody waits for.
-
-    Raises:
-        CancelledError: The wait was cancelled; the run has ended nevertheless.
     """
     run.cancel()
     await uninterrupted(asyncio.wait([run]))

@@ -50,10 +50,6 @@ class Step:
     """``with Step("end the run"):`` turns an unforeseen exception into a :class:`SandboxError` that names the step.
 
     A bug here must not end an agent's run. Errors of this package, cancellations and warnings made errors pass.
-
-    Args:
-        doing: Completes "The sandbox could not".
-        passing: Further exceptions that mean something to the caller.
     """
 
     __slots__ = ("_doing", "_passing")
@@ -175,8 +171,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
     def turn(self, share: Share) -> contextlib.AbstractAsyncContextManager[None]:
         """A place for somebody.
 
-        Raises:
-            TooManyRuns: On entering: too many wait already for the same user or session.
+        To enter it raises TooManyRuns when too many wait already for the same user or session.
         """
         return _Turn(self, share)
 
@@ -368,16 +363,26 @@ after_fork_in_child(_later.clear)
 
 
 def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
-    """Run ``work`` in a worker thread; the future belongs to ``loop``.
-
-    Raises:
-        SandboxError: The interpreter is shutting down, or no thread can be started.
-    """
+    """Run ``work`` in a worker thread; the future belongs to ``loop``. A SandboxError when no thread can be started."""
     try:
         future = _pool().submit(_serve, loop, work)
     except RuntimeError as error:
         raise SandboxError(f"The sandbox could not start its work: {error}.") from error
     return asyncio.wrap_future(future, loop=loop)
+
+
+async def in_worker(work: Callable[[], _Result], *, or_here: bool = False) -> _Result:
+    """Blocking work in a worker thread; it is not left half done when the wait for it is cancelled.
+
+    With ``or_here`` it is done in this thread, whatever that costs, when there is no worker any more.
+    """
+    try:
+        done = submit(asyncio.get_running_loop(), work)
+    except SandboxError:
+        if not or_here:
+            raise
+        return work()
+    return await uninterrupted(done)
 
 
 def later(work: Callable[[], object]) -> None:
@@ -402,11 +407,7 @@ async def finished(seconds: float) -> None:
 
 
 def served_loop() -> asyncio.AbstractEventLoop:
-    """The event loop this thread works for: the one that runs in it, or the one a worker thread has its work from.
-
-    Raises:
-        RuntimeError: The thread works for no event loop.
-    """
+    """The event loop this thread works for: the one that runs in it, or the one a worker thread has its work from."""
     loop: asyncio.AbstractEventLoop | None = getattr(_served, "loop", None)
     return asyncio.get_running_loop() if loop is None else loop
 

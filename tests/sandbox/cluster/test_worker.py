@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import level_table
-from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
-from adk_skills_agent.sandbox.ray.wire import Outcome, Shipment, pack
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
+from adk_skills_agent.sandbox.ray.wire import Outcome, Shipment, pack, packed_folder
 from adk_skills_agent.sandbox.ray.worker import RayWorker
+from adk_skills_agent.sandbox.skill_store import materialise
 
 
 def head(code: str, **settings: bool) -> bytes:
@@ -17,43 +20,57 @@ def head(code: str, **settings: bool) -> bytes:
     return pack(Shipment(request, **told))[0]  # type: ignore[arg-type]
 
 
-async def test_events_that_are_asked_for_before_the_run_has_come_are_its_own() -> None:
+async def outcome_of(answers: AsyncIterator[object]) -> Outcome:
+    *_, last = [answer async for answer in answers]
+    assert isinstance(last, Outcome)
+    return last
+
+
+async def test_what_happens_comes_before_the_outcome_and_nothing_of_it_is_lost() -> None:
     level_table.require("landlock")
     worker = RayWorker()
-    first = asyncio.ensure_future(worker.events(1))
-    await asyncio.sleep(0.05)
-    run = asyncio.ensure_future(worker.run(1, head("print('hello')"), b""))
-    found = list(await first or ())
-    while (more := await worker.events(1)) is not None:
-        found += more
-    outcome = await run
-    found += outcome.events
-    assert b"".join(event[1] for event in found if isinstance(event, tuple)) == b"hello\n"
+    *told, outcome = [answer async for answer in worker.run(1, head("print('hello')"), b"", {})]
+    events = [event for some in told if isinstance(some, tuple) for event in some]
+    assert b"".join(event[1] for event in events if isinstance(event, tuple)) == b"hello\n"
+    assert isinstance(outcome, Outcome)
     assert outcome.result is not None
     assert outcome.result.status is Status.OK
-    assert await worker.events(1) is None
     await worker.close()
 
 
 async def test_a_run_that_was_cancelled_before_it_came_does_not_begin() -> None:
     worker = RayWorker()
-    heard = asyncio.ensure_future(worker.events(1))
     await worker.cancel(1)
-    assert await worker.run(1, head("open('/work/x', 'w')"), b"") == Outcome(cancelled=True)
-    assert await heard is None
+    assert await outcome_of(worker.run(1, head("open('/work/x', 'w')"), b"", {})) == Outcome(cancelled=True)
     await worker.close()
 
 
-async def test_a_skill_that_is_not_on_the_node_is_told_and_nothing_is_started() -> None:
-    from dataclasses import replace
-    from pathlib import Path
-
-    from adk_skills_agent.sandbox.contract import ReadOnlyMount
-
+async def test_a_skill_is_fetched_once_and_nothing_is_started_with_another_than_was_asked_for(tmp_path: Path) -> None:
+    level_table.require("landlock")
     worker = RayWorker()
-    request = ExecutionRequest(("true",), mounts=(ReadOnlyMount(Path("0" * 64)),))
-    shipment = Shipment(request, own_python=False, kept=None, spills=False, hears=False, looks=False)
-    assert (await worker.run(1, pack(shipment)[0], b"")).lacks == ("0" * 64,)
-    started = await worker.run(2, pack(replace(shipment, request=replace(request, mounts=())))[0], b"")
-    assert started.result is not None
+    skill = tmp_path / "skill"
+    skill.mkdir()
+    (skill / "SKILL.md").write_text(f"fetched by {tmp_path}")
+    copy = materialise(skill, tmp_path / "agent")
+    asked: list[str] = []
+
+    async def sent(which: str) -> bytes:
+        asked.append(which)
+        return packed_folder(copy.path)
+
+    def shipment(digest: str) -> bytes:
+        request = ExecutionRequest(("cat", "/skill/SKILL.md"), mounts=(ReadOnlyMount(Path(digest)),))
+        return pack(Shipment(request, own_python=False, kept=None, spills=False, hears=False, looks=False))[0]
+
+    for number in (1, 2):
+        coming = sent("right")
+        outcome = await outcome_of(worker.run(number, shipment(copy.digest), b"", {copy.digest: coming}))
+        coming.close()
+        assert outcome.result is not None
+        assert outcome.result.stdout.decode() == f"fetched by {tmp_path}"
+    wrong = await outcome_of(worker.run(3, shipment("0" * 64), b"", {"0" * 64: sent("wrong")}))
+    assert isinstance(wrong.error, SandboxError)
+    assert "not the one that was sent" in wrong.error.message
+    assert asked == ["right", "wrong"]
+    copy.release()
     await worker.close()

@@ -70,10 +70,9 @@ class ContainerChannel:
             await self._stream.send(data)
 
     async def receive(self) -> bytes:
-        """Bytes of the program; none at its end. A cancelled call loses nothing.
+        """Bytes of the program; none at its end.
 
-        Raises:
-            EngineUnavailable: The engine is gone.
+        A cancelled call loses nothing. EngineUnavailable says that the engine is gone.
         """
         broken: OSError | None = None
         try:
@@ -170,12 +169,7 @@ class ContainerChannel:
             return any(True for _ in events)
 
     async def hello(self, plan: Plan) -> None:
-        """Wait until the program in it answers.
-
-        Raises:
-            SandboxError: It does not, or it is another version of it.
-            ImageUnavailable: The image's Python cannot run it.
-        """
+        """Wait until the program in it answers."""
         reader = frames.FrameReader()
         try:
             async with asyncio.timeout(READY_SECONDS):

@@ -51,14 +51,13 @@ _SOCKETS = (
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine says about itself.
+    """What an engine says about itself; what it does not tell is empty.
 
     Attributes:
         product: ``docker`` or ``podman``.
-        version: Its version.
-        runtimes: OCI runtimes it knows, by name; empty when it does not tell.
-        default_runtime: The one it takes; empty when it does not tell.
-        cgroups: ``1``, ``2``, or empty when it does not tell.
+        runtimes: OCI runtimes it knows, by name.
+        default_runtime: The one it takes.
+        cgroups: ``1`` or ``2``.
         rootless: It runs as a plain user.
     """
 
@@ -130,15 +129,10 @@ class Engine:
     async def ask(
         self, question: Callable[[DockerClient], _Result], doing: str, *, seconds: float | None = ANSWER_SECONDS + 5
     ) -> _Result:
-        """Let a thread ask the engine; what was begun goes on when the wait for it ends.
-
-        Args:
-            question: Called in the thread.
-            doing: Completes "The engine could not", for errors.
-            seconds: How long to wait; None for as long as it takes.
+        """Let a thread ask the engine; what was begun goes on when the wait ends. ``doing`` completes "could not".
 
         Raises:
-            EngineUnavailable: It is gone, or does not answer.
+            EngineUnavailable: It is gone, or does not answer within ``seconds``.
             ImageUnavailable: There is no such image.
             SandboxError: It refuses.
         """

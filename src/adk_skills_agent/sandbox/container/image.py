@@ -48,12 +48,7 @@ def shipped_image() -> Path:
 
 
 def _find(client: DockerClient, engine: Engine, wanted: Wanted) -> str:
-    """The id of the image, which is built or pulled when it has to be. Blocking, for minutes.
-
-    Raises:
-        ImageUnavailable: It is not there and cannot be made; says why and what to do.
-        SandboxError: The engine does not work.
-    """
+    """The id of the image, which is built or pulled when it has to be. Blocking, for minutes."""
     tell = wanted.on_progress if wanted.on_progress is not None else (lambda line: logger.info("%s", line))
     if wanted.docker_path is not None:
         return _build(client, engine, wanted.docker_path, wanted.image or BUILT_NAME, tell)
@@ -172,11 +167,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """An engine with the image on it.
-
-    Attributes:
-        notes: What agents left that are gone, and that could not be removed: a sentence each.
-    """
+    """An engine with the image on it, and a sentence for what agents left that are gone, and could not be removed."""
 
     engine: Engine
     image: str
@@ -202,10 +193,7 @@ class Preparation:
     async def ready(self) -> Ready:
         """The engine and the image.
 
-        Raises:
-            EngineUnavailable: No engine can be used.
-            ImageUnavailable: The image cannot be had.
-            SandboxError: The engine refuses, or :meth:`end` was called meanwhile.
+        SandboxError says that the engine refuses, or that :meth:`end` was called meanwhile.
         """
         found = self._ready
         # Its future is running: a wait that is cancelled does not cancel it.
@@ -263,11 +251,7 @@ class Preparation:
         return ready
 
     def connect_again(self) -> Ready | None:
-        """For the last time: an engine that was lost, and that has volumes of this sandbox. Blocking.
-
-        Raises:
-            EngineUnavailable: It is not there.
-        """
+        """For the last time: an engine that was lost, and that has volumes of this sandbox. Blocking."""
         with self._lock:
             if not self._left_volumes:
                 return None

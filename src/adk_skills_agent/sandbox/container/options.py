@@ -91,10 +91,7 @@ class ContainerOptions:
 class Plan:
     """Everything a container is made of: what is the same for two runs can be made ahead.
 
-    Attributes:
-        image: Its id.
-        volumes: ``(name of the volume, where it is)``, all read-only.
-        folders: ``(host folder, where it is)``, all read-only.
+    ``volumes`` are the names of volumes and where they are, ``folders`` host folders and where they are, all read-only.
     """
 
     image: str
@@ -225,18 +222,9 @@ def _memory_folder(info: EngineInfo, size: int | None, inodes: int | None, user:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDescription:
-    """What a sandbox of containers found, for people: ``adk-skills doctor --container``.
+    """What a sandbox of containers found, for people: ``adk-skills doctor --container``. What is not known is empty.
 
-    Attributes:
-        engine: Name and version.
-        url: Where it listens.
-        runtime: The OCI runtime its containers get.
-        runtimes: All it knows.
-        rootless: It runs as a plain user.
-        cgroups: ``1``, ``2``, or empty when it does not tell.
-        image: The id of the image.
-        python: Version of the image's Python; empty when none was started.
-        weakened: Hardening that is switched off, a sentence each.
+    ``weakened`` has a sentence for each hardening that is switched off.
     """
 
     engine: str

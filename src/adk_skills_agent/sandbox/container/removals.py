@@ -34,8 +34,7 @@ _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 class Removals:
     """What becomes of the containers of one sandbox: removed in the background, and counted when that fails.
 
-    Attributes:
-        failed: Names and reasons of containers that are, or may be, still there.
+    ``failed`` has names and reasons of containers that are, or may be, still there.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
@@ -77,11 +76,8 @@ class Removals:
     def begin(self, engine: Engine, container: str, let_go: Callable[[], None] | None = None) -> None:
         """Kill and remove a container in a thread; nobody waits. Safe from any thread, also without a loop.
 
-        Args:
-            engine: Its engine.
-            container: Its id.
-            let_go: Closes the streams of one in which nothing runs any more, with which its program ends; called in the
-                thread.
+        ``let_go``, called in the thread, closes the streams of one in which nothing runs any more: with them its
+        program ends.
         """
         with self._lock:
             self._there.pop(container, None)
@@ -142,12 +138,8 @@ class Removals:
     async def wait(self, seconds: float, container: str | None = None) -> None:
         """Wait until all that was begun, or that one, has ended. What takes longer has failed, until it does end.
 
-        Not in a thread of the engine's: those are what it waits for.
-
-        Args:
-            seconds: How long the engine may take for one; it removes only some at a time, so those that wait for their
-                turn have failed when it removed nothing for so long.
-            container: Which one; None for all.
+        Not in a thread of the engine's: those are what it waits for. The engine removes only some at a time, so those
+        that wait for their turn have failed when it removed nothing for so long.
         """
         began = time.monotonic()
         while True:
@@ -181,14 +173,8 @@ def containers(client: DockerClient, filters: dict[str, str]) -> list[dict[str, 
     """All containers that pass the filters, which only containers of this package do, running or not. Blocking.
 
     Podman refuses to list anything as long as it knows a container whose storage is gone: for a moment while it removes
-    one, and for ever when it was killed meanwhile. Such a container cannot run any more; its removal is completed.
-
-    Args:
-        client: The engine's.
-        filters: As in the engine's API. They decide which containers are completely removed, so they must not be empty.
-
-    Raises:
-        docker.errors.DockerException: The engine does not answer, or refuses.
+    one, and for ever when it was killed meanwhile. Such a container cannot run any more; its removal is completed. So
+    ``filters`` must not be empty.
     """
     from docker import errors
 
@@ -250,13 +236,9 @@ def owner() -> str:
 
 
 def sweep_orphans(client: DockerClient) -> tuple[str, ...]:
-    """Kill and remove what agents left that do not run any more. Blocking; several agents may do it at once.
+    """Kill and remove what agents left that do not run any more; a sentence for each thing that could not be.
 
-    Returns:
-        A sentence for each thing that could not be removed.
-
-    Raises:
-        docker.errors.DockerException: The engine does not answer.
+    Blocking.
     """
     problems = []
     for found in containers(client, {"label": OWNER_LABEL}):

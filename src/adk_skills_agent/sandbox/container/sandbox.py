@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from dataclasses import replace
@@ -96,7 +95,7 @@ class ContainerSandbox(Sandbox):
         self.check_usable(policy)
         async with _RUNNING.turn(request.share):
             if request.mounts:
-                staged = await uninterrupted(threads.submit(asyncio.get_running_loop(), lambda: stage(request)))
+                staged = await threads.in_worker(lambda: stage(request))
             else:
                 staged = stage(request)
             try:
@@ -140,11 +139,7 @@ class ContainerSandbox(Sandbox):
             raise
 
     async def probe(self) -> IsolationReport:
-        """Run a command that does nothing in a container and report what held.
-
-        Raises:
-            SandboxError: Not even that works; the sentence says why.
-        """
+        """Run a command that does nothing in a container and report what held."""
         result = await self.run(ExecutionRequest(("true",), SandboxPolicy(wall_seconds=10.0, warm_slots=0)))
         if result.status is not Status.OK:
             raise SandboxError(f"A trial run of 'true' did not end well: {result.status.value}.")
@@ -219,11 +214,7 @@ class ContainerSandbox(Sandbox):
         self._check_healthy()
 
     async def _remove_strays(self, engine: Engine) -> list[str]:
-        """Containers nobody here knows of: the engine died when it was asked for one, or brought one back.
-
-        Returns:
-            A sentence when the engine cannot be asked.
-        """
+        """Containers nobody here knows of: the engine died when it was asked for one, or brought one back."""
         wanted = {"label": f"{SANDBOX_LABEL}={self._token}"}
         try:
             found = await engine.ask(lambda client: containers(client, wanted), "list containers")
@@ -248,12 +239,7 @@ class ContainerSandbox(Sandbox):
             )
 
     def check_usable(self, policy: SandboxPolicy) -> None:
-        """Refuse what cannot be run, before anything is started.
-
-        Raises:
-            SandboxUnavailable: Containers cannot keep the policy.
-            CleanupFailed: A container could not be removed.
-        """
+        """Refuse what cannot be run, before anything is started."""
         self._check_healthy()
         check_level(policy, IsolationLevel.CONTAINER, "containers have this level alone")
         if policy.network.mode == "allow":

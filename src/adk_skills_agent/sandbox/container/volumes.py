@@ -32,13 +32,10 @@ _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Volumes:
-    """The volumes of one sandbox on one engine, by content.
+    """The volumes of one sandbox on one engine, by content. A container of ``image`` takes the stream.
 
-    Args:
-        engine: Where they are.
-        image: Any image; a container of it that never starts takes the stream.
-        token: The sandbox's label. Names are no other sandbox's of this agent, which may have the same skills and
-            removes its own when it is closed, nor those of an engine that was lost, which runs may go on with.
+    ``token`` is the sandbox's label. Names are no other sandbox's of this agent, which may have the same skills and
+    removes its own when it is closed, nor those of an engine that was lost, which runs may go on with.
     """
 
     def __init__(self, engine: Engine, image: str, token: str) -> None:
@@ -54,11 +51,7 @@ class Volumes:
         return bool(self._made)
 
     def name_of(self, folder: Path, digest: str) -> str:
-        """The volume with the content of a folder, made when there is none. Blocking.
-
-        Raises:
-            SandboxError: The engine's disk is full, or it refuses.
-        """
+        """The volume with the content of a folder, made when there is none. Blocking."""
         with self._lock:
             found = self._made.get(digest)
             ours = found is None
@@ -79,13 +72,9 @@ class Volumes:
         return name
 
     def remove(self, spared: Collection[str] = ()) -> list[str]:
-        """Remove them all, those too that the engine made while it broke. Blocking.
+        """Remove them all, those too that the engine made while it broke; a sentence for each in the way. Blocking.
 
-        Args:
-            spared: Containers of runs that go on.
-
-        Returns:
-            A sentence for each that is in the way.
+        ``spared`` are containers of runs that go on.
         """
         with self._lock:
             made, self._made = self._made, {}

@@ -210,15 +210,8 @@ def parent_of(top: int, path: str) -> Iterator[tuple[int, bytes]]:
 def open_own_file(name: str | bytes, folder: int, identity: tuple[int, int], permissions: int = 0) -> int:
     """Open the regular file that was found under a name, for reading, after giving ourselves the permission.
 
-    Args:
-        name: Its name in ``folder``.
-        folder: A descriptor.
-        identity: Its device and inode. Another run of the same user may have put something else there.
-        permissions: Which of its permissions it keeps, besides reading and writing for its owner; 0 changes them only
-            when it cannot be opened else.
-
-    Raises:
-        OSError: It is something else by now, or somebody else's.
+    ``identity`` is its device and inode: another run of the same user may have put something else there. It keeps
+    those of its permissions that are in ``permissions``; with 0 they change only when it cannot be opened else.
     """
     if not permissions:
         with contextlib.suppress(PermissionError):
@@ -265,8 +258,7 @@ def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, in
     """Bytes on disk (not sparse holes) and entries of a tree of any depth, counted up to the bounds.
 
     It holds one descriptor, however deep the tree is: the way back is "..", and is believed only when it leads to the
-    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again. A folder
-    that this user may not list gets that permission.
+    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again.
     """
     usage = _Usage(max_entries, time.monotonic() + max_seconds)
     folder = _open_live_folder(path)
@@ -373,7 +365,6 @@ class Collected:
         outside: Files with a hard link outside of the workspace: their content may not be the run's.
         unseen: Folders that were not looked into.
         complete: Whether everything but ``unseen`` was looked at.
-        notes: One sentence per renamed file, and one when skipped files are not all listed.
     """
 
     files: list[OutputFile] = field(default_factory=list)
@@ -393,10 +384,10 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     result = Collected()
     most = policy.workspace_inodes if policy.workspace_inodes is not None else _DEFAULT_ENTRIES
     walk = Walk(most + len(workspace.given) + len(workspace.given_folders) + len(workspace.links), own=True)
-    taken: set[str] = set()
+    outputs = OutputFiles(policy)
+    result.files = outputs.files
     hard_links: dict[tuple[int, int], list[Entry]] = {}
     left_out = scratch = 0
-    budget = policy.max_total_file_bytes
     try:
         top = open_own_folder(workspace.work)
     except FileNotFoundError:
@@ -432,15 +423,13 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
                     continue
                 if reason is None:
                     result.changed[entry.path] = entry.info
-                    reason = _take(entry, policy, budget, taken, result)
+                    reason = _take(entry, outputs, result)
                 elif stat.S_ISREG(entry.info.st_mode) and secret is None:
                     identity = (entry.info.st_dev, entry.info.st_ino)
                     hard_links.setdefault(identity, []).append(entry)
-                if reason is None:
-                    budget -= result.files[-1].size
-                elif len(result.skipped) < _MAX_SKIPPED:
+                if reason is not None and len(result.skipped) < _MAX_SKIPPED:
                     result.skipped.append((readable_name(entry.path), reason))
-                else:
+                elif reason is not None:
                     left_out += 1
     finally:
         os.close(top)
@@ -539,28 +528,51 @@ def _bytes_of(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
-def _take(entry: Entry, policy: SandboxPolicy, budget: int, taken: set[str], result: Collected) -> str | None:
-    """Read one file into ``result.files``; why not, if not."""
-    if len(result.files) >= policy.max_files:
-        return f"more than max_files={policy.max_files} output files"
-    too_large = f"larger than max_file_bytes={policy.max_file_bytes:,}"
-    if entry.info.st_size > policy.max_file_bytes:
-        return too_large
-    if entry.info.st_size > budget:
-        return f"the output files together are larger than max_total_file_bytes={policy.max_total_file_bytes:,}"
-    name = safe_name(entry.path)
-    if name is None:
-        return "its path is too long"
+class OutputFiles:
+    """Output files within the bounds of a policy, under names that are safe to store."""
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        self.files: list[OutputFile] = []
+        self._policy = policy
+        self._taken: set[str] = set()
+        self._room = policy.max_total_file_bytes
+
+    @property
+    def most(self) -> int:
+        """Bytes that the next one may have."""
+        return min(self._policy.max_file_bytes, self._room)
+
+    def refusal(self, path: str, size: int) -> str | None:
+        """Why a file is not taken; None when it may be added."""
+        policy = self._policy
+        if len(self.files) >= policy.max_files:
+            return f"more than max_files={policy.max_files} output files"
+        if size > policy.max_file_bytes:
+            return f"larger than max_file_bytes={policy.max_file_bytes:,}"
+        if size > self._room:
+            return f"the output files together are larger than max_total_file_bytes={policy.max_total_file_bytes:,}"
+        return "its path is too long" if safe_name(path) is None else None
+
+    def add(self, path: str, content: bytes, kind: str | None = None) -> str:
+        """Take a file that was not refused; the name it gets."""
+        name = distinct_name(safe_name(path) or "", self._taken)
+        self._room -= len(content)
+        self.files.append(OutputFile(name, content, kind or mime_type(name)))
+        return name
+
+
+def _take(entry: Entry, outputs: OutputFiles, result: Collected) -> str | None:
+    """Read one file; why not, if not."""
+    if (reason := outputs.refusal(entry.path, entry.info.st_size)) is not None:
+        return reason
     try:
-        content = read_entry(entry, min(policy.max_file_bytes, budget))
+        content = read_entry(entry, outputs.most)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if content is None:
         return "it changed while it was read"
-    final = distinct_name(name, taken)
-    if final != entry.path:
-        result.notes.append(f"Output file {readable_name(entry.path)!r} is called {final!r}.")
-    result.files.append(OutputFile(final, content, mime_type(final)))
+    if (name := outputs.add(entry.path, content)) != entry.path:
+        result.notes.append(f"Output file {readable_name(entry.path)!r} is called {name!r}.")
     return None
 
 

@@ -238,9 +238,6 @@ def temporary_folder(kind: str, holder: object) -> tuple[Path, weakref.finalize[
 
     Returns:
         Its path, and what removes it earlier.
-
-    Raises:
-        OSError: The disk is full, or the folder for temporary files cannot be written.
     """
     import tempfile
 

@@ -48,9 +48,7 @@ class Workspace:
     """The folders of one run and what was in them at its start.
 
     Attributes:
-        root: Host folder of mode 0700 that holds the others; deleted at the end.
-        work: The script's ``/work``.
-        tmp: The script's ``/tmp``.
+        root: Host folder of mode 0700 that holds ``work`` and ``tmp``; deleted at the end.
         given: Files put in, by relative path, and their stamps.
         given_folders: Folders put in.
         links: Links to a mount's entries, by name, and their inodes.
@@ -139,7 +137,6 @@ def fill_workspace(
     Raises:
         SandboxError: The session's workspace is no folder, or larger than the policy allows; a mount is no folder.
         ValueError: An input file's path is absolute, leaves the workspace, or is used twice.
-        OSError: The disk is full.
     """
     try:
         os.mkdir(workspace.home, 0o700)  # noqa: PTH102
@@ -163,14 +160,9 @@ def fill_workspace(
 
 
 def give_away(workspace: Workspace, uid: int, *, but: Collection[str] = ()) -> None:
-    """Make what was put into the workspace, and into ``tmp``, another user's.
+    """Make what was put into the workspace and into ``tmp``, except for some folders, another user's.
 
     It goes from the inside out: until a folder is that user's, nobody else reaches what is in it.
-
-    Args:
-        workspace: Filled.
-        uid: The user and group.
-        but: Folders that stay as they are.
     """
     for one in (workspace, workspace.lasting_tmp):
         if one is None:
@@ -189,12 +181,7 @@ def give_away(workspace: Workspace, uid: int, *, but: Collection[str] = ()) -> N
 
 
 def remove_on_the_way(workspace: Workspace, paths: Sequence[str]) -> None:
-    """Remove the empty folders and files in which something was shown, after the run; see ``folders_on_the_way``.
-
-    Args:
-        workspace: The run's.
-        paths: Folders before what is in them.
-    """
+    """Remove the empty folders and files in which something was shown, after the run; see ``folders_on_the_way``."""
     top = open_own_folder(workspace.work)
     try:
         for path in reversed(paths):
@@ -374,8 +361,7 @@ _MOST_BEYOND_END = 1 << 20  # a file system may reserve some for a file that gro
 def persist(workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy) -> list[str]:
     """Move new and changed files into ``target``, inside ``workspace_bytes``; remove there what the run removed.
 
-    Returns:
-        One sentence per file that could not be brought back, or is kept as it was before the run.
+    A sentence comes for each file that could not be brought back, or is kept as it was before the run.
     """
     top = os.open(target, _FOLDER)
     try:

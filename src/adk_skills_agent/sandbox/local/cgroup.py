@@ -11,10 +11,11 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
 from adk_skills_agent.sandbox.process.supervise import EndReport
@@ -23,19 +24,15 @@ from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ROUNDS = 50
 _MYSELF = b"0"
+_FIRST_TO_END = "1000"  # the highest oom_score_adj
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
     """Files of one version.
 
-    Attributes:
-        used: Bytes in use now.
-        most: The limit of memory.
-        swap: The limit of swap, and whether it is of memory and swap together.
-        peak: Most memory used at a time.
-        ended: Has a line ``oom_kill``.
-        cpu: Processor time, the key of its line in there (empty when it is all there is), and units in a second.
+    ``swap`` says whether its limit is of memory and swap together, ``cpu`` has the key of its line and the units in a
+    second.
     """
 
     used: str
@@ -71,13 +68,6 @@ class ControlGroup:
 
     Version 1 takes 6 to 7 ms to move a process, because the kernel waits for all processors; a thread that moves itself
     costs a fortieth of that. So there, what starts a sandbox goes into the group for the moment of the start.
-
-    Args:
-        hierarchy: In whose folders it is made.
-        name: Of its own folders; nobody else uses it.
-
-    Raises:
-        OSError: It cannot be made; then nothing is left of it.
     """
 
     def __init__(self, hierarchy: Hierarchy, name: str) -> None:
@@ -87,6 +77,8 @@ class ControlGroup:
         self.cpu = None if hierarchy.cpu is None else f"{hierarchy.cpu}/{name}"
         self._version = hierarchy.version
         self._names = _VERSIONS[hierarchy.version]
+        self._memory_bytes: int | None = None
+        self._cpu_before = 0.0
         self._parents = hierarchy.folders
         self._folders = tuple(f"{parent}/{name}" for parent in self._parents)
         with contextlib.ExitStack() as undo:
@@ -99,11 +91,7 @@ class ControlGroup:
 
     @contextlib.contextmanager
     def membership(self) -> Iterator[None]:
-        """While it is held, processes started by this thread are in the group, where that is faster than a move.
-
-        Raises:
-            OSError: This thread could not be moved, or not back.
-        """
+        """While it is held, processes started by this thread are in the group, where that is faster than a move."""
         with contextlib.ExitStack() as opened:
             descriptors = []
             for path in itertools.chain.from_iterable(self.task_files()):
@@ -127,9 +115,6 @@ class ControlGroup:
 
         A new child is in its parent's group, so what is moved early brings the rest along; all are looked at
         again until none is outside.
-
-        Raises:
-            SandboxError: It is not possible, or they fork faster than they can be moved.
         """
         try:
             if self._contains(first):
@@ -155,11 +140,7 @@ class ControlGroup:
         return number(f"{self.pids}/pids.current")
 
     def limit(self, memory_bytes: int | None, pids: int | None) -> None:
-        """Bound memory (without swap) and the number of processes and threads; None leaves one unbounded.
-
-        Raises:
-            OSError: The kernel refused it.
-        """
+        """Bound memory (without swap) and the number of processes and threads; None leaves one unbounded."""
         if pids is not None:
             put(f"{self.pids}/pids.max", str(pids))
         if memory_bytes is None:
@@ -197,6 +178,56 @@ class ControlGroup:
     def ended(self) -> int:
         """How many processes the kernel ended for lack of memory."""
         return value(f"{self.memory}/{self._names.ended}", "oom_kill")
+
+    def confine(self, first: int, memory_bytes: int | None, pids: int | None) -> None:
+        """Put a run's limits on, before anything of its command is there.
+
+        What is there then, the sandbox's own processes and their memory, does not count against the policy.
+
+        Raises:
+            SandboxError: Process 1 could not be moved into the group.
+            OSError: The kernel refused a limit.
+        """
+        self._memory_bytes = memory_bytes
+        self.take_in(first)
+        self.limit(
+            None if memory_bytes is None else memory_bytes + self.used_memory(),
+            None if pids is None else pids + self.tasks() - len(children_of(first)),
+        )
+        # When memory runs out the kernel ends one process, and a run is to end as a whole: if it is process 1, all
+        # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
+        with contextlib.suppress(OSError):  # an agent without the right to
+            put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
+        self._cpu_before = self.cpu_seconds() or 0.0
+
+    def beyond(self) -> tuple[Status, str] | None:
+        """Whether memory ran out and the kernel ended one process: the run is to end as a whole."""
+        try:
+            return (Status.OUT_OF_MEMORY, self._out_of_memory(self.peak_bytes())) if self.ended() else None
+        except OSError:  # the run is over, and its group is gone
+            return None
+
+    def account(self, report: EndReport) -> None:
+        """Put what the kernel counted for the run as a whole into the report."""
+        cpu, peak = self.cpu_seconds(), self.peak_bytes()
+        if cpu is not None:
+            report.cpu_seconds = max(0.0, cpu - self._cpu_before)
+        if peak is not None:
+            report.max_rss = peak
+        if self.ended():
+            report.cause = Status.OUT_OF_MEMORY
+            report.notes.append(self._out_of_memory(peak))
+            if report.status is None:
+                report.status = int(signal.SIGKILL)
+
+    def _out_of_memory(self, peak: int | None) -> str:
+        most = self._memory_bytes
+        if most is None or (peak is not None and peak < most):
+            return "Stopped by the kernel: the memory of the machine, or of what the agent itself may use, ran out."
+        return (
+            f"Stopped by the kernel: its processes together needed more memory than memory_bytes, {most >> 20} MiB, "
+            "files in memory included."
+        )
 
     def end_all(self) -> int:
         """Kill what is left in it without waiting; how many there were."""
@@ -269,91 +300,6 @@ def _tree(first: int) -> Iterator[int]:
                 yield from _tree(int(child))
 
 
-# The control group of a run with namespaces: the kernel bounds memory and processes of the run as a whole.
-
-_FIRST_TO_END = "1000"  # the highest oom_score_adj
-
-
-class RunGroup:
-    """A control group for one sandbox, taken from the pool; the sandbox is started in it, then limited.
-
-    Args:
-        memory_bytes: What the command and all it starts may use together; None for no limit.
-        pids: Processes and threads of them; None for no limit.
-
-    Raises:
-        SandboxError: There is no group to be had.
-    """
-
-    def __init__(self, memory_bytes: int | None, pids: int | None) -> None:
-        self._memory_bytes = memory_bytes
-        self._pids = pids
-        self._cpu_before = 0.0
-        try:
-            self.group: ControlGroup = group_pool().take()
-        except (NoControlGroups, OSError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SandboxError(f"No control group could be made for the run: {reason}.") from error
-
-    def confine(self, first: int) -> None:
-        """Put the limits on, before anything of a command is there.
-
-        What is there then, the sandbox's own processes and their memory, does not count against the policy.
-
-        Raises:
-            SandboxError: It could not be moved into the group.
-            OSError: The kernel refused a limit.
-        """
-        group, memory, pids = self.group, self._memory_bytes, self._pids
-        group.take_in(first)
-        group.limit(
-            None if memory is None else memory + group.used_memory(),
-            None if pids is None else pids + group.tasks() - len(children_of(first)),
-        )
-        # When memory runs out the kernel ends one process, and a run is to end as a whole: if it is process 1, all
-        # others end with it. Version 2 can be told so; for version 1 this makes it likely, and beyond() sure.
-        with contextlib.suppress(OSError):  # an agent without the right to
-            put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
-        self._cpu_before = group.cpu_seconds() or 0.0
-
-    def beyond(self) -> tuple[Status, str] | None:
-        """Whether memory ran out and the kernel ended one process: the run is to end as a whole."""
-        try:
-            return (Status.OUT_OF_MEMORY, self._out_of_memory(self.group.peak_bytes())) if self.group.ended() else None
-        except OSError:  # the run is over, and its group is gone
-            return None
-
-    def account(self, report: EndReport) -> None:
-        """Put what the kernel counted for the run as a whole into the report.
-
-        Raises:
-            OSError: The group cannot be read.
-        """
-        cpu, peak = self.group.cpu_seconds(), self.group.peak_bytes()
-        if cpu is not None:
-            report.cpu_seconds = max(0.0, cpu - self._cpu_before)
-        if peak is not None:
-            report.max_rss = peak
-        if self.group.ended():
-            report.cause = Status.OUT_OF_MEMORY
-            report.notes.append(self._out_of_memory(peak))
-            if report.status is None:
-                report.status = int(signal.SIGKILL)
-
-    def give_back(self) -> None:
-        """Have it removed; nothing is in it any more, or will be in a moment."""
-        group_pool().give_back(self.group)
-
-    def _out_of_memory(self, peak: int | None) -> str:
-        most = self._memory_bytes
-        if most is None or (peak is not None and peak < most):
-            return "Stopped by the kernel: the memory of the machine, or of what the agent itself may use, ran out."
-        return (
-            f"Stopped by the kernel: its processes together needed more memory than memory_bytes, {most >> 20} MiB, "
-            "files in memory included."
-        )
-
-
 # Where this process may make control groups: below its own group, so that the limits of that one hold as well.
 #
 # Version 1 (and "hybrid" systems, where version 2 has no controllers) has a tree of groups for each controller.
@@ -370,12 +316,7 @@ _MOST_ANCESTORS = 100
 
 
 class NoControlGroups(Exception):
-    """None can be made here; the message is the reason as a clause.
-
-    Args:
-        reason: The clause.
-        fix: The command that would change it, when there is one.
-    """
+    """None can be made here; the message is the reason as a clause, ``fix`` a command that would change it."""
 
     def __init__(self, reason: str, fix: str | None = None) -> None:
         super().__init__(reason)
@@ -384,13 +325,8 @@ class NoControlGroups(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Folders of this process's own groups, in which groups for runs can be made.
-
-    Attributes:
-        version: 1 or 2.
-        memory: Of the memory controller.
-        pids: Of the pids controller.
-        cpu: Of what counts processor time; None where nothing does.
+    """Folders of this process's own groups, in which groups for runs can be made: by controller, None where nothing
+    counts.
     """
 
     version: int
@@ -424,9 +360,7 @@ def find_hierarchy() -> Hierarchy:
 def own_groups(groups: str, mounts: str) -> dict[str, str]:
     """The folder of this process's group by controller; that of version 2 has an empty name.
 
-    Args:
-        groups: Content of ``/proc/self/cgroup``.
-        mounts: Content of ``/proc/self/mountinfo``.
+    From two files of /proc/self.
     """
     paths: dict[str, str] = {}
     for line in groups.splitlines():
@@ -518,11 +452,7 @@ def _hand_on(folder: str) -> None:
 
 
 def _step_aside(folder: str) -> list[int]:
-    """Move the agent and its children into a group below; only when nobody else is in its group.
-
-    Raises:
-        NoControlGroups: Somebody is, or it may not.
-    """
+    """Move the agent and its children into a group below; only when nobody else is in its group."""
     present = processes(folder)
     if strangers := [pid for pid in present if not _descends(pid, os.getpid())]:
         raise NoControlGroups(
@@ -564,11 +494,7 @@ _MOST_BYTES = 1 << 16
 
 
 def put(path: str, text: str) -> None:
-    """Write a setting, in one piece as the kernel demands.
-
-    Raises:
-        OSError: The kernel refused it, or the file is not there or read-only.
-    """
+    """Write a setting, in one piece as the kernel demands."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -577,11 +503,7 @@ def put(path: str, text: str) -> None:
 
 
 def get(path: str) -> str:
-    """The content of a file.
-
-    Raises:
-        OSError: It is not there.
-    """
+    """The content of a file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         said = b""
@@ -593,21 +515,12 @@ def get(path: str) -> str:
 
 
 def number(path: str) -> int:
-    """A file that holds one number.
-
-    Raises:
-        OSError: It is not there.
-        ValueError: It holds something else.
-    """
+    """A file that holds one number."""
     return int(get(path))
 
 
 def value(path: str, key: str) -> int:
-    """The number after a key in a file of ``key number`` lines; 0 when there is no such line.
-
-    Raises:
-        OSError: It is not there.
-    """
+    """The number after a key in a file of ``key number`` lines; 0 when there is no such line."""
     for line in get(path).splitlines():
         name, _, rest = line.partition(" ")
         if name == key:
@@ -616,50 +529,29 @@ def value(path: str, key: str) -> int:
 
 
 def processes(folder: str) -> list[int]:
-    """The processes of a group, those of groups below it not included.
-
-    Raises:
-        OSError: The group is not there.
-    """
+    """The processes of a group, those of groups below it not included."""
     return [int(line) for line in get(f"{folder}/cgroup.procs").split()]
 
 
-# The groups of this agent: some made ahead, each used for one run and removed after it by a thread of their own.
+# The groups of this agent: each is made for one run and removed after it.
 #
 # A group's name tells whose it is, so that the groups of an agent that was killed are found and removed by the next
 # one: see :mod:`.removal`.
 
 PREFIX = "adk-skills"
-AHEAD = 4
-"""Groups kept ready, from the second run on: an agent that runs one script makes one group."""
-
-_RUN_FIRST_SECONDS = 0.01
-"""Removing and making groups waits so long: beside the end of a run it would make the run half a millisecond longer."""
-_FIRST_PAUSE_SECONDS = 0.005
-_LAST_PAUSE_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.0005
 _EXIT_SECONDS = 2.0
 
 
 class GroupPool:
-    """Makes and removes groups in one hierarchy.
-
-    Args:
-        hierarchy: Where.
-
-    Raises:
-        SandboxError: The system does not say which process this is and when it started.
-    """
+    """Makes and removes groups in one hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._hierarchy = hierarchy
         self._owner = _owner()
         self._numbers = itertools.count(1)
-        self._changed = threading.Condition()
-        self._ready: list[ControlGroup] = []
+        self._lock = threading.Lock()
         self._used: list[ControlGroup] = []
-        self._taken = 0
-        self._closed = threading.Event()
-        self._keeper: threading.Thread | None = None
         remove_stale(hierarchy)
 
     @property
@@ -668,76 +560,22 @@ class GroupPool:
         return self._hierarchy.version
 
     def take(self) -> ControlGroup:
-        """A group nobody used before. Blocking for a moment when none is ready.
-
-        Raises:
-            OSError: None can be made.
-        """
-        with self._changed:
-            self._taken += 1
-            if self._taken > 1 and self._keeper is None and not self._closed.is_set():
-                self._keeper = threading.Thread(target=self._keep, name="adk-skills-cgroups", daemon=True)
-                self._keeper.start()
-            found = self._ready.pop() if self._ready else None
-            if len(self._ready) < AHEAD // 2:  # else it is told when one comes back: the run needs the processor now
-                self._changed.notify()
-        return found or self._make()
-
-    def give_back(self, group: ControlGroup) -> None:
-        """Have a group removed as soon as nothing is in it any more; never blocks for long."""
-        with self._changed:
-            kept = self._keeper is not None and not self._closed.is_set()
-            if kept:
-                self._used.append(group)
-                self._changed.notify()
-        if not kept:
-            _remove_all([group])
-
-    def close(self) -> None:
-        """Remove every group but those of runs that are still going on: they are removed with their run."""
-        with self._changed:
-            self._closed.set()
-            groups = [*self._ready, *self._used]
-            self._ready, self._used = [], []
-            self._changed.notify()
-            keeper = self._keeper
-        _remove_all(groups)
-        if keeper is not None and keeper is not threading.current_thread():
-            keeper.join(_EXIT_SECONDS)  # it may have one in its hands, and is not waited for at the end of the agent
-
-    def _make(self) -> ControlGroup:
+        """A group nobody used before."""
         return ControlGroup(self._hierarchy, f"{PREFIX}.{self._owner}.{next(self._numbers)}")
 
-    def _keep(self) -> None:
-        """The thread's work: remove what was used, make what is lacking; slower and slower while that fails."""
-        pause = _FIRST_PAUSE_SECONDS
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed.is_set() or self._used or len(self._ready) < AHEAD)
-                if self._closed.is_set():
-                    return
-            if self._closed.wait(_RUN_FIRST_SECONDS):
-                return
-            with self._changed:
-                used, self._used = self._used, []
-            busy = [group for group in used if not _removed(group)]
-            made: list[ControlGroup] = []
-            with contextlib.suppress(OSError):  # a run that needs one will say so
-                while len(self._ready) + len(made) < AHEAD:
-                    made.append(self._make())
-            with self._changed:
-                closed = self._closed.is_set()
-                if not closed:
-                    self._used += busy
-                    self._ready += made
-            if closed:
-                _remove_all([*busy, *made])
-                return
-            if busy or (not made and len(self._ready) < AHEAD):
-                time.sleep(pause)
-                pause = min(pause * 2, _LAST_PAUSE_SECONDS)
-            else:
-                pause = _FIRST_PAUSE_SECONDS
+    def give_back(self, group: ControlGroup) -> None:
+        """Have a group removed as soon as nothing is in it any more; never blocks."""
+        with self._lock:
+            self._used.append(group)
+        threads.later(self.close)
+
+    def close(self) -> None:
+        """Remove what was given back; what is still busy after some time is tried again with the next."""
+        with self._lock:
+            used, self._used = self._used, []
+        left = _remove_all(used)
+        with self._lock:
+            self._used += left
 
 
 def remove_stale(hierarchy: Hierarchy) -> None:
@@ -751,7 +589,9 @@ def remove_stale(hierarchy: Hierarchy) -> None:
         for name in names:
             if name.startswith(f"{PREFIX}.") and _is_stale(name):
                 end_members(f"{parent}/{name}")
-                _remove_folder_soon(f"{parent}/{name}", deadline)
+                with contextlib.suppress(OSError):
+                    while not remove_folder(f"{parent}/{name}") and time.monotonic() < deadline:
+                        time.sleep(_FIRST_PAUSE_SECONDS)
 
 
 def _owner() -> str:
@@ -775,19 +615,23 @@ def _removed(group: ControlGroup) -> bool:
         return False
 
 
-def _remove_all(groups: Iterable[ControlGroup]) -> None:
+def _remove_all(groups: list[ControlGroup]) -> list[ControlGroup]:
+    """Those that are still there after :data:`_EXIT_SECONDS`."""
     deadline = time.monotonic() + _EXIT_SECONDS
-    pause = _FIRST_PAUSE_SECONDS / 10
-    left = list(groups)
-    while (left := [group for group in left if not _removed(group)]) and time.monotonic() < deadline:
+    pause = _FIRST_PAUSE_SECONDS
+    while (groups := [group for group in groups if not _removed(group)]) and time.monotonic() < deadline:
         time.sleep(pause)
         pause *= 2
+    return groups
 
 
-def _remove_folder_soon(folder: str, deadline: float) -> None:
-    with contextlib.suppress(OSError):
-        while not remove_folder(folder) and time.monotonic() < deadline:
-            time.sleep(_FIRST_PAUSE_SECONDS)
+def group_of_run() -> ControlGroup:
+    """A group for a sandbox, which is started in it and then limited; a SandboxError when there is none to be had."""
+    try:
+        return group_pool().take()
+    except (NoControlGroups, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SandboxError(f"No control group could be made for the run: {reason}.") from error
 
 
 group_pool = OnePerProcess(lambda: GroupPool(find_hierarchy()))

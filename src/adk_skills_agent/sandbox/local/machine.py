@@ -25,12 +25,7 @@ _CONTROLLERS = ("memory", "pids", "cpu")
 
 @dataclass(frozen=True, slots=True)
 class ControlGroups:
-    """The cgroup hierarchies that are mounted.
-
-    Attributes:
-        version: ``v2``, ``v1``, ``v1 with an empty v2`` or ``none``.
-        writable: Controllers of memory, processes and CPU in whose group this process may make another.
-    """
+    """The cgroup hierarchies that are mounted, and the controllers in whose group this process may make another."""
 
     version: str
     writable: tuple[str, ...]
@@ -40,16 +35,7 @@ class ControlGroups:
 class Machine:
     """Everything ``adk-skills doctor`` says about the machine itself.
 
-    Attributes:
-        system: Kind, release and architecture of the kernel.
-        user: The user id of this process.
-        landlock_abi: Version of the kernel's Landlock; 0 when it cannot be used, then ``landlock_problem`` says why.
-        seccomp: Whether the kernel has system call filters.
-        bubblewrap: Its version; None when there is none, or when it does not run (then there is a path).
-        bubblewrap_path: The program the namespaces level uses.
-        python: Version of the interpreter, which also runs scripts.
-        python_path: That interpreter.
-        bash: The shell for ``.sh`` scripts; None when there is none.
+    ``landlock_abi`` is 0 when Landlock cannot be used. A bubblewrap that does not run has a path and no version.
     """
 
     system: str

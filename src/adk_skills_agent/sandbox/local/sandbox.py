@@ -11,8 +11,7 @@ import os
 import signal
 import time
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SandboxError, SkillsError
 from adk_skills_agent.sandbox import threads
@@ -26,25 +25,22 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.local.levels.base import Choice, Enforcement, LocalRun, choose, is_known
-from adk_skills_agent.sandbox.local.namespaces.bubblewrap import end_keeper
 from adk_skills_agent.sandbox.local.namespaces.zygote import end_zygote
 from adk_skills_agent.sandbox.local.warm_pool import close_warm_pool
-from adk_skills_agent.sandbox.output import OutputFilter, build_result, secrets_of_run
+from adk_skills_agent.sandbox.output import build_result, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
-from adk_skills_agent.sandbox.process.supervise import Stream, Supervision, is_readable
+from adk_skills_agent.sandbox.process.supervise import Supervision, is_readable, streams_of
 from adk_skills_agent.sandbox.process.watchdog import Limits, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.streaming import ResourceSample
-from adk_skills_agent.sandbox.threads import RUNNING, Step, uninterrupted, warn_insecure_once
+from adk_skills_agent.sandbox.threads import RUNNING, Step, warn_insecure_once
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.sessions.session import SessionHost
 
 
 _CLOSE_SECONDS = 5.0
-
-_Result = TypeVar("_Result")
 
 _probed: dict[int, IsolationReport] = {}
 
@@ -97,15 +93,11 @@ class LocalSandbox(Sandbox):
         """
         _in_use.discard(self)
         if not _in_use:
-            await uninterrupted(threads.submit(asyncio.get_running_loop(), _end_what_waits))
+            await threads.in_worker(_end_what_waits)
         await threads.finished(_CLOSE_SECONDS)
 
     async def probe(self) -> IsolationReport:
-        """Run a command that does nothing at the strongest level and report what held; cached per process.
-
-        Raises:
-            SandboxError: Not even that works; the sentence says why.
-        """
+        """Run a command that does nothing at the strongest level and report what held; cached per process."""
         if os.getpid() not in _probed:
             policy = SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value, wall_seconds=10.0, warm_slots=0)
             request = ExecutionRequest(("sh", "-c", ":"), policy)
@@ -127,15 +119,13 @@ _in_use: weakref.WeakSet[LocalSandbox] = weakref.WeakSet()
 def _end_what_waits() -> None:
     close_warm_pool()
     end_zygote()
-    end_keeper()
 
 
 async def choose_level(request: ExecutionRequest, policy: SandboxPolicy) -> Choice:
     """:func:`choose`, in a worker thread while it may block."""
     if is_known(policy):
         return choose(request, policy)
-    loop = asyncio.get_running_loop()
-    return await uninterrupted(threads.submit(loop, lambda: choose(request, policy)))
+    return await threads.in_worker(lambda: choose(request, policy))
 
 
 PROCESS_WARNING = (
@@ -159,14 +149,14 @@ async def _run(
     watchdog().add(watched)
     try:
         with Step("prepare the run", ValueError):
-            await uninterrupted(threads.submit(loop, lambda: _start(run, policy, watched)))
+            await threads.in_worker(lambda: _start(run, policy, watched))
         with Step("watch the command", ValueError):
             result = await _supervise(run, request, policy, choice, secrets, waited_since, watched)
         if isinstance(result, Exception):  # what the caller's on_output or on_sample raised
             raise result
     except asyncio.CancelledError:
         with contextlib.suppress(SandboxError):
-            await _in_a_worker(loop, run.abandon)
+            await threads.in_worker(run.abandon, or_here=True)
         raise
     except BaseException:  # also the GeneratorExit of a loop that is gone: nothing can be waited for any more
         with contextlib.suppress(SandboxError):
@@ -187,15 +177,11 @@ async def _supervise(
     watched: Watched,
 ) -> ExecutionResult | Exception:
     loop = asyncio.get_running_loop()
-    child, captures = run.child, run.captures
-    filters = (OutputFilter(run.view, secrets), OutputFilter(run.view, secrets))
-    streams = (
-        Stream("stdout", child.stdout, captures[0], filters[0], request.on_output, policy.output_bytes),
-        Stream("stderr", child.stderr, captures[1], filters[1], request.on_output, policy.output_bytes),
-    )
+    child = run.child
+    streams = streams_of(request, policy, run.captures, run.view, secrets, (child.stdout, child.stderr))
     supervision = Supervision(loop, run, policy, streams, request.on_sample)
     enforcement = choice.level.report(policy)
-    limits = _limits(loop, run, request, policy, enforcement, supervision) if works_here() else None
+    limits = _limits(loop, run, request, enforcement, supervision) if works_here() else None
     watched.limits = limits
     problem: OSError | asyncio.CancelledError | None = None
     ended = child.started
@@ -212,7 +198,7 @@ async def _supervise(
     wanted = problem is None and supervision.failure is None
     try:
         with Step("end the run", ValueError):  # arguments the system refused inside
-            end = await _in_a_worker(loop, lambda: run.finish(wanted=wanted))
+            end = await threads.in_worker(lambda: run.finish(wanted=wanted), or_here=True)
     except (SandboxError, ValueError):
         if problem is None:
             raise
@@ -231,7 +217,7 @@ async def _supervise(
             stream.feed(rest)
         stream.close()
     if end.not_started and supervision.cause is None:
-        said = captures[1].kept().decode("utf-8", "replace").strip().rpartition(": ")[2]
+        said = run.captures[1].kept().decode("utf-8", "replace").strip().rpartition(": ")[2]
         shown = run.shown
         raise SandboxError(f"The command {shown!r} could not be started: {said or 'the system refused it'}.")
     report = IsolationReport(choice.level.level, enforcement.enforced, enforcement.degraded, choice.reasons, run.maker)
@@ -250,7 +236,6 @@ async def _supervise(
         secrets,
         exit_code=code,
         signal=number,
-        signal_inferred=end.inferred,
         cause=supervision.cause or end.cause,
         timed_out=supervision.timed_out,
         collected=end.collected,
@@ -264,15 +249,6 @@ async def _supervise(
         network=end.network,
         warm=run.warm,
     )
-
-
-async def _in_a_worker(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> _Result:
-    """Let a worker do it; when there is none any more, do it here, whatever it costs."""
-    try:
-        done = threads.submit(loop, work)
-    except SandboxError:
-        return work()
-    return await uninterrupted(done)
 
 
 def _start(run: LocalRun, policy: SandboxPolicy, watched: Watched) -> None:
@@ -295,7 +271,6 @@ def _limits(
     loop: asyncio.AbstractEventLoop,
     run: LocalRun,
     request: ExecutionRequest,
-    policy: SandboxPolicy,
     enforcement: Enforcement,
     supervision: Supervision,
 ) -> Limits:
@@ -307,7 +282,4 @@ def _limits(
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(supervision.sampled, sample)
 
-    wanted = request.on_sample is not None
-    pids = None if "pids" in enforcement.hard else policy.pids
-    on_look, bounded = look if wanted else None, "memory" in enforcement.hard
-    return Limits(run.marks, policy.memory_bytes, pids, run.disk, breach, run.beyond, on_look, bounded)
+    return run.limits(enforcement.hard, breach, None if request.on_sample is None else look)

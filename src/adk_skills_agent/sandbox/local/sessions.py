@@ -21,7 +21,7 @@ from adk_skills_agent.sandbox.output import PathMapping
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
 from adk_skills_agent.sandbox.process.supervise import EndReport, ExitWatch, LiveStdin, has_ended
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, watchdog, works_here
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.program import program_text
 from adk_skills_agent.sandbox.threads import RUNNING, Step, uninterrupted
@@ -77,32 +77,22 @@ async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.
         watchdog().add(watched)
         try:
             with Step("start the session", ValueError):
-                await uninterrupted(threads.submit(loop, run.start))
+                await threads.in_worker(run.start)
         except BaseException:
             watchdog().remove(watched)
             run.abandon()  # no effect when it was not started
             raise
     enforcement = choice.level.report(policy)
     report = IsolationReport(choice.level.level, enforcement.enforced, enforcement.degraded, choice.reasons, run.maker)
-    return LocalChannel(run, policy, report, enforcement.hard, here, watched)
+    return LocalChannel(run, report, enforcement.hard, here, watched)
 
 
 class LocalChannel:
-    """A session's sandbox; see :class:`~adk_skills_agent.sandbox.sessions.session.Channel`.
-
-    Args:
-        run: Started.
-        policy: Its policy.
-        isolation: Who enforces what.
-        hard: See ``Enforcement``.
-        connection: To the program.
-        watched: Its entry in the watchdog.
-    """
+    """A session's sandbox, started; see :class:`~adk_skills_agent.sandbox.sessions.session.Channel`."""
 
     def __init__(
         self,
         run: LocalRun,
-        policy: SandboxPolicy,
         isolation: IsolationReport,
         hard: frozenset[str],
         connection: socket.socket,
@@ -122,11 +112,7 @@ class LocalChannel:
         os.set_blocking(run.child.stdout, False)
         self._exit = ExitWatch(self._loop, run.child, self._on_exit)
         if works_here():
-            pids = None if "pids" in hard else policy.pids
-            bounded = "memory" in hard
-            watched.limits = Limits(
-                run.marks, policy.memory_bytes, pids, run.disk, self._breach, run.beyond, bounded=bounded
-            )
+            watched.limits = run.limits(hard, self._breach)
 
     @property
     def view(self) -> PathMapping:
@@ -149,7 +135,7 @@ class LocalChannel:
         walked = [limit for limit in self._run.disk if limit.folder is not None]
         if not walked or self._watched.limits is None:
             return True  # a file system of its own is full at its limit
-        excess = await uninterrupted(threads.submit(self._loop, lambda: self._excess(walked)))
+        excess = await threads.in_worker(lambda: self._excess(walked))
         if excess is not None:
             self._breach(Status.DISK_LIMIT, f"Stopped: {excess}.")
         return excess is None
@@ -224,15 +210,8 @@ class LocalChannel:
         )
 
     async def _finish(self) -> EndReport:
-        def finish() -> EndReport:
-            return self._run.finish(wanted=False)
-
         with Step("end the session", ValueError):
-            try:
-                finishing = threads.submit(self._loop, finish)
-            except SandboxError:
-                return finish()  # no worker any more: here, whatever it costs
-            return await finishing
+            return await threads.in_worker(lambda: self._run.finish(wanted=False), or_here=True)
 
     def _log_last_words(self, end: EndReport) -> None:
         said = end.rest[1][-_SAID_BYTES:].decode("utf-8", "replace").strip()

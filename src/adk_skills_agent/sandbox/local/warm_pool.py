@@ -12,7 +12,7 @@ import contextlib
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.files.workspace import Workspace, link_mounts
-from adk_skills_agent.sandbox.local.cgroup import RunGroup
+from adk_skills_agent.sandbox.local.cgroup import group_of_run, group_pool
 from adk_skills_agent.sandbox.local.namespaces.bubblewrap import start_with_bubblewrap
 from adk_skills_agent.sandbox.local.namespaces.sandbox import SandboxSpec, StartedSandbox
 from adk_skills_agent.sandbox.local.namespaces.zygote import zygote_life
@@ -25,35 +25,30 @@ _RUN_FIRST_SECONDS = 0.02
 
 
 def start_sandbox(spec: SandboxSpec) -> StartedSandbox:
-    """Make a sandbox, forked if that is possible now, else by bubblewrap. Blocking, for a worker thread.
-
-    Raises:
-        SandboxError: It could not be made or limited, or there is no control group to be had.
-        OSError: No descriptor or memory is left.
-    """
+    """Make a sandbox, forked if that is possible now, else by bubblewrap. Blocking, for a worker thread."""
     with contextlib.ExitStack() as undo:
         group = None
         if spec.grouped:
-            group = RunGroup(spec.memory_bytes, spec.pids)
-            undo.callback(group.give_back)
+            group = group_of_run()
+            undo.callback(group_pool().give_back, group)
         life = zygote_life()
         zygote = life.ready(spec.uid) if life.can_make(spec) else None
         started = None
         if zygote is not None:
             try:
-                started = zygote.start(spec, () if group is None else group.group.task_files())
+                started = zygote.start(spec, () if group is None else group.task_files())
                 life.succeeded()
             except (SandboxError, OSError) as error:
                 problem = error
         if started is None:
-            started = start_with_bubblewrap(spec, contextlib.nullcontext if group is None else group.group.membership)
+            started = start_with_bubblewrap(spec, contextlib.nullcontext if group is None else group.membership)
             if zygote is not None:
                 life.failed(zygote, problem)  # only now: else it was not the zygote's fault
         undo.pop_all()
     started.group = group
     if group is not None:
         try:
-            group.confine(started.first_pid)
+            group.confine(started.first_pid, spec.memory_bytes, spec.pids)
         except BaseException:
             started.discard()
             raise
@@ -61,12 +56,7 @@ def start_sandbox(spec: SandboxSpec) -> StartedSandbox:
 
 
 def start_waiting(spec: SandboxSpec) -> StartedSandbox:
-    """Make a sandbox that will wait for a run, with the run's mounts linked into its workspace already.
-
-    Raises:
-        SandboxError: As :func:`start_sandbox`.
-        OSError: As :func:`start_sandbox`, or a mount is gone.
-    """
+    """Make a sandbox that will wait for a run, with the run's mounts linked into its workspace already."""
     started = start_sandbox(spec)
     try:
         if spec.preload and spec.memory_bytes is not None and _resident(started.first_pid) > spec.memory_bytes:

@@ -49,14 +49,10 @@ def normalise_host(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """The names of an allow-list. An empty one allows nothing.
+    """The names of an allow-list, to their ports, and what is refused although a wider entry allows it.
 
     A key is an exact name, ``.example.org`` for ``*.example.org`` (its sub-domains at any depth, not the domain
-    itself), or empty for ``*``, which only a refusal can be.
-
-    Attributes:
-        entries: What is allowed, to its ports; None among them stands for the ports of the policy.
-        refused: What is not, although a wider entry allows it.
+    itself), or empty for ``*``, which only a refusal can be. None among ports stands for those of the policy.
     """
 
     entries: Mapping[str, frozenset[int | None]] = field(default_factory=dict)
@@ -67,11 +63,8 @@ class AllowedHosts:
         return bool(self._matching(name))
 
     def ports_of(self, name: str, usual: Collection[int]) -> frozenset[int]:
-        """The ports on which a host may be reached; none when the list does not have it.
-
-        Args:
-            name: As :func:`normalise_host` gave it.
-            usual: Those of the policy, for entries without one of their own.
+        """The ports on which a normalised name may be reached, of which some are the policy's; none when it is not
+        listed.
         """
         given = frozenset().union(*self._matching(name))
         return frozenset(port for port in given if port is not None) | (frozenset(usual) if None in given else set())
@@ -189,20 +182,14 @@ _ISATAP_MARKS = (0x00005EFE, 0x02005EFE)
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[AddressNetwork, ...]:
-    """Addresses and networks in the usual notation.
-
-    Raises:
-        ValueError: One of them is neither.
-    """
+    """Addresses and networks in the usual notation."""
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
 def refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str | None:
-    """Why the proxy may not connect to an address, in words like "loopback"; None when it may.
+    """Why the proxy may not connect to a numeric address, in words like "loopback"; None when it may.
 
-    Args:
-        text: A numeric address, as a resolver gave it.
-        allowed: Networks that are allowed whatever they are; for tests.
+    ``allowed`` are networks that are allowed whatever they are; for tests.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -222,11 +209,7 @@ def refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str | None:
 
 
 def is_own(address: Address) -> bool:
-    """Whether an address is one of this machine's: only those can be bound.
-
-    Raises:
-        OSError: No descriptor is left to find out with.
-    """
+    """Whether an address is one of this machine's: only those can be bound."""
     if not _can_bind(address):
         return False
     documentation: Address = ipaddress.ip_address("192.0.2.1" if address.version == 4 else "2001:db8::1")

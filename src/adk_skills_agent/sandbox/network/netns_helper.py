@@ -19,12 +19,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def main(pid: int, port: int, backlog: int) -> None:
-    """Do it.
-
-    Raises:
-        OSError: The system refused.
-        ValueError: The process has the network of this machine.
-    """
+    """Do it; a ValueError when the process has the network of this machine."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         net = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)

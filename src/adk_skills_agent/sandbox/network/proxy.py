@@ -76,7 +76,6 @@ class Proxy:
     ) -> None:
         self.decisions: list[NetworkDecision] = []
         self.undisclosed = 0
-        self.traffic = Traffic()
         self.connections = 0
         self.failures = 0
         self._hosts = hosts
@@ -194,7 +193,7 @@ class Proxy:
         if isinstance(upstream, int):
             await self._answer(client, upstream, f"{host}:{port} did not accept a connection")
             return
-        tunnel = Tunnel(client, upstream, self.traffic, self._limits.idle_seconds)
+        tunnel = Tunnel(client, upstream, self._limits.idle_seconds)
         if request.head is None:
             async with asyncio.timeout(self._limits.idle_seconds):
                 established = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -343,14 +342,6 @@ BUFFER_BYTES = 64 << 10
 _RESCHEDULE_SECONDS = 1.0  # moving the idle deadline for every chunk would cost more than the chunk
 
 
-@dataclass(slots=True)
-class Traffic:
-    """Bytes carried for a run: ``sent`` to the hosts, ``received`` from them."""
-
-    sent: int = 0
-    received: int = 0
-
-
 class _Over(Exception):  # no error: the exchange is complete
     """The host has sent everything."""
 
@@ -361,11 +352,10 @@ class Tunnel:
     Raises ``TimeoutError`` when nothing moved for ``idle_seconds``, ``OSError`` when a side broke off.
     """
 
-    def __init__(self, client: socket.socket, upstream: socket.socket, traffic: Traffic, idle_seconds: float) -> None:
+    def __init__(self, client: socket.socket, upstream: socket.socket, idle_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._client = client
         self._upstream = upstream
-        self._traffic = traffic
         self._idle_seconds = idle_seconds
         self._deadline = asyncio.timeout(idle_seconds)
         self._moved = self._loop.time()
@@ -422,14 +412,12 @@ class Tunnel:
 
     async def _pass_on(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._upstream, data)
-        self._traffic.sent += len(data)
         self._touch()
 
     async def _receive(self) -> None:
         while data := await self._loop.sock_recv(self._upstream, BUFFER_BYTES):
             self._touch()
             await self._loop.sock_sendall(self._client, data)
-            self._traffic.received += len(data)
             self._touch()
         self._client.shutdown(socket.SHUT_WR)
 

@@ -37,14 +37,10 @@ _OWN = frozenset((b"host", b"content-length"))
 
 
 class Refused(Exception):
-    """A connection that is answered by the proxy itself; the message says why.
+    """A connection that is answered by the proxy itself; the message says why, ``address`` may be the reason.
 
-    Attributes:
-        status: The HTTP status to answer with.
-        host: The host that was asked for, as far as that is known: visible ASCII of any length.
-        port: The port that was asked for.
-        address: The address that was the reason.
-        listed: False when only the allow-list was the reason.
+    ``host`` is what was asked for as far as that is known: visible ASCII of any length. ``listed`` is False when only
+    the allow-list was the reason.
     """
 
     def __init__(
@@ -67,14 +63,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """What the client asks for.
-
-    Attributes:
-        host: Normalised name.
-        port: Where to.
-        head: What to send to the host first; None for a tunnel (CONNECT).
-        body_bytes: How many bytes of body follow; 0 for a tunnel.
-    """
+    """What the client asks for: where to, what to send there first (None for a tunnel), bytes of body that follow."""
 
     host: str
     port: int
@@ -85,8 +74,7 @@ class ProxyRequest:
 def parse_request(head: bytes) -> ProxyRequest:
     """Read a request's head.
 
-    Raises:
-        Refused: It cannot be read in exactly one way, or asks for what the proxy does not do.
+    Refused when it cannot be read in exactly one way, or asks for what the proxy does not do.
     """
     line, *rest = head.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(line)

@@ -24,11 +24,7 @@ _Job = tuple[str, int, asyncio.AbstractEventLoop, "asyncio.Future[list[str]]"]
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a normalised name, by the system's resolver.
-
-    Raises:
-        OSError: The name does not exist, or no server answers.
-    """
+    """The addresses of a normalised name, by the system's resolver; an OSError when there are none."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[str]] = loop.create_future()
     _jobs().put((host, port, loop, answer))

@@ -46,9 +46,6 @@ def listen_in(pid: int) -> socket.socket:
 
     The sandbox has no way out but this one address, and needs no relay, no mount and no program inside for it. Blocks
     for some 20 ms: call it in a worker. The process must be kept from going on meanwhile.
-
-    Raises:
-        SandboxError: The namespace cannot be entered, or it is not one of the sandbox's own.
     """
     import subprocess
 
@@ -110,9 +107,6 @@ class RunNetwork:
     The course of a run: ``environment()`` when it is prepared; ``start()`` when its namespace exists and its first
     instruction has not run yet; ``stop()`` when it has ended. Both may be called from worker threads. ``loop`` serves
     the proxy; the other arguments are those of :class:`Proxy`.
-
-    Raises:
-        ConfigError: A host of the policy is not a host name.
     """
 
     def __init__(
@@ -142,21 +136,12 @@ class RunNetwork:
         """What the proxy decided so far, oldest first; see :class:`ProxyLimits` for how many are kept."""
         return tuple(self._proxy.decisions)
 
-    @property
-    def traffic(self) -> tuple[int, int]:
-        """Bytes sent to hosts and received from them, through the proxy."""
-        return self._proxy.traffic.sent, self._proxy.traffic.received
-
     def environment(self) -> dict[str, str]:
         """Variables that lead programs to the proxy; they must win over granted ones, nothing else can work."""
         return dict(_PROXY_ENVIRONMENT)
 
     def start(self, pid: int) -> None:
-        """Listen inside and have the loop serve, which may be busy meanwhile. Blocking, for a worker thread.
-
-        Raises:
-            SandboxError: See :func:`listen_in`; or the loop is closed.
-        """
+        """Listen inside and have the loop serve, which may be busy meanwhile. Blocking, for a worker thread."""
         listener = listen_in(pid)
         try:
             self._loop.call_soon_threadsafe(self._serve, listener)

@@ -24,23 +24,14 @@ _HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
 
 def spelling(requested: str, on_host: str) -> str:
-    """A command as a sentence may show it: of a command of the host only its name, for a model gets no host paths.
-
-    Args:
-        requested: ``argv[0]`` as the request has it.
-        on_host: The same after paths of the sandbox became paths of the host.
-    """
+    """A command as a sentence may show it: of one of the host only its name, for a model gets no host paths."""
     return requested.rpartition("/")[2] if _is_hosts(requested, on_host) else requested
 
 
 def find_command(requested: str, on_host: str, *, path: bytes, cwd: bytes) -> bytes:
-    """The absolute path of an executable file.
+    """The absolute path of an executable file, by ``argv[0]`` as the request has it and on the host.
 
-    Args:
-        requested: ``argv[0]`` as the request has it.
-        on_host: The same on the host: a path, or a name to look up.
-        path: The run's PATH.
-        cwd: The run's working directory on the host, for relative paths.
+    ``path`` is the run's PATH, ``cwd`` its working directory on the host, for relative paths.
 
     Raises:
         SandboxError: There is no such command, or it cannot be executed.
@@ -74,11 +65,7 @@ def find_command(requested: str, on_host: str, *, path: bytes, cwd: bytes) -> by
 
 
 def encode(text: str) -> bytes:
-    """Text as the bytes a process gets, the same in every locale (row 54).
-
-    Raises:
-        ValueError: It contains a lone surrogate that stands for no byte.
-    """
+    """Text as the bytes a process gets, the same in every locale (row 54), without lone surrogates."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -98,11 +85,7 @@ def encoded(pairs: Mapping[str, str]) -> dict[bytes, bytes]:
 
 
 def check_argv(argv: tuple[str, ...]) -> None:
-    """Refuse what no process can be given as its arguments.
-
-    Raises:
-        ValueError: There are no arguments, or one is not text, or has a NUL byte or a lone surrogate; says which.
-    """
+    """Refuse what no process can be given as its arguments, with a ValueError that says which."""
     if not argv or not all(isinstance(part, str) for part in argv):
         raise ValueError("argv must be at least one string: the command and its arguments.")
     for position, part in enumerate(argv):
@@ -157,11 +140,7 @@ def _head_problem(head: bytes, *, hosts: bool) -> str:
 
 
 def check_interpreter(policy: SandboxPolicy) -> None:
-    """Look for ``policy.python`` when it is a path; a bare name is looked up like any other command.
-
-    Raises:
-        ConfigError: It is not an executable file. The path itself is only in a note: a model gets no host paths.
-    """
+    """Look for ``policy.python`` when it is a path; a bare name is looked up like any other command."""
     path = policy.python
     if path is None or not os.path.isabs(path):  # noqa: PTH117
         return
@@ -273,11 +252,7 @@ def _text(value: EnvValue) -> str:
 
 
 def granted_value(name: str, value: EnvValue) -> str:
-    """The text of a variable granted to one run.
-
-    Raises:
-        ValueError: Its name or its value cannot be in an environment, or must not be granted.
-    """
+    """The text of a variable granted to one run; a ValueError when it cannot be in an environment, or must not be."""
     text = _text(value)
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
@@ -358,10 +333,7 @@ _LOCKED_BYTES = 64 << 10
 def launcher(policy: SandboxPolicy, marker: str, argv: list[str]) -> list[str]:
     """The command line that applies the limits and then becomes ``argv``, whose elements stay literal.
 
-    Args:
-        policy: Its per-process limits.
-        marker: Host path the shell creates when the command could not be started; the command never sees it.
-        argv: The command, its first element an absolute path.
+    The shell creates ``marker`` when the command could not be started; the command never sees it.
     """
     processes = None
     if policy.pids is not None and enforces_pids():
@@ -429,12 +401,7 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
 
 
 def import_limits(memory_bytes: int | None, pids: int | None) -> tuple[tuple[int, int, int], ...]:
-    """The limits of a sandbox that imports modules before it has a run: those that all its runs have alike.
-
-    Args:
-        memory_bytes: The policy's.
-        pids: The policy's; process 1 counts, too.
-    """
+    """The limits of a sandbox that imports modules before it has a run: those that all its runs have alike."""
     import resource
 
     wanted = ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_NPROC, None if pids is None else pids + 1))
@@ -460,12 +427,8 @@ pipes, processes - a run then uses up for itself only (attack row 77), and no ot
 def own_id(uid: int | None) -> int | None:
     """The user id a run has on the host, for the one that it sees.
 
-    Args:
-        uid: What :func:`run_uid` says.
-
-    Returns:
-        One of :data:`OWN_IDS`, picked at random, for :data:`NOBODY`, where this machine lets root take on all of them
-        (a container may map fewer); else the same.
+    For :data:`NOBODY` it is one of :data:`OWN_IDS`, picked at random, where this machine lets root take on all of them
+    (a container may map fewer); else it is the same.
     """
     if uid != NOBODY or not _own_ids_are_mapped():
         return uid

@@ -150,9 +150,6 @@ def program(
         watches: Permit inotify with namespaces.
         strict: Refuse what few scripts need, too: message queues, watching files, filters of its own, locked memory,
             priorities, descriptors of processes.
-
-    Raises:
-        ValueError: There is no table for ``arch``, or no such profile.
     """
     if arch not in NUMBERS:
         raise ValueError(f"No system call numbers are known for {arch!r}; known: {', '.join(NUMBERS)}.")

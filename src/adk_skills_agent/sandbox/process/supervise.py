@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from adk_skills_agent.errors import SandboxError, about
-from adk_skills_agent.sandbox.contract import NetworkDecision, SandboxPolicy, Status
+from adk_skills_agent.sandbox.contract import ExecutionRequest, NetworkDecision, SandboxPolicy, Status
 from adk_skills_agent.sandbox.files.collect import Collected
-from adk_skills_agent.sandbox.output import Capture, OutputFilter
+from adk_skills_agent.sandbox.output import Capture, OutputFilter, PathMapping
 from adk_skills_agent.sandbox.process.command import without_limits
 from adk_skills_agent.sandbox.process.tree import signal_group
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -34,6 +34,9 @@ from adk_skills_agent.sandbox.threads import OnePerProcess
 
 if TYPE_CHECKING:
     import resource
+
+    from adk_skills_agent.sandbox.secrets import SecretForms
+    from adk_skills_agent.sandbox.sessions.session import SessionRequest
 
 _UMASK = 0o077
 
@@ -46,15 +49,11 @@ Membership = Callable[[], contextlib.AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start.
+    """What to start, as the host sees it.
 
     Attributes:
-        argv: The command line, its first element an absolute path.
-        env: The whole environment.
-        cwd: Working directory on the host.
         stdin: Descriptor of standard input, or None for ``/dev/null``.
         pass_fds: Descriptors the process gets besides 0, 1 and 2, under the same numbers.
-        umask: Its file mode creation mask.
         membership: Puts it into its control group.
         group: The process group it joins, one of this agent's session, or :data:`OWN_GROUP`; None for a session of its
             own.
@@ -72,13 +71,11 @@ class Launch:
 
 @dataclass(slots=True)
 class Child:
-    """A started process, not waited for yet; its descriptors are the caller's to close.
+    """A started process, not waited for yet; its descriptors, of which those of output do not block, are the caller's.
 
     Attributes:
         pid: Its id, also of its session and group unless it joined a group.
         pidfd: Becomes readable when it ends; None where the system has no such descriptors.
-        stdout: Reading end, non-blocking.
-        stderr: Reading end, non-blocking.
         started: ``time.monotonic()`` right after the start.
         starter_rss: Bytes the agent had used at most by then: a lower bound of what the kernel reports for the child.
         waited: What ``wait4`` gave, once the child has been waited for; its id may be another process's from then on.
@@ -91,6 +88,12 @@ class Child:
     started: float
     starter_rss: int
     waited: tuple[int, resource.struct_rusage | None] | None = None
+
+    def close(self) -> None:
+        """Close its descriptors."""
+        for descriptor in (self.stdout, self.stderr, self.pidfd):
+            if descriptor is not None:
+                os.close(descriptor)
 
 
 class Spawner:
@@ -215,20 +218,12 @@ spawner = OnePerProcess(Spawner)
 
 
 def memory_file(content: bytes) -> int:
-    """A descriptor of such a file, at its start, which a new program does not get by itself.
-
-    Raises:
-        OSError: No descriptor or memory is left.
-    """
+    """A descriptor of such a file, at its start, which a new program does not get by itself."""
     return filled(os.memfd_create("adk-skills", os.MFD_CLOEXEC), content)
 
 
 def filled(descriptor: int, content: bytes) -> int:
-    """Write all of it into an empty file and go back to the start; the descriptor is closed when that fails.
-
-    Raises:
-        OSError: No memory or room is left.
-    """
+    """Write all of it into an empty file and go back to the start; the descriptor is closed when that fails."""
     try:
         rest = memoryview(content)
         while rest:
@@ -244,11 +239,7 @@ def filled(descriptor: int, content: bytes) -> int:
 
 
 class LiveStdin(bytes):
-    """In place of the bytes of ``ExecutionRequest.stdin``: a descriptor to read from, of which the run takes a copy.
-
-    Args:
-        descriptor: A socket or pipe; the caller's to close.
-    """
+    """In place of the bytes of ``ExecutionRequest.stdin``: the caller's socket or pipe, which the run duplicates."""
 
     descriptor: int
 
@@ -268,16 +259,7 @@ OnOutput = Callable[[str, bytes], None]
 
 
 class Stream:
-    """One output pipe: counts what was written, keeps what the limits allow, passes the first part on.
-
-    Args:
-        name: ``stdout`` or ``stderr``.
-        descriptor: Its reading end.
-        capture: Keeps it.
-        filtered: Replaces secrets and host paths.
-        on_output: Gets the first ``share`` bytes.
-        share: See ``on_output``.
-    """
+    """One output pipe: counts what was written, keeps what the limits allow, passes the first ``share`` bytes on."""
 
     def __init__(
         self,
@@ -316,6 +298,22 @@ class Stream:
             self._on_output(self.name, piece)
 
 
+def streams_of(
+    request: ExecutionRequest | SessionRequest,
+    policy: SandboxPolicy,
+    captures: tuple[Capture, ...],
+    view: PathMapping,
+    secrets: SecretForms | None,
+    descriptors: tuple[int, int] = (-1, -1),
+) -> tuple[Stream, Stream]:
+    """Standard output and error output of a run; without descriptors what comes is fed."""
+    out, err = (
+        Stream(name, descriptor, capture, OutputFilter(view, secrets), request.on_output, policy.output_bytes)
+        for name, descriptor, capture in zip(("stdout", "stderr"), descriptors, captures, strict=True)
+    )
+    return out, err
+
+
 class SupervisedRun(Protocol):
     """What of a run is needed to watch it; see ``LocalRun`` in ``local/levels/base.py``."""
 
@@ -334,7 +332,7 @@ class SupervisedRun(Protocol):
 
 
 class Supervision:
-    """One run under the policy's limits; ``done`` is set when nothing more is to be waited for.
+    """One run under the policy's limits.
 
     Attributes:
         done: Set when the command has ended and its pipes are closed or no longer waited for.
@@ -371,11 +369,7 @@ class Supervision:
         self._exit: ExitWatch | None = None
 
     def start(self) -> None:
-        """Begin to watch.
-
-        Raises:
-            OSError: The loop cannot watch another descriptor.
-        """
+        """Begin to watch; an OSError when the loop cannot watch another descriptor."""
         for stream in self._streams:
             self._loop.add_reader(stream.descriptor, self._read, stream)
         if self._policy.wall_seconds is not None:
@@ -504,7 +498,6 @@ class EndReport:
 
     Attributes:
         status: How the command ended, in the encoding of ``wait``; None when it cannot be known.
-        inferred: ``status`` is a signal deduced from an exit code of 128+n.
         cause: A limit that ended the run and that only the level saw (memory of a control group); None for none.
         cpu_seconds: Of everything in the run, or of the command and the children it waited for when that is all that
             can be known.
@@ -519,7 +512,6 @@ class EndReport:
     """
 
     status: int | None = None
-    inferred: bool = False
     cause: Status | None = None
     cpu_seconds: float | None = None
     max_rss: int | None = None

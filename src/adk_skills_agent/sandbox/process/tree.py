@@ -141,9 +141,7 @@ def run_members(marks: RunMarks) -> list[ProcessInfo]:
 def end_run(marks: RunMarks, *, leaving: bool = False) -> tuple[int, int, frozenset[tuple[int, int]]]:
     """Kill everything of a run. The command itself should not have been waited for yet, so that its id is its own.
 
-    Args:
-        marks: The run.
-        leaving: The command has ended and the pipes are closed, so that what is still there may just be ending.
+    ``leaving`` says that it has ended and the pipes are closed, so that what is still there may just be ending.
 
     Returns:
         How many processes besides the command were still alive, how many are left, and for :func:`reap_adopted` the
@@ -176,9 +174,7 @@ def end_run(marks: RunMarks, *, leaving: bool = False) -> tuple[int, int, frozen
 def reap_adopted(group: int, killed: Collection[tuple[int, int]]) -> None:
     """Wait for the run's dead that became our children, because the agent is process 1 or a subreaper (row 31).
 
-    Args:
-        group: The run's group.
-        killed: Ids and starts of processes that were killed outside of it, too.
+    ``killed`` are ids and starts of processes that were killed outside of the run's group, too.
     """
     # A killed process loses what it is recognised by a moment before it is dead.
     deadline = time.monotonic() + _DYING_SECONDS

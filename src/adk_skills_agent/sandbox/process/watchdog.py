@@ -239,12 +239,10 @@ _logger = logging.getLogger("adk_skills_agent.sandbox")
 
 @dataclass(frozen=True, slots=True)
 class DiskLimit:
-    """How much one place of a run may hold.
+    """How much one place of a run may hold; None for no limit.
 
     Attributes:
         usage: Gives bytes and entries now, counting no further than so many entries and seconds; may raise OSError.
-        most_bytes: None for no limit.
-        most_entries: None for no limit.
         folder: The host folder that is walked, whose deleted files are on the same disk; None for a file system of its
             own, which counts these itself.
     """
@@ -276,13 +274,12 @@ def folder_limit(folder: str, most_bytes: int | None, most_entries: int | None) 
 
 @dataclass(slots=True, eq=False)
 class Limits:
-    """What one run may use, and what is told when it uses more.
+    """What one run may use, and what is told when it uses more; None for no limit.
 
     Attributes:
-        marks: The run.
-        memory_bytes: Of all its processes together; None for no limit.
+        memory_bytes: Of all its processes together.
         bounded: Whether the kernel bounds its memory as a whole. What it charges to nobody is compared then, too.
-        pids: See :data:`PIDS_FACTOR`; None for no limit.
+        pids: See :data:`PIDS_FACTOR`.
         disk: Each limited place, the workspace first.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
         beyond: Tells of a limit that only the level sees, with the status and a sentence; None while it holds.

@@ -24,14 +24,7 @@ _TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 
 
 def load_ray(wanted_by: str) -> Any:
-    """The module ``ray``.
-
-    Args:
-        wanted_by: What needs it, as the beginning of a sentence.
-
-    Raises:
-        ConfigError: It is not installed; the sentence has the command that installs it.
-    """
+    """The module ``ray``; a ConfigError with the command that installs it, which ``wanted_by`` begins."""
     try:
         return importlib.import_module("ray")
     except ImportError as error:
@@ -74,11 +67,7 @@ def sentence_of(error: BaseException) -> str:
 
 
 def _check_answers(address: str) -> None:
-    """Ask early whether anybody listens: Ray itself waits for minutes.
-
-    Raises:
-        ConfigError: Nobody does.
-    """
+    """Ask early whether anybody listens: Ray itself waits for minutes."""
     found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
     if found is None:
         return  # such as auto: Ray knows where

@@ -40,21 +40,7 @@ logger = logging.getLogger("adk_skills_agent.sandbox")
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """How many workers there are, where they are, and what each takes.
-
-    Attributes:
-        address: What is joined; see :class:`~.sandbox.RaySandbox`, also for the others.
-        min_workers: Kept, whether something runs or not.
-        max_workers: At most.
-        runs_per_worker: Runs at the same time in one.
-        cpus: Processors that Ray reserves for one.
-        memory_bytes: Memory that Ray reserves for one; 0 for none.
-        resources: Custom resources of Ray that one takes.
-        idle_seconds: A worker above the minimum that has had nothing to do for so long goes.
-        start_seconds: How long a worker may take to be there.
-        hang_seconds: A worker that does not answer for so long is lost.
-        most_waiting: Runs that may wait in all.
-    """
+    """How many workers there are, where they are, and what each takes; see :class:`~.sandbox.RaySandbox`."""
 
     address: str
     min_workers: int
@@ -125,9 +111,7 @@ class _Starting:
 class WorkerPool:
     """The workers of one sandbox object.
 
-    Attributes:
-        turns: A place in a worker for each run, fair to users and their sessions.
-        notes: Which nodes are not used, and why.
+    ``turns`` is a place in a worker for each run, fair to users and sessions; ``notes`` say which nodes are not used.
     """
 
     def __init__(self, options: PoolOptions) -> None:
@@ -168,11 +152,7 @@ class WorkerPool:
         first.result()
 
     def take(self, skills: tuple[str, ...] = ()) -> Worker:
-        """The worker for a run that has its turn: the least busy one, of these the one that ran its skill last.
-
-        Raises:
-            SandboxUnavailable: All were lost at this moment.
-        """
+        """The worker for a run that has its turn: the least busy one, of these the one that ran its skill last."""
         with self._lock:
             if not self._workers:
                 raise SandboxUnavailable(
@@ -230,11 +210,7 @@ class WorkerPool:
             return tuple(self._workers)
 
     def report(self) -> IsolationReport:
-        """What scripts get in the weakest of them.
-
-        Raises:
-            SandboxUnavailable: There are none.
-        """
+        """What scripts get in the weakest of them."""
         reports = [one.answer.report for one in self.workers if one.answer.report is not None]
         if not reports:
             raise SandboxUnavailable("No worker of the cluster is there.", (self._last_problem or "ray: none",))
@@ -375,11 +351,9 @@ class WorkerPool:
         self._stop.set()
         self._last_problem = f"ray: {sentence}"
         error = SandboxUnavailable(sentence.strip(), (f"ray: {sentence.strip()}", *self.notes.values()))
-        if not self._first.done():
-            self._first.set_exception(error)
-        else:
+        if self._first.done():
             self._first = Future()
-            self._first.set_exception(error)
+        self._first.set_exception(error)
 
     def _ask(self) -> None:
         """Ask each worker whether it lives; one that does not say so is lost."""

@@ -12,9 +12,9 @@ import contextlib
 import functools
 import os
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,18 +58,16 @@ MOST_WAITING = 10_000
 """Runs of all users that wait for a place; a further one is refused."""
 _CANCEL_SECONDS = 10.0
 """For a worker to end a run that is cancelled; after that it is lost itself, and so is all that runs in it."""
-_MOST_SENDINGS = 3
+_HELD_SKILLS = 256
+"""Skills kept in Ray's object store for workers that do not have them yet."""
 _PATIENCE_SECONDS = 20.0
 """On top of what a run and its files may take: for the way there and back, on a loaded network."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayDescription:
-    """What ``adk-skills doctor`` prints of a cluster.
-
-    Attributes:
-        workers: The node of each worker that is there.
-        not_used: A sentence for each node on which no script runs.
+    """What ``adk-skills doctor`` prints of a cluster: the node of each worker, a sentence for each node that is not
+    used.
     """
 
     workers: tuple[str, ...]
@@ -136,7 +134,8 @@ class RaySandbox(Sandbox):
             )
         )
         self._wait_seconds = wait_seconds
-        self._sent: dict[tuple[str, str], Future[None]] = {}  # by node and digest
+        self._packing = threading.Lock()
+        self._skills: dict[str, Any] = {}  # references, by digest
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`.
@@ -174,11 +173,7 @@ class RaySandbox(Sandbox):
         return self._pool.report()
 
     async def describe(self) -> RayDescription:
-        """Where the workers are, and which nodes are not used.
-
-        Raises:
-            SandboxUnavailable: As :meth:`probe`.
-        """
+        """Where the workers are, and which nodes are not used."""
         await self._pool.ready()
         return RayDescription(tuple(one.name for one in self._pool.workers), tuple(self._pool.notes.values()))
 
@@ -191,7 +186,7 @@ class RaySandbox(Sandbox):
     async def close(self) -> None:
         """End the workers with all that waits in them. Safe to call twice."""
         await uninterrupted(asyncio.to_thread(self._pool.close))
-        self._sent.clear()
+        self._skills.clear()
 
     @contextlib.asynccontextmanager
     async def _turn(self, share: tuple[str, ...]) -> AsyncIterator[None]:
@@ -217,11 +212,13 @@ class RaySandbox(Sandbox):
         folder = opened = _folder(request, policy)
         try:
             skills = tuple(mount.source.name for mount in staged.request.mounts)
-            files = b"" if folder is None else await _work(functools.partial(_filled, folder))
+            files = b"" if folder is None else await threads.in_worker(functools.partial(_filled, folder))
             head, values = pack(_shipment(request, policy, staged, folder))
             worker = self._pool.take(skills)
             try:
-                outcome = await self._sent_and_done(worker, staged, request, policy, (head, files, *values))
+                copies = [mount.source for mount in staged.request.mounts]
+                packed = await threads.in_worker(lambda: {copy.name: self._packed(copy) for copy in copies})
+                outcome = await self._call(worker, request, policy, (head, files, packed, *values))
             finally:
                 self._pool.give_back(worker)
             if isinstance(outcome, Exception):
@@ -233,11 +230,11 @@ class RaySandbox(Sandbox):
             result = outcome.result
             notes = [*staged.notes, *result.notes]
             if folder is not None:
-                more = await _work(functools.partial(_taken, folder, outcome))
+                more = await threads.in_worker(functools.partial(_taken, folder, outcome))
                 notes += more if secrets is None else [secrets.text(note) for note in more]
             spills: tuple[Path | None, Path | None] = (None, None)
             if any(content is not None for content in outcome.spilled):
-                spills, problems = await _work(lambda: _spilled(request.spill_dir, outcome))
+                spills, problems = await threads.in_worker(lambda: _spilled(request.spill_dir, outcome))
                 notes += problems
             return replace(
                 result,
@@ -254,162 +251,96 @@ class RaySandbox(Sandbox):
         finally:
             staged.release()
             if opened is not None:
-                await _work(opened.discard)
+                await threads.in_worker(opened.discard)
 
-    async def _sent_and_done(
-        self,
-        worker: Worker,
-        staged: Staged,
-        request: ExecutionRequest,
-        policy: SandboxPolicy,
-        arguments: tuple[Any, ...],
-    ) -> Outcome | Exception:
-        """Send a run with the skills its node does not have, until it has begun once; how it ended."""
-        for _ in range(_MOST_SENDINGS):
-            for mount in staged.request.mounts:
-                await self._deliver(worker, mount.source)
-            outcome = await self._call(worker, request, policy, arguments)
-            if isinstance(outcome, Exception) or not outcome.lacks:
-                return outcome
-            for digest in outcome.lacks:  # thrown away there, for it was not used for long; nothing was started
-                self._sent.pop((worker.answer.node_id, digest), None)
-        raise SandboxError("The skill cannot be kept on the machine that runs scripts: its store is full.")
-
-    async def _deliver(self, worker: Worker, copy: Path) -> None:
-        """See that a skill is on the worker's node; its bytes go there once, whoever needs them."""
-        key = (worker.answer.node_id, copy.name)
-        mine: Future[None] = Future()
-        while (sending := self._sent.setdefault(key, mine)) is not mine:
-            if sending.done() and sending.exception() is None:
-                return
-            with contextlib.suppress(Exception):  # the one who sends it says what was wrong
-                await asyncio.shield(asyncio.wrap_future(sending))
-        try:
-            packed = await _work(lambda: packed_folder(copy))
-            await self._answer(worker, worker.actor.take_skill.remote(copy.name, packed))
-        except BaseException as error:
-            self._sent.pop(key, None)
-            mine.set_exception(error if isinstance(error, Exception) else SandboxError("It was not sent."))
-            raise
-        mine.set_result(None)
-
-    async def _answer(self, worker: Worker, reference: Any) -> Any:
-        """The answer of a call before anything has started."""
-        ray = self._pool.ray
-        try:
-            return await result_of(reference)
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, SkillsError):
-                raise error.cause from None
-            raise SandboxError(f"The worker of the cluster failed: {type(error.cause).__name__}.") from error
-        except ray.exceptions.RayError as error:
-            self._pool.lose(worker, f"is gone ({sentence_of(error)})")
-            raise SandboxUnavailable(
-                "The machine for the script was lost before it was started. Call it again.", (sentence_of(error),)
-            ) from error
+    def _packed(self, copy: Path) -> Any:
+        """A skill's copy as an object of Ray's, which brings its bytes once to each node that asks. Blocking."""
+        with self._packing:
+            if copy.name not in self._skills:
+                self._skills[copy.name] = self._pool.ray.put(packed_folder(copy))
+                while len(self._skills) > _HELD_SKILLS:
+                    del self._skills[next(iter(self._skills))]
+            return self._skills[copy.name]
 
     async def _call(
         self, worker: Worker, request: ExecutionRequest, policy: SandboxPolicy, arguments: tuple[Any, ...]
     ) -> Outcome | Exception:
         """Run it there; what a callback raised, or the outcome.
 
-        Raises:
-            RunLost: The worker was lost, or does not answer.
+        RunLost says that the worker was lost, or does not answer.
         """
         ray = self._pool.ray
         number = self._pool.begin(worker, "cancel")
-        heard = _Heard(request)
-        tasks: list[asyncio.Future[Any]] = []
+        call: asyncio.Future[Outcome | Exception] | None = None
         try:
             try:
-                reference = worker.actor.run.remote(number, *arguments)
+                answers = worker.actor.run.options(num_returns="streaming").remote(number, *arguments)
             except ray.exceptions.RayError as error:  # the object store is full, for instance
                 raise SandboxError(
                     f"The run could not be sent to the cluster and was not started ({type(error).__name__}). Try again "
                     "later, or send less."
                 ) from error
-            call = asyncio.ensure_future(result_of(reference))
-            tasks.append(call)
-            if heard.wanted:
-                tasks.append(asyncio.ensure_future(heard.listen(lambda: result_of(worker.actor.events.remote(number)))))
+            call = asyncio.ensure_future(_heard(answers, request))
             try:
                 async with asyncio.timeout(longest_run(policy, _PATIENCE_SECONDS)):
-                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                    while not call.done() and heard.failure is None:
-                        await asyncio.wait([call])
+                    await asyncio.wait([call])
             except TimeoutError:
-                await uninterrupted(self._ended(worker, number, call, "did not end a run in time"))
+                await uninterrupted(self._end(worker, number, "did not end a run in time"))
                 raise RunLost(
                     "The machine that ran the script did not answer in time after the deadline, and the script was "
                     "ended. It may have done a part of its work and was not run again; check what it changed."
                 ) from None
             except asyncio.CancelledError:
-                await uninterrupted(self._ended(worker, number, call, "did not end a run that was cancelled"))
+                await uninterrupted(self._end(worker, number, "did not end a run that was cancelled"))
                 raise
             except GeneratorExit:  # the loop is gone: nothing can be waited for any more
                 with contextlib.suppress(Exception):
                     worker.actor.cancel.remote(number)
                 raise
-            if heard.failure is not None:
-                await uninterrupted(self._ended(worker, number, call, "did not end a run that nobody listens to"))
-                return heard.failure
             try:
-                outcome: Outcome = call.result()
+                outcome = call.result()
             except ray.exceptions.RayTaskError as error:
                 raise SandboxError(f"The worker of the cluster failed: {type(error.cause).__name__}.") from error
             except ray.exceptions.RayError as error:
                 self._pool.lose(worker, f"is gone ({sentence_of(error)})")
                 raise lost(worker, error) from error
-            for task in tasks[1:]:
-                await asyncio.wait([task])
-            heard.take(outcome.events)
-            return outcome if heard.failure is None else heard.failure
+            if isinstance(outcome, Exception):
+                await uninterrupted(self._end(worker, number, "did not end a run that nobody listens to"))
+            return outcome
         finally:
             self._pool.finished(number)
-            for task in tasks:
-                if not task.done():
-                    with contextlib.suppress(RuntimeError):  # the loop is gone
-                        task.cancel()
-                elif not task.cancelled():
-                    task.exception()  # taken, so that it is not reported as lost
+            if call is not None and not call.done():
+                with contextlib.suppress(RuntimeError):  # the loop is gone
+                    call.cancel()
+            elif call is not None and not call.cancelled():
+                call.exception()  # taken, so that it is not reported as lost
 
-    async def _ended(self, worker: Worker, number: int, call: asyncio.Future[Any], else_it: str) -> None:
+    async def _end(self, worker: Worker, number: int, else_it: str) -> None:
         """End a run there, and wait until nothing of it is left; a worker that does not do that is lost."""
         asking = asyncio.ensure_future(result_of(worker.actor.cancel.remote(number)))
-        await asyncio.wait([call], timeout=_CANCEL_SECONDS)
-        if not call.done():
+        await asyncio.wait([asking], timeout=_CANCEL_SECONDS)
+        if not asking.done():
             self._pool.lose(worker, else_it)
         asking.add_done_callback(lambda done: done.cancelled() or done.exception())
         asking.cancel()
 
 
-class _Heard:
-    """What a run's callbacks are told; the first one that raises ends that."""
-
-    def __init__(self, request: ExecutionRequest) -> None:
-        self._output, self._sample = request.on_output, request.on_sample
-        self.wanted = self._output is not None or self._sample is not None
-        self.failure: Exception | None = None
-
-    async def listen(self, next_events: Callable[[], Awaitable[tuple[Event, ...] | None]]) -> None:
-        """Fetch events until the run is over; the call itself says when its worker is lost."""
-        with contextlib.suppress(Exception):
-            while self.failure is None and (found := await next_events()) is not None:
-                self.take(found)
-
-    def take(self, events: tuple[Event, ...]) -> None:
-        """Tell them in order."""
-        for event in events:
-            if self.failure is not None:
-                return
+async def _heard(answers: Any, request: ExecutionRequest) -> Outcome | Exception:
+    """Tell a run's callbacks what happens in it; the outcome, or what the first one raised that raises."""
+    async for reference in answers:
+        answer: tuple[Event, ...] | Outcome = await reference
+        if isinstance(answer, Outcome):
+            return answer
+        for event in answer:
             try:
                 if isinstance(event, ResourceSample):
-                    if self._sample is not None:
-                        self._sample(event)
-                elif self._output is not None:
-                    self._output(*event)
+                    if request.on_sample is not None:
+                        request.on_sample(event)
+                elif request.on_output is not None:
+                    request.on_output(*event)
             except Exception as error:  # noqa: BLE001  # raised again where the run is awaited
-                self.failure = error
+                return error
+    return SandboxError("The worker of the cluster said nothing of how the run ended.")
 
 
 def lost(worker: Worker, error: BaseException) -> RunLost:
@@ -427,11 +358,6 @@ async def result_of(reference: Any) -> Any:
     return await reference
 
 
-async def _work(work: Callable[[], Any]) -> Any:
-    """Blocking work in a thread for such work; not left half done when the wait for it is cancelled."""
-    return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
-
-
 async def _staged(request: ExecutionRequest) -> Staged:
     """The copies of a request's mounts; they are let go of when nobody waits for them any more."""
     wanted = replace(request, mounts=tuple(replace(mount, copied=True) for mount in request.mounts))
@@ -445,11 +371,7 @@ async def _staged(request: ExecutionRequest) -> Staged:
 
 
 def check_level(policy: SandboxPolicy) -> None:
-    """Refuse what has no wall between a script and its worker.
-
-    Raises:
-        SandboxUnavailable: The policy asks for it.
-    """
+    """Refuse what has no wall between a script and its worker."""
     asked = policy.isolation
     if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
         reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"

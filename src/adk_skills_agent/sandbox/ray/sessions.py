@@ -61,12 +61,7 @@ class RaySessions:
 
 
 class RayChannel:
-    """A session in a worker; see :class:`~adk_skills_agent.sandbox.sessions.session.SessionChannel`.
-
-    Attributes:
-        isolation: What holds in it, and on which node.
-        view: What host paths of that node in its output are replaced by.
-    """
+    """A session in a worker; see :class:`~adk_skills_agent.sandbox.sessions.session.SessionChannel`."""
 
     def __init__(
         self, pool: WorkerPool, worker: Worker, number: int, isolation: IsolationReport, view: PathMapping | None
@@ -147,11 +142,7 @@ class RayChannel:
         return asyncio.ensure_future(self._ask("receive"))
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
-        """Call the worker.
-
-        Raises:
-            SandboxError: It is gone.
-        """
+        """Call the worker; a SandboxError when it is gone."""
         if self._worker.lost:
             raise SandboxError("The machine of the session was lost, and the session with it.")
         try:

@@ -49,38 +49,25 @@ class Outcome:
     """How a run ended there.
 
     Attributes:
-        result: What came of it; None when there is ``error``, ``lacks`` or ``cancelled``.
+        result: What came of it; None when there is ``error`` or ``cancelled``.
         error: What the sandbox there raised.
-        lacks: Digests of skills that are not on the node; nothing was started.
         cancelled: It was cancelled, and nothing of it is left.
         changes: The frames of what it changed in the workspace.
         unlisted: How many changed files are neither among them nor named.
         spilled: The whole text of each stream that was longer than what is kept; None for the others.
-        events: Those that were not fetched while it ran.
     """
 
     result: ExecutionResult | None = None
     error: Exception | None = None
-    lacks: tuple[str, ...] = ()
     cancelled: bool = False
     changes: bytes = b""
     unlisted: int = 0
     spilled: tuple[bytes | None, bytes | None] = (None, None)
-    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """What a worker says of itself.
-
-    Attributes:
-        host: The name of its node.
-        node_id: Ray's.
-        version: Of this package there.
-        python: Its minor version.
-        report: What scripts get there; None when nothing works.
-        problem: Why no sandbox works there; empty when one does.
-    """
+    """What a worker says of itself: its node, the versions there, what scripts get there or why no sandbox works."""
 
     host: str
     node_id: str

@@ -7,12 +7,14 @@ script when it is told to and never again; a call that Ray would repeat does not
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import platform
 import shutil
 import sys
 import tempfile
 from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ LEAST = IsolationLevel.LANDLOCK
 """Below this level a script could end its worker: it is the same user's process."""
 _HELD_SKILLS = 256
 _REMEMBERED = 1_000
-"""Runs that are over, and cancellations of runs that have not come yet."""
+"""Cancellations of runs that have not come yet."""
 
 
 class RayWorker:
@@ -53,9 +55,7 @@ class RayWorker:
     def __init__(self) -> None:
         self._sandbox = local_sandbox()
         self._runs: dict[int, _Run] = {}
-        self._awaited: dict[int, asyncio.Event] = {}
         self._unwanted: deque[int] = deque(maxlen=_REMEMBERED)
-        self._over: deque[int] = deque(maxlen=_REMEMBERED)
         self._skills: OrderedDict[str, Materialised] = OrderedDict()
         self._sessions: dict[int, SessionChannel] = {}
         self._node_id = ""
@@ -79,76 +79,40 @@ class RayWorker:
     async def ping(self) -> None:
         """An answer, when the event loop is alive."""
 
-    async def take_skill(self, digest: str, packed: bytes) -> None:
-        """Put a skill into the store of this node.
-
-        Raises:
-            SandboxError: What came is not what its digest says, or the store cannot be written.
-        """
-
-        def store() -> Materialised:
-            folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("skill")))
-            try:
-                unpack_folder(packed, folder)
-                made = materialise(folder)
-                if made.digest != digest:
-                    made.release()
-                    raise SandboxError("The skill that came is not the one that was sent.")
-                return made
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-
-        self._hold(await threads.submit(asyncio.get_running_loop(), store))
-
-    async def run(self, number: int, head: bytes, files: bytes, *secrets: str) -> Outcome:
-        """Run one command to its end.
+    async def run(
+        self, number: int, head: bytes, files: bytes, skills: dict[str, Awaitable[bytes]], *secrets: str
+    ) -> AsyncGenerator[tuple[Event, ...] | Outcome, None]:
+        """Run one command to its end: what happens as it happens, and at last the outcome.
 
         Args:
-            number: Names the run in :meth:`events` and :meth:`cancel`.
+            number: Names the run in :meth:`cancel`.
             head: A :class:`Shipment`, packed.
             files: The frames of the workspace.
+            skills: The archive of each mount, by digest; asked for when this node does not have it.
             secrets: Those of the request.
         """
         if number in self._unwanted:
-            self._finished(number)
-            return Outcome(cancelled=True)
-        run = self._runs[number] = _Run(asyncio.ensure_future(self._run(number, unpack(head, secrets), files)))
-        if (awaited := self._awaited.pop(number, None)) is not None:
-            awaited.set()
+            yield Outcome(cancelled=True)
+            return
+        run = self._runs[number] = _Run(asyncio.ensure_future(self._run(number, unpack(head, secrets), files, skills)))
         try:
-            await asyncio.wait([run.task])
+            while not run.task.done() or run.events:
+                if not run.events:
+                    await run.arrived.wait()
+                    run.arrived.clear()
+                if run.events:
+                    found, run.events = tuple(run.events), []
+                    yield found
             if run.task.cancelled():
-                return Outcome(cancelled=True)
-            error = run.task.exception()
-            if error is None:
-                return replace(run.task.result(), events=tuple(run.events))
-            if isinstance(error, SkillsError | ValueError):
-                return Outcome(error=error, events=tuple(run.events))
-            raise error
+                yield Outcome(cancelled=True)
+            elif (error := run.task.exception()) is None:
+                yield run.task.result()
+            elif isinstance(error, SkillsError | ValueError):
+                yield Outcome(error=error)
+            else:
+                raise error
         finally:
             del self._runs[number]
-            self._finished(number)
-            run.arrived.set()
-
-    def _finished(self, number: int) -> None:
-        self._over.append(number)
-        if (awaited := self._awaited.pop(number, None)) is not None:
-            awaited.set()
-
-    async def events(self, number: int) -> tuple[Event, ...] | None:
-        """What has happened in a run since the last time, as soon as there is something; None when it is over."""
-        if number not in self._runs and number not in self._over:  # Ray may begin this call before that of the run
-            await self._awaited.setdefault(number, asyncio.Event()).wait()
-        run = self._runs.get(number)
-        if run is None:
-            return None
-        await run.arrived.wait()
-        run.arrived.clear()
-        if number not in self._runs:
-            run.arrived.set()
-            return None  # what is left comes with the outcome
-        found, run.events = tuple(run.events), []
-        return found
 
     async def cancel(self, number: int) -> None:
         """End a run; nothing of it is left when this is over. A run that has not come yet will not begin."""
@@ -175,10 +139,8 @@ class RayWorker:
     async def open_session(
         self, number: int, head: bytes, *secrets: str
     ) -> tuple[IsolationReport, PathMapping | None] | Exception:
-        """Start the program of a session.
-
-        Returns:
-            What holds in it, and what replaces host paths in its output; or why it did not start.
+        """Start the program of a session: what holds in it and replaces host paths in its output, or why it did not
+        start.
         """
         policy: SandboxPolicy = unpack(head, secrets)
         host = self._sandbox.session_host()
@@ -216,23 +178,20 @@ class RayWorker:
 
     # One run.
 
-    async def _run(self, number: int, shipment: Shipment, files: bytes) -> Outcome:
-        loop = asyncio.get_running_loop()
-        missing = {digest for mount in shipment.request.mounts if (digest := str(mount.source)) not in self._skills}
-        if missing:
-            found, lacks = await threads.submit(loop, lambda: _in_store(missing))
-            for skill in found:
-                self._hold(skill)
-            if lacks:
-                return Outcome(lacks=lacks)
+    async def _run(self, number: int, shipment: Shipment, files: bytes, skills: dict[str, Awaitable[bytes]]) -> Outcome:
+        for digest in {str(mount.source) for mount in shipment.request.mounts}.difference(self._skills):
+            found = await threads.in_worker(functools.partial(_from_store, digest))
+            if found is None:
+                found = await threads.in_worker(functools.partial(_stored, digest, await skills[digest]))
+            self._hold(found)
         folder = None
         if shipment.kept is not None or shipment.spills:
-            folder = await threads.submit(loop, lambda: _unpacked(files))
+            folder = await threads.in_worker(lambda: _unpacked(files))
         try:
             return await self._execute(number, shipment, folder)
         finally:
             if folder is not None:
-                await threads.uninterrupted(threads.submit(loop, folder.remove))
+                await threads.in_worker(folder.remove)
 
     async def _execute(self, number: int, shipment: Shipment, folder: _Folder | None) -> Outcome:
         told, run = shipment.request, self._runs[number]
@@ -255,8 +214,7 @@ class RayWorker:
         )
         if folder is None:
             return Outcome(result)
-        loop = asyncio.get_running_loop()
-        return await threads.uninterrupted(threads.submit(loop, lambda: folder.outcome(result, shipment.kept)))
+        return await threads.in_worker(lambda: folder.outcome(result, shipment.kept))
 
     def _placed(self, report: IsolationReport) -> IsolationReport:
         return replace(
@@ -283,6 +241,7 @@ class _Run:
         self.task = task
         self.events: list[Event] = []
         self.arrived = asyncio.Event()
+        task.add_done_callback(lambda _: self.arrived.set())
 
     def add(self, event: Event) -> None:
         """Keep an event; of samples only the newest."""
@@ -340,17 +299,28 @@ def _unpacked(files: bytes) -> _Folder:
     return folder
 
 
-def _in_store(wanted: set[str]) -> tuple[list[Materialised], tuple[str, ...]]:
-    """The skills of these digests that are in the store of this node, and the digests of those that are not."""
-    found, lacks = [], []
-    for digest in wanted:
-        place = Path(cache_folder(), digest)
-        try:
-            made = materialise(place) if place.is_dir() else None
-        except SandboxError:  # thrown away at this moment
-            made = None
-        if made is not None and made.digest == digest:
-            found.append(made)
-        else:
-            lacks.append(digest)
-    return found, tuple(lacks)
+def _from_store(digest: str) -> Materialised | None:
+    """The skill of this digest in the store of this node; None when it is not there."""
+    place = Path(cache_folder(), digest)
+    try:
+        made = materialise(place) if place.is_dir() else None
+    except SandboxError:  # thrown away at this moment
+        return None
+    if made is None or made.digest == digest:
+        return made
+    made.release()
+    return None
+
+
+def _stored(digest: str, packed: bytes) -> Materialised:
+    """Put a skill into the store of this node; a SandboxError when it is not what its digest says."""
+    folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("skill")))
+    try:
+        unpack_folder(packed, folder)
+        made = materialise(folder)
+        if made.digest != digest:
+            made.release()
+            raise SandboxError("The skill that came is not the one that was sent.")
+        return made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -203,11 +203,7 @@ def _text(stream: BinaryIO) -> str:
 
 
 def _below(base: str, quoted: str) -> str:
-    """The path of something below the folder.
-
-    Raises:
-        Refused: It is not below it.
-    """
+    """The path of something below the folder; Refused when it is not below it."""
     asked = urllib.parse.unquote(quoted)
     if "\0" in asked:
         raise Refused(403, "Access denied")
@@ -237,12 +233,7 @@ def _entries(folder: str) -> list[Dict[str, Any]]:
 
 
 def _store(body: _Body, boundary: bytes, base: str) -> str:
-    """Write the one file of a multipart body, piece by piece, aside and then renamed.
-
-    Raises:
-        Refused: It is no such body, or its name leads out of the folder.
-        OSError: The disk is full.
-    """
+    """Write the one file of a multipart body, piece by piece, aside and then renamed."""
     head, rest = _head(body)
     named = re.search(rb'filename="((?:[^"\\]|\\.)*)"', head)
     if named is None:

@@ -63,14 +63,7 @@ _SERVICE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """What a service says of one command.
-
-    Attributes:
-        exit_code: Of the command; None when it does not say.
-        stdout: Text.
-        stderr: Text.
-        timed_out: The service ended it.
-    """
+    """What a service says of one command: exit code (None: it does not say), texts, whether the service ended it."""
 
     exit_code: int | None
     stdout: str
@@ -169,12 +162,7 @@ class BatchSandbox(Sandbox):
     _probed: IsolationReport | None = None
 
     async def probe(self) -> IsolationReport:
-        """Run a command that does nothing there and report what is known; once for each object.
-
-        Raises:
-            SandboxUnavailable: There is no such place.
-            SandboxError: Not even that works.
-        """
+        """Run a command that does nothing there and report what is known; once for each object."""
         if self._probed is None:
             policy = SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value, wall_seconds=10.0)
             result = await self.run(ExecutionRequest(("sh", "-c", ":"), policy))
@@ -187,9 +175,7 @@ class BatchSandbox(Sandbox):
 class RemoteSandbox(BatchSandbox):
     """Runs commands on another service's machine; see :class:`Sandbox` for the contract.
 
-    Args:
-        service: The machine.
-        most_services_seconds: How long the way there and back may take on top of the run's own time.
+    ``most_services_seconds`` is how long the way there and back may take on top of the run's own time.
     """
 
     filters_secrets = True
@@ -241,11 +227,7 @@ class RemoteSandbox(BatchSandbox):
 async def ask_shell(
     service: RemoteShell, job: Job, request: bytes, seconds: float | None, *, clean_up: bool = True
 ) -> bytes:
-    """Send a run to a service and bring its answer back.
-
-    Raises:
-        SandboxError: The service did not do it, or what it gave is no answer.
-    """
+    """Send a run to a service and bring its answer back."""
     packed = await threads.submit(asyncio.get_running_loop(), lambda: bundle(job, request))
     with Trouble(service.name, "did not run the command"):
         await service.write(job.bundle, packed)
@@ -430,11 +412,7 @@ def as_code(job: Job, packed: bytes) -> str:
 
 
 def told(nonce: str, stdout: str) -> bytes | int:
-    """What a launcher told: the answer, or the size of the file it is in.
-
-    Raises:
-        AnswerError: There is no answer, with what is known of why.
-    """
+    """What a launcher told: the answer, or the size of the file it is in; an AnswerError with what is known else."""
     start = re.search(rf"^{nonce} (inline|file|failed) (.*)$", stdout, re.MULTILINE)
     if start is None:
         raise AnswerError("it did not start the program that was sent, or its output was cut")

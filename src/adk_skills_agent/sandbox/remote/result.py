@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from adk_skills_agent.sandbox.contract import ExecutionResult, OutputFile, SandboxPolicy, Status
-from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, readable_name, safe_name
+from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy, Status
+from adk_skills_agent.sandbox.files.collect import Collected, OutputFiles, readable_name
 from adk_skills_agent.sandbox.output import Capture, OutputFilter, PathMapping, build_result
 from adk_skills_agent.sandbox.process.supervise import Stream
 from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, report_of
@@ -56,21 +56,14 @@ def foreign_result(
 
 def _taken(given: Iterable[tuple[str, bytes, str | None]], policy: SandboxPolicy) -> Collected:
     """Output files inside the policy's bounds, under names that are safe to store, and what was left out."""
-    collected = Collected()
-    taken: set[str] = set()
-    room = policy.max_total_file_bytes
+    outputs = OutputFiles(policy)
+    collected = Collected(outputs.files)
     for told, content, kind in given:
-        name = safe_name(told.lstrip("/")) or ""
-        if not name or ".." in name.split("/"):
+        path = told.lstrip("/")
+        if not path:
             collected.skipped.append((readable_name(told), "its name cannot be used"))
-        elif len(collected.files) >= policy.max_files:
-            reason = f"more than max_files={policy.max_files} output files"
-            collected.skipped.append((readable_name(name), reason))
-        elif len(content) > min(policy.max_file_bytes, room):
-            reason = f"larger than max_file_bytes={policy.max_file_bytes:,} or than what is left"
-            collected.skipped.append((readable_name(name), reason))
+        elif (reason := outputs.refusal(path, len(content))) is not None:
+            collected.skipped.append((readable_name(path), reason))
         else:
-            room -= len(content)
-            media_type = str(kind or "application/octet-stream")
-            collected.files.append(OutputFile(distinct_name(name, taken), content, media_type))
+            outputs.add(path, content, str(kind or "application/octet-stream"))
     return collected

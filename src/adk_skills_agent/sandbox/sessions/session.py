@@ -25,14 +25,13 @@ from adk_skills_agent.sandbox.contract import (
     ExecutionResult,
     InputFile,
     IsolationReport,
-    OutputFile,
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.files.collect import Collected, distinct_name, mime_type, readable_name, safe_name
-from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.files.collect import Collected, OutputFiles, readable_name, safe_name
+from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process.command import granted_value
-from adk_skills_agent.sandbox.process.supervise import Stream
+from adk_skills_agent.sandbox.process.supervise import streams_of
 from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret, SecretForms, withheld
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready
@@ -148,12 +147,7 @@ class PythonSession:
         self._killed: str | None = None
 
     async def start(self, policy: SandboxPolicy) -> None:
-        """Start the sandbox and wait until its program answers.
-
-        Raises:
-            SandboxUnavailable: The policy cannot be met.
-            SandboxError: The sandbox did not start, or its program speaks another protocol.
-        """
+        """Start the sandbox and wait until its program answers."""
         self.state = SessionState.STARTING
         try:
             self._channel = channel = await self._host.start(policy)
@@ -187,12 +181,7 @@ class PythonSession:
         """Run code in the session.
 
         A result with ``session_reset`` in it is :class:`~.sessions.Sessions`' to make; here a lost state is in
-        ``notes`` and ``lost``.
-
-        Raises:
-            SandboxError: The session is busy or not usable, or the sandbox broke the protocol.
-            ValueError: The request cannot be expressed.
-            CancelledError: The code was interrupted, and killed when it did not heed that.
+        ``notes`` and ``lost``. A cancelled execution is interrupted, and killed when it does not heed that.
         """
         if self.state is not SessionState.READY or self._channel is None:
             raise SandboxError(f"The session cannot run code now: it is {self.state.value}.")
@@ -273,11 +262,7 @@ class PythonSession:
                 self.state = SessionState.CLOSED
 
     def kill(self, why: str) -> None:
-        """End the sandbox at once, from any thread; what is left is for :meth:`close`.
-
-        Args:
-            why: For the results of what runs in it, as a clause.
-        """
+        """End the sandbox at once, from any thread, with a clause for its results; the rest is for :meth:`close`."""
         self._killed = why
         if self._channel is not None:
             self._channel.kill()
@@ -350,9 +335,8 @@ class PythonSession:
 class Execution(Answer):
     """One execution in a session, and what the sandbox says about it.
 
-    Attributes:
-        is_overdue: The host had to end the sandbox because the deadline had long passed.
-        lost: Why the session's state is gone; None while it is there.
+    ``is_overdue`` says that the host had to end the sandbox because the deadline had long passed, ``lost`` why the
+    session's state is gone; None while it is there.
     """
 
     def __init__(self, number: int, request: SessionRequest, view: PathMapping | None) -> None:
@@ -361,17 +345,7 @@ class Execution(Answer):
         self._view = view if view is not None else PathMapping(())
         self._secrets = secrets_of_run(request, request.policy)
         captures = open_captures(request.spill_dir, request.policy, os.urandom(8).hex())
-        self._out, self._err = (
-            Stream(
-                name,
-                -1,
-                capture,
-                OutputFilter(self._view, self._secrets),
-                request.on_output,
-                request.policy.output_bytes,
-            )
-            for name, capture in zip(("stdout", "stderr"), captures, strict=True)
-        )
+        self._out, self._err = streams_of(request, request.policy, captures, self._view, self._secrets)
         self._files = _Files(request.policy, self._secrets)
         super().__init__(number, request.policy, {1: self._out, 2: self._err}, self._files.take)
 
@@ -381,11 +355,8 @@ class Execution(Answer):
             stream.capture.discard()
 
     def result(self, isolation: IsolationReport, end: SandboxEnd, session_id: str, late: bytes) -> ExecutionResult:
-        """What the caller gets.
-
-        Raises:
-            SandboxError: The code could not be started.
-            Exception: What ``on_output`` raised.
+        """What the caller gets; raises what ``on_output`` raised, and a SandboxError when the code could not be
+        started.
         """
         done = self.done or {"t": "done"}
         self.close_streams()
@@ -443,12 +414,11 @@ class _Files:
 
     def __init__(self, policy: SandboxPolicy, secrets: SecretForms | None) -> None:
         self._secrets = secrets
-        self.kept: list[OutputFile] = []
         self.skipped: list[tuple[str, str]] = []
-        self._policy = policy
+        self._most = policy.max_file_bytes + frames.PIECE_BYTES
+        self._outputs = OutputFiles(policy)
+        self.kept = self._outputs.files
         self._sent: dict[str, bytes] = {}  # by the sandbox's own paths
-        self._names: set[str] = set()
-        self._bytes = 0
         self._open: tuple[str, bytearray] | None = None
 
     def take(self, frame: frames.Frame) -> None:
@@ -465,8 +435,7 @@ class _Files:
             self._open = (path, bytearray())
         held = self._open[1]
         held += frames.content(frame)
-        policy = self._policy
-        if self._open[0] != path or len(held) > policy.max_file_bytes + frames.PIECE_BYTES:
+        if self._open[0] != path or len(held) > self._most:
             raise frames.FrameError("The pieces of a file are no file.")
         if frames.flag(frame, "more"):
             return
@@ -478,23 +447,17 @@ class _Files:
         if reason is not None or content is None:
             self._skip(path, reason or "")
             return
-        name = distinct_name(safe_name(path) or "", self._names)
-        self.kept.append(OutputFile(name, content, mime_type(name)))
+        self._outputs.add(path, content)
 
     def _refused(self, path: str, content: bytes | None) -> str | None:
         """Why a file is not taken."""
         if content is None:
             return "is a hard link to a file that was not taken"
-        policy = self._policy
-        self._bytes += len(content)
-        if len(content) > policy.max_file_bytes:
-            return f"larger than max_file_bytes={policy.max_file_bytes:,}"
-        if len(self.kept) >= policy.max_files or self._bytes > policy.max_total_file_bytes:
-            return "more than the limits of output files"
-        self._sent[path] = content  # whatever its name: a hard link to it may have a better one
-        name = safe_name(path)
-        if name is None:
-            return "its path is too long"
+        if len(content) <= self._outputs.most:
+            self._sent[path] = content  # whatever its name: a hard link to it may have a better one
+        if (reason := self._outputs.refusal(path, len(content))) is not None:
+            return reason
+        name = safe_name(path) or ""
         return withheld(self._secrets, path.encode("utf-8", "replace"), name.encode("utf-8", "replace"), content)
 
     def _skip(self, path: str, reason: str) -> None:
@@ -503,11 +466,7 @@ class _Files:
 
 
 def request_frames(number: int, request: SessionRequest) -> Iterator[bytes]:
-    """What goes to the sandbox for one execution, in order.
-
-    Raises:
-        ValueError: A path or a variable cannot be expressed. Raised before the first frame.
-    """
+    """What goes to the sandbox for one execution, in order. A ValueError comes before the first frame."""
     policy = request.policy
     environment = {name: granted_value(name, value) for name, value in request.env.items()}
     cwd = None if request.cwd is None else _inside(request.cwd, "cwd")

@@ -70,10 +70,8 @@ class SessionHealth:
     """What the owner can see of one session.
 
     Attributes:
-        session_id: Its id.
         state: See :class:`~.session.SessionState`; ``new`` when there is none now.
-        executions: In it.
-        idle_seconds: Since the last one; 0 while one runs.
+        idle_seconds: Since the last execution; 0 while one runs.
         lost: Why there is none any more.
         restarts: How often it was started again after it broke, lately.
     """

@@ -22,14 +22,7 @@ _MOST_NUMBER = 1e15  # JSON has numbers that no float holds, and infinity
 
 @dataclass(frozen=True, slots=True)
 class SandboxEnd:
-    """How a sandbox was when it was closed.
-
-    Attributes:
-        status: The limit that ended the sandbox itself, if one did.
-        notes: Sentences for the result.
-        cpu_ms: Used by everything in it; None when that is not known.
-        max_rss_bytes: Its peak; None when that is not known.
-    """
+    """How a sandbox was when it was closed: the limit that ended it, sentences, what it used, if known."""
 
     status: Status | None = None
     notes: tuple[str, ...] = ()
@@ -58,12 +51,7 @@ class Channel(Protocol):
 
 
 def check_ready(frame: frames.Frame) -> None:
-    """Refuse a program that is not ours, by its first frame.
-
-    Raises:
-        SandboxError: It is another one, or of another version.
-        FrameError: The frame is no good.
-    """
+    """Refuse a program that is not ours, or of another version, by its first frame, with a SandboxError."""
     if frame["t"] == "failed":
         raise SandboxError(f"The program in the sandbox refused to work: {frames.text(frame, 'reason')[:_MOST_REASON]}")
     if frame["t"] != "ready" or frames.number(frame, "proto") != frames.PROTOCOL:
@@ -175,9 +163,7 @@ class Answer:
     def take(self, frame: frames.Frame) -> bool:
         """The next frame; whether nothing more is to be waited for.
 
-        Raises:
-            FrameError: It cannot come now, or is no good.
-            SandboxError: The sandbox speaks another version of the protocol.
+        A FrameError when it cannot come now, or is no good.
         """
         kind = frame["t"]
         if kind == "ready":

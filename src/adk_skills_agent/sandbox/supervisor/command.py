@@ -14,10 +14,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TypeVar
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable, SkillsError
-from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     HOME_DIR,
     TMP_DIR,
@@ -30,15 +28,15 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.output import OutputFilter, PathMapping, build_result, open_captures, secrets_of_run
+from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import build_environment, check_argv, encode, spelling
-from adk_skills_agent.sandbox.process.supervise import Stream
+from adk_skills_agent.sandbox.process.supervise import Stream, streams_of
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd
 from adk_skills_agent.sandbox.supervisor.transfer import RunFolder
-from adk_skills_agent.sandbox.threads import Step, uninterrupted
+from adk_skills_agent.sandbox.threads import Step, in_worker, uninterrupted
 
 _BATCH_BYTES = 4 << 20  # sent at a time: enough to keep a worker thread out of the way, little enough to hold
 _EXEC_ID = 1
@@ -48,15 +46,9 @@ _ENVELOPE_SECONDS = 10.0
 _BYTES_A_SECOND = 1 << 20
 """The slowest line that is waited for: what may come back adds to that."""
 
-_Result = TypeVar("_Result")
-
 
 def check_level(policy: SandboxPolicy, level: IsolationLevel, why: str) -> None:
-    """Refuse a policy that asks for something else than a backend with one level gives (fail closed).
-
-    Raises:
-        SandboxUnavailable: With the reason.
-    """
+    """Refuse a policy that asks for something else than a backend with one level gives (fail closed)."""
     asked = policy.isolation
     if asked != "auto" and IsolationLevel(asked).strength < IsolationLevel(policy.min_isolation).strength:
         reason = f"{asked}: weaker than min_isolation={policy.min_isolation!r}"
@@ -76,21 +68,10 @@ async def run_command(
     *,
     patience: float = 0.0,
 ) -> ExecutionResult:
-    """Run one command in a sandbox that is opened for it and closed after it.
+    """Run one command in a sandbox that is opened for it and closed after it; raises what :meth:`Sandbox.run` does.
 
-    Args:
-        open_channel: Gives the sandbox, for the checked policy.
-        request: What to run.
-        layout: The sandbox's places.
-        patience: Seconds on top of the usual after which a sandbox that does not answer is ended; for one whose start
-            is part of its answer.
-
-    Raises:
-        SandboxError: The sandbox failed, or the command could not be started in it.
-        ConfigError: The policy has impossible values.
-        ValueError: The request cannot be expressed.
-        CancelledError: The run was cancelled; the sandbox is closed.
-        Exception: What ``on_output`` raised.
+    ``patience`` are seconds on top of the usual after which a sandbox that does not answer is ended; for one whose
+    start is part of its answer.
     """
     asked = time.monotonic()
     policy = check_policy(request.policy)
@@ -123,12 +104,8 @@ async def _run(
     files = RunFolder(request, policy, layout)
     file_frames: list[frames.Frame] = []
     try:
-        await _work(lambda: files.fill(run_id))
-        view = layout.view(request.mounts)
-        streams = {
-            number: Stream(name, -1, capture, OutputFilter(view, secrets), request.on_output, policy.output_bytes)
-            for number, name, capture in ((1, "stdout", captures[0]), (2, "stderr", captures[1]))
-        }
+        await in_worker(lambda: files.fill(run_id))
+        streams = dict(enumerate(streams_of(request, policy, captures, layout.view(request.mounts), secrets), 1))
         answer = Answer(_EXEC_ID, policy, streams, file_frames.append)
         channel = await open_channel(policy)
         overdue = False
@@ -174,14 +151,14 @@ async def _run(
             finally:
                 files.discard()
 
-        return await _work(conclude)
+        return await in_worker(conclude)
     except BaseException as error:
         for capture in captures:
             capture.discard()
         if isinstance(error, GeneratorExit):
             files.discard()
         else:
-            await _work(files.discard)
+            await in_worker(files.discard)
         raise
 
 
@@ -201,7 +178,7 @@ async def _listen(channel: Channel, answer: Answer, files: RunFolder, file_frame
                         break
             finally:
                 if file_frames:
-                    await _work(write)
+                    await in_worker(write)
                     file_frames.clear()
     except frames.FrameError as error:
         answer.broken = str(error)
@@ -307,7 +284,7 @@ async def _send(channel: Channel, messages: Iterator[bytes]) -> None:
 
     more = True
     while more:
-        data, more = await _work(batch)
+        data, more = await in_worker(batch)
         await channel.send(data)
 
 
@@ -319,11 +296,6 @@ def longest_run(policy: SandboxPolicy, patience: float) -> float | None:
     volume = sum(most or 0 for most in (policy.workspace_bytes, policy.max_total_file_bytes, policy.output_flood_bytes))
     own = policy.wall_seconds + policy.term_grace_seconds + policy.drain_seconds
     return own + _ENVELOPE_SECONDS + volume / _BYTES_A_SECOND + patience
-
-
-async def _work(work: Callable[[], _Result]) -> _Result:
-    """Blocking work in a thread for such work; it is not left half done when the wait for it is cancelled."""
-    return await uninterrupted(threads.submit(asyncio.get_running_loop(), work))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ Send = Callable[[Dict[str, Any]], None]
 class Workspace:
     """The folder an execution works in, and how it looked when the last one ended.
 
-    Attributes:
-        cut_at: How many entries the last look took in when there were more; None when it has seen everything.
+    ``cut_at`` is how many entries the last look took in when there were more; None when it has seen everything.
     """
 
     def __init__(self, root: str) -> None:
@@ -98,10 +97,8 @@ class Workspace:
         self._close_again()
 
     def tell_changes(self, number: int, limits: dict[str, int], send: Send) -> int:
-        """Send ``file``, ``skip`` and ``gone`` frames for what is different since the last time.
-
-        Returns:
-            How many more are neither sent nor named.
+        """Send ``file``, ``skip`` and ``gone`` frames for what is different since the last time; how many more are not
+        named.
         """
         before, self._known = self._known, {}
         count = total = skipped = 0

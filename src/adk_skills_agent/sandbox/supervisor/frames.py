@@ -108,8 +108,7 @@ class FrameReader:
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that ``data`` completes, in order; what is left over is kept.
 
-        Raises:
-            FrameError: A length is 0 or above ``most`` (known before its bytes are taken), or see :func:`decode`.
+        A FrameError says that a length is 0 or above ``most``, before its bytes are taken, or is :func:`decode`'s.
         """
         held = self._held
         held += data
@@ -148,11 +147,7 @@ def flag(frame: Frame, name: str) -> bool:
 
 
 def field(frame: Frame, name: str, kind: type[Any], default: Any = None) -> Any:
-    """A field of a frame.
-
-    Raises:
-        FrameError: It is missing or something else.
-    """
+    """A field of a frame; a FrameError when it is missing or something else."""
     value = frame.get(name, default)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise FrameError(f"A frame of kind {frame['t']!r} has no usable {name!r}.")

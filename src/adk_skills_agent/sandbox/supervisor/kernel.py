@@ -46,16 +46,9 @@ _SIGNALS = (_signal.SIGINT, _signal.SIGXCPU)
 
 
 class KernelLink:
-    """A kernel process, forked here, and the socket to it.
+    """A kernel process, forked here without the descriptors in ``channel``, and the socket to it.
 
-    Args:
-        home: Its working directory.
-        channel: Descriptors it must not have.
-
-    Attributes:
-        pid: Its process, and its group.
-        is_closed: It has closed the socket.
-        is_forged: Something else than a kernel's answer came from it.
+    ``is_closed`` says that it has closed the socket, ``is_forged`` that something else than its answer came from it.
     """
 
     def __init__(self, home: str, channel: list[int]) -> None:

@@ -66,11 +66,7 @@ def stay() -> None:
 
 
 def guard() -> bool:
-    """Nobody of the same user may look into this process or attach to it; orphans become its children.
-
-    Returns:
-        Whether the system could do that.
-    """
+    """Nobody of the same user may look into this process or attach to it, if the system can do that; adopts orphans."""
     guarded = prctl(_PR_SET_DUMPABLE, 0)
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -122,12 +118,7 @@ def start_command(
     limits: dict[str, int | None],
     here: bool = False,
 ) -> Started:
-    """Start one command in a session of its own, under resource limits by name; None is no limit.
-
-    Raises:
-        OSError: It cannot be started.
-        Child: In the fork, with ``here``.
-    """
+    """Start one command in a session of its own, under resource limits by name; None is no limit. Child in the fork."""
     out, err, told = os.pipe(), os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -260,8 +251,7 @@ def kill_all() -> None:
 def end_everything() -> list[tuple[int, int]]:
     """Kill all others in a sandbox of its own and wait until they have ended: nobody in it writes any more.
 
-    Returns:
-        Process id and status of each child of this process among them.
+    Gives the process id and status of each child of this process among them.
     """
     reaped = []  # type: list[tuple[int, int]]
     until = time.monotonic() + _END_SECONDS  # what is still there then hangs in the kernel, and runs no more code
@@ -279,11 +269,7 @@ def end_everything() -> list[tuple[int, int]]:
 
 
 def end_orphans(spared: int | None, gone_within: float) -> int:
-    """End what commands left running and this process has inherited, where other processes have to be left alone.
-
-    Returns:
-        How many had to be killed.
-    """
+    """End what commands left running and this process has inherited, where others have to be left alone; how many."""
     until = time.monotonic() + gone_within
     while (found := _children(spared)) and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)
@@ -458,8 +444,7 @@ _CPU_MICROSECONDS = (
 class Watch:
     """What can be seen from inside of limits that nobody outside tells about: memory that ran out, full file systems.
 
-    Attributes:
-        inodes: Most files and folders of each of these file systems; a tmpfs does not limit them everywhere.
+    ``inodes`` are the most files and folders of some file systems; a tmpfs does not limit them everywhere.
     """
 
     def __init__(self) -> None:

@@ -69,10 +69,7 @@ def keep_shell_output(seconds: str) -> None:
     The wrapper runs in this interpreter and calls ``subprocess.run(capture_output=True, timeout=...)``, which waits for
     every background process that holds the pipe, keeps unbounded output in memory, and on a timeout has bytes where
     the wrapper needs text, so that it crashes (GOOGLE_ADK.md rows E2, E4, 20). The script is another process; nothing
-    of it is changed.
-
-    Args:
-        seconds: The sandbox's own deadline, for the sentence when it comes first (SIGTERM).
+    of it is changed. ``seconds`` is the sandbox's own deadline, for the sentence when that comes first (SIGTERM).
     """
     import io
     import signal

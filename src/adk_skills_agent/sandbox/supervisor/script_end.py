@@ -35,12 +35,7 @@ class QuickEnd:
         gc.freeze()
 
     def ended(self, error: BaseException | None, around: dict[str, Any] | None = None) -> None:
-        """The script's last line is done; what is not said here is left to the interpreter.
-
-        Args:
-            error: What it was left with.
-            around: Names of the program around it; None for the caller's.
-        """
+        """The script's last line is done, with this error, in a program with the names ``around``, or the caller's."""
         # Held, or they would be taken apart piece by piece, which takes longer than all of this; but nothing of the
         # script's, which must go.
         self._kept = names = sys._getframe(1).f_globals if around is None else around
@@ -88,8 +83,7 @@ def exit_code_of(error: BaseException | None) -> int | None:
 def _take_apart(before: frozenset[str]) -> bool:
     """Do what ``Py_FinalizeEx`` does after the exit functions, for what is the script's.
 
-    Returns:
-        Whether all that was written is out; else the interpreter says so, with an exit code of its own.
+    False when not all that was written is out: the interpreter says so, with an exit code of its own.
     """
     import _weakref
     import gc

@@ -460,13 +460,7 @@ class Running:
 
 
 class Outgoing:
-    """Frames on their way to the host.
-
-    Args:
-        descriptor: Where they go; does not block.
-        poll: Told when there is something left to write.
-        meanwhile: Called now and then while nothing can be done but wait for the host.
-    """
+    """Frames on their way to the host; ``meanwhile`` is called now and then while it does not read."""
 
     def __init__(self, descriptor: int, poll: select.poll, meanwhile: Callable[[], None]) -> None:
         self._descriptor, self._poll, self._meanwhile = descriptor, poll, meanwhile

@@ -49,10 +49,9 @@ _HARD_LINKS = "has several hard links"  # as files.py says it: one of them is no
 
 
 class RunFolder:
-    """The files of one run. Every method blocks: call it in a worker thread.
+    """The files of one run, and a sentence for all that could not be sent or taken.
 
-    Attributes:
-        notes: A sentence for everything that could not be sent or taken.
+    Blocks: call it in a worker thread.
     """
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy, layout: Layout) -> None:
@@ -72,14 +71,7 @@ class RunFolder:
         self._staged: Staged | None = None
 
     def fill(self, run_id: str) -> None:
-        """Make the folder with everything that is to be sent; :meth:`discard` removes it, whatever happens.
-
-        Raises:
-            SandboxError: A mount or the session's workspace cannot be used.
-            SkillChanged: A mount does not hold what it must.
-            ValueError: An input file's path is impossible, or the working directory is not there.
-            OSError: The disk is full.
-        """
+        """Make the folder with everything that is to be sent; :meth:`discard` removes it, whatever happens."""
         request = self._request
         self._staged = staged = stage(request)
         mounts = staged.request.mounts
@@ -193,11 +185,7 @@ class RunFolder:
             self._left_out += more
 
     def collect(self, secrets: SecretForms | None) -> Collected:
-        """The output files; what changed is in the session's workspace afterwards.
-
-        Raises:
-            OSError: The session's workspace is gone.
-        """
+        """The output files; what changed is in the session's workspace afterwards."""
         workspace = self._workspace
         assert workspace is not None  # noqa: S101  # until discard()
         self._close_file()

@@ -50,12 +50,9 @@ _code, _script, _ended = _names["run_init"](_spec)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the init program is to do.
+    """What the init program is to do, as the sandbox sees it.
 
     Attributes:
-        argv: The command as the sandbox sees it.
-        env: Its whole environment.
-        cwd: Its working directory.
         script: Position in ``argv`` of a Python script the init program runs itself; None to become the command.
         limits: Resource, soft and hard limit.
         stdin: A descriptor to read from; None for nothing.
@@ -77,14 +74,10 @@ def init_line(python: str, flags: Sequence[str]) -> list[str]:
 def init_program(
     uid: int | None, preload: tuple[str, ...], limits: tuple[tuple[int, int, int], ...], *, site: str
 ) -> bytes:
-    """What the init program reads first.
+    """What the init program reads first: its code, the user it becomes, what it imports ahead and under which limits.
 
-    Args:
-        uid: The user and group id it takes on; None keeps the agent's.
-        preload: Modules it imports before it is ready.
-        limits: Under which it imports them: resource, soft and hard limit.
-        site: The interpreter that it becomes, by its path in the sandbox, when it was started as that one's base and
-            without ``site``: what runs code of packages is for after root is given up and the limits are set.
+    ``site`` is the interpreter that it becomes, by its path in the sandbox, when it was started as that one's base and
+    without ``site``: what runs code of packages is for after root is given up and the limits are set.
     """
     spec = {"uid": uid, "preload": list(preload), "limits": limits, "site": site}
     return marshal.dumps((code_of("program.py"), spec))
@@ -92,11 +85,7 @@ def init_program(
 
 @functools.lru_cache(maxsize=4)
 def code_of(*files: str) -> CodeType:
-    """A program for another process, compiled once per agent; the same interpreter runs it.
-
-    Args:
-        files: Its own files, by their paths from this folder; what init programs share comes first.
-    """
+    """A program for another process, compiled once per agent, from its files by their paths from this folder."""
     here = Path(__file__).parent
     shared = (here.parents[1] / "supervisor" / "script_end.py", here / "payload.py")
     source = b"\n".join(path.read_bytes() for path in (*shared, *(here / name for name in files)))
@@ -106,14 +95,12 @@ def code_of(*files: str) -> CodeType:
 class InitControl:
     """The host's end of the init program's socket, its standard input until there is a job.
 
-    Args:
-        connection: The socket; closed with this object.
-
     Attributes:
         status: How the command ended, in the encoding of ``wait``; None while that is not known.
         used: Processor time in seconds of all processes but process 1, that before the job included, and the most
             memory one of them had, in bytes; None until all have ended.
         failure: The step that failed before the command ran, and the error number.
+        swept: How many processes were ended, where process 1 has no namespace that ends with it.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -122,6 +109,7 @@ class InitControl:
         self.status: int | None = None
         self.used: tuple[float, int] | None = None
         self.failure: tuple[str, int] | None = None
+        self.swept = 0
         self._said = b""
         self._told = 0
         self._is_ready = False
@@ -141,11 +129,7 @@ class InitControl:
         self._connection.close()
 
     def wait_until_ready(self, seconds: float) -> bool:
-        """Whether it is ready; False when it ended before.
-
-        Raises:
-            SandboxError: It says what failed, or nothing came in so many seconds.
-        """
+        """Whether it is ready; False when it ended before."""
         self._listen_until(lambda: self._is_ready or self.failure is not None, seconds)
         if self.failure is not None:
             raise not_started("", *self.failure)
@@ -169,11 +153,7 @@ class InitControl:
             poll.poll(left * 1000)
 
     def give(self, job: Job) -> None:
-        """Let the job begin.
-
-        Raises:
-            SandboxError: The sandbox is gone.
-        """
+        """Let the job begin."""
         data = marshal.dumps(
             {
                 "argv": [encode(part) for part in job.argv],
@@ -225,18 +205,14 @@ class InitControl:
                     self.failure = (step.decode("utf-8", "replace"), int(number))
                 case [b"used", microseconds, size] if _NUMBER.fullmatch(microseconds) and _NUMBER.fullmatch(size):
                     self.used = int(microseconds) / 1e6, int(size) << 10
+                case [b"swept", count] if _NUMBER.fullmatch(count):
+                    self.swept = int(count)
                 case _:
                     pass
 
 
 def not_started(command: str, step: str, number: int) -> Exception:
-    """What to raise when a step failed inside, before the command ran.
-
-    Args:
-        command: As a sentence may show it.
-        step: ``exec`` for the start of the command itself.
-        number: The error number; 0 when there is none.
-    """
+    """What to raise when a step (``exec`` for the command itself) failed inside, before the command ran."""
     if step == "exec" and number == errno.E2BIG:
         return ValueError(
             "The arguments are too large for this system (Linux allows 131,071 bytes for one). Pass the data as an "

@@ -1,12 +1,12 @@
 """The init program of the landlock level, which confines a run from inside; see :mod:`..levels.landlock`.
 
 It is not imported: :mod:`.payload` says why. Two processes run it. The *supervisor* is the agent's child: it adopts
-every orphan of the run, ends all of them at the end or when the agent dies, and reports how the command ended into a
-descriptor the command never has. It never confines itself, so the command can neither signal nor trace it. The
+every orphan of the run, ends all of them at the end or when the agent dies, and tells how the command ended through a
+socket the command never has. It never confines itself, so the command can neither signal nor trace it. The
 *payload* is its child: it takes on the limits, gives up the user id, Landlock and the filter, and becomes the command.
 
-What it writes into the report, one line each: ``ended STATUS USER SYSTEM MAXRSS`` (seconds, kibibytes),
-``failed STEP ERRNO``, ``swept COUNT`` and ``others USER SYSTEM MAXRSS``, of the orphans it adopted.
+What the host is told, one line each: ``failed STEP ERRNO``, ``ended STATUS``, ``swept COUNT``, and ``used MICROSECONDS
+KIB`` of all processes, right before the supervisor ends.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -39,20 +39,20 @@ _END = _signal.SIGUSR1  # from the agent, or from the kernel when the agent is d
 _WAITED_FOR = (_CHLD, _TERM, _END)
 _BLOCKED = (*_WAITED_FOR, _signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGUSR2, _signal.SIGPIPE)
 _ROUND_SECONDS = 0.004
-_others = [0.0, 0.0, 0]  # what orphans used: user and system seconds, the largest in kibibytes
+_used = [0, 0]  # by all that have ended: microseconds of processor time, the largest in kibibytes
 
 
-def main(report: int, job: dict) -> tuple:  # type: ignore[type-arg]
+def main(job: dict) -> tuple:  # type: ignore[type-arg]
     """Start the run; returns only in the payload, with the code of a Python script and its names."""
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKED)
-    posix.ftruncate(report, 0)
+    host = job["host"]
     library = _Library()
     try:
         library.prctl(_PR_SET_PDEATHSIG, _END)
         library.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         library.prctl(_PR_SET_DUMPABLE, 0)
     except OSError as error:
-        _report(report, f"failed {_one_word(error.strerror)} {error.errno}")
+        _tell(host, f"failed {_one_word(error.strerror)} {error.errno}")
         posix._exit(_NOT_STARTED)
     supervisor = posix.getpid()
     job["filter"] = _name_supervisor(job["filter"], job["placeholder"], supervisor)
@@ -62,10 +62,10 @@ def main(report: int, job: dict) -> tuple:  # type: ignore[type-arg]
     payload = posix.fork()
     if payload:
         posix.close(problem_write)
-        _supervise(report, job["ended"], problem_read, payload)
+        _supervise(host, problem_read, payload)
     step = "prepare"
     try:
-        for descriptor in (report, job["ended"], problem_read):
+        for descriptor in (host, problem_read):
             posix.close(descriptor)
         posix.setsid()
         step = _confine(library, job, supervisor)
@@ -133,7 +133,7 @@ def _landlock_rules(library: _Library, wanted: "tuple[bytes, list[tuple[bytes, i
 # ---- the supervisor
 
 
-def _supervise(report: int, ended: int, problem: int, payload: int) -> None:
+def _supervise(host: int, problem: int, payload: int) -> None:
     """Wait for the command, tell how it ended, wait for the end of the rest or for the order to end it."""
     null = posix.open("/dev/null", posix.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -152,18 +152,16 @@ def _supervise(report: int, ended: int, problem: int, payload: int) -> None:
         children, status = _reap(payload)
         if status is not None:
             running = False
-            _tell(report, problem, status)
-            posix.close(ended)
+            _tell_end(host, problem, status)
         if not children:
             break
     if number == _END:
-        _end_all(report, problem, payload)
-    if any(_others):
-        _report(report, "others {} {} {}".format(*_others))
+        _end_all(host, problem, payload)
+    _tell(host, "used {} {}".format(*_used))
     posix._exit(0)
 
 
-def _end_all(report: int, problem: int, payload: int) -> None:
+def _end_all(host: int, problem: int, payload: int) -> None:
     met = set()
     children = True
     while children:
@@ -179,12 +177,12 @@ def _end_all(report: int, problem: int, payload: int) -> None:
         _signal.sigtimedwait((_CHLD,), _ROUND_SECONDS)
         children, status = _reap(payload)
         if status is not None:
-            _tell(report, problem, status)
-    _report(report, f"swept {len(met)}")
+            _tell_end(host, problem, status)
+    _tell(host, f"swept {len(met)}")
 
 
 def _reap(payload: int) -> tuple:  # type: ignore[type-arg]
-    """Take every child that has ended: whether there are others, and the payload's status and usage if it was one."""
+    """Take every child that has ended: whether there are others, and the payload's status if it was one."""
     found = None
     while True:
         try:
@@ -193,22 +191,16 @@ def _reap(payload: int) -> tuple:  # type: ignore[type-arg]
             return False, found
         if pid == 0:
             return True, found
+        _used[:] = _used[0] + int((usage.ru_utime + usage.ru_stime) * 1e6), max(_used[1], usage.ru_maxrss)
         if pid == payload:
-            found = (status, usage)
-        else:
-            _others[:] = (
-                _others[0] + usage.ru_utime,
-                _others[1] + usage.ru_stime,
-                max(_others[2], usage.ru_maxrss),
-            )
+            found = status
 
 
-def _tell(report: int, problem: int, ended: tuple) -> None:  # type: ignore[type-arg]
+def _tell_end(host: int, problem: int, status: int) -> None:
     failure = posix.read(problem, 4096)
     if failure:
-        _report(report, f"failed {failure.decode()}")
-    status, usage = ended
-    _report(report, f"ended {status} {usage.ru_utime} {usage.ru_stime} {usage.ru_maxrss}")
+        _tell(host, f"failed {failure.decode()}")
+    _tell(host, f"ended {status}")
 
 
 def _descendants(top: int) -> list:  # type: ignore[type-arg]
@@ -256,5 +248,8 @@ def _signal_group(pid: int, number: int) -> None:
             return
 
 
-def _report(descriptor: int, line: str) -> None:
-    posix.write(descriptor, f"{line}\n".encode())
+def _tell(host: int, line: str) -> None:
+    try:
+        posix.write(host, f"{line}\n".encode())
+    except OSError:  # the agent is gone; the run is ended all the same
+        pass

@@ -20,7 +20,6 @@ _CAP_DAC_READ_SEARCH, _LAST_CAPABILITY = 2, 63
 _CAPABILITY_HEADER = (0x20080522).to_bytes(4, sys.byteorder) + bytes(4)
 _EPERM, _EINVAL = 1, 22
 _NOT_STARTED = 127
-_FILE_INPUT = 257  # a whole file, as the parser numbers it
 
 
 class _Library:
@@ -48,11 +47,7 @@ class _Library:
         self._functions = {name: Function(_ctypes.dlsym(handle, name)) for name in names}
 
     def call(self, name: str, *arguments: "int | bytes | None", step: str = "") -> int:
-        """Call a function; whole numbers are passed as long.
-
-        Raises:
-            OSError: It gave -1; ``strerror`` is the step.
-        """
+        """Call a function; whole numbers are passed as long. Raises OSError with the step when it gave -1."""
         passed = [self._long(value) if isinstance(value, int) else value for value in arguments]
         # What the C library's functions give is an int, and only its low half is defined.
         result = self._functions[name](*passed)
@@ -162,34 +157,8 @@ def _script(job: dict) -> tuple:  # type: ignore[type-arg]
         sys.stderr.write(f"{sys.executable}: {problem}\n")
         raise SystemExit(2) from None
     try:
-        return _compiled(source, os.fsencode(path)), names
+        return compile(source, os.fsencode(path), "exec", dont_inherit=True), names
     except BaseException as error:  # noqa: BLE001  # shown as the interpreter shows what it cannot compile
         error.__traceback__ = None
         sys.excepthook(type(error), error, None)
         raise SystemExit(1) from None
-
-
-def _compiled(source: bytes, path: bytes) -> "Any":
-    """Compiled as by the interpreter: ``compile()`` first makes the types of ``ast``, longer than most scripts take."""
-    if not _compilers:
-        _compilers.append(_interpreters_own())
-    compiler = _compilers[0]
-    if compiler is None or b"\0" in source:
-        return compile(source, path, "exec", dont_inherit=True)
-    return compiler(source, path, _FILE_INPUT, None, -1)
-
-
-def _interpreters_own() -> "Any":
-    """The interpreter's function; None where it hides it."""
-    import _ctypes
-
-    result = type("Code", (_ctypes._SimpleCData,), {"_type_": "O"})
-    flags = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
-    function = type("Compile", (_ctypes.CFuncPtr,), {"_flags_": flags, "_restype_": result})
-    try:
-        return function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "Py_CompileStringExFlags"))  # type: ignore[arg-type]
-    except OSError:
-        return None
-
-
-_compilers: "list[Any]" = []  # made once, before there is a script where its process waits for one

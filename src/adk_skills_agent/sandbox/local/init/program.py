@@ -36,32 +36,13 @@ if TYPE_CHECKING:
 
 _HOST = 0  # the socket is standard input until there is a job
 _LENGTH_BYTES = 8
-_IDLE_SECONDS = 0.02  # a job that does not come so soon finds a sandbox that waits
 _UMASK = 0o077
 _CHILDREN = -1
 _USAGE_BYTES = 144
-_USUAL = b"""
-import os, sys
-class A(list):
-    def f(self, *a, k=1, **b):
-        for x in a:
-            try:
-                yield {str(x): [k for k in b if k]}
-            except (ValueError, OSError) as error:
-                raise TypeError(f"{x} {error!r}") from error
-with open("/dev/null") as file:
-    print(*A().f(1, 2.5, "x"), file.read(), sep="", end="", file=None if not A else open("/dev/null", "w"))
-if __name__ == "__main__":
-    sys.exit(0)
-"""
 
 
 def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
-    """Start the payload; returns only there, with the code of a Python script, its names, and what to call at its end.
-
-    Args:
-        spec: See ``control.init_program``; the zygote adds what it has made already.
-    """
+    """Start the payload; returns only there, with the code of a script, its names, and what to call at its end."""
     if sys.path[:1] == [""]:
         del sys.path[0]  # the working directory is not on a script's path
     step = "prepare"
@@ -79,6 +60,7 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
             if spec.get("site"):  # it says where the modules are
                 _start_packages(spec)
             _preload(spec["preload"])
+        _first_compile()
         spec["end"] = spec.get("end") or QuickEnd()
         step = "fork"
         payload = posix.fork()
@@ -89,8 +71,6 @@ def run_init(spec: dict) -> tuple:  # type: ignore[type-arg]
         posix.umask(_UMASK)
         _tell("ready")
         step = "receive"
-        if not _is_there_a_job(_IDLE_SECONDS):
-            _warm_up()
         job = _receive()
         step = "begin"
         return (*_begin(library, job, spec), spec["end"].ended)
@@ -184,31 +164,9 @@ def _tell(line: str) -> None:
 # ---- the payload
 
 
-def _is_there_a_job(seconds: float) -> bool:
-    import select
-
-    return bool(select.select([_HOST], [], [], seconds)[0])
-
-
-def _warm_up() -> None:
-    """Do once what every script needs, in the zygote and again while there is no job.
-
-    A new process pays for each page it touches first: 0.6 ms of a run that finds it warm.
-
-    A job sets again, from nothing, all that is changed here.
-    """
-    import gc
-
-    names: dict[str, Any] = {"__name__": "warm_up"}
-    with open("/dev/null", "rb") as stream:
-        source = stream.read() + _USUAL
-    exec(compile(source, "/dev/null", "exec", dont_inherit=True), names)  # noqa: S102  # a constant
-    main_module, here, line = sys.modules["__main__"], sys.path[:], sys.orig_argv[:]
-    exec(*_script({"argv": [b"/dev/null"], "script": 0, "env": {b"PATH": b"/"}}))  # noqa: S102  # nothing
-    sys.modules["__main__"], sys.path[:], sys.orig_argv[:] = main_module, here, line
-    sys.stdout.flush()
-    gc.collect()
-    gc.freeze()
+def _first_compile() -> None:
+    """The first one of an interpreter makes the types of ``ast``, which takes a millisecond; its forks have them."""
+    compile("", "/dev/null", "exec", dont_inherit=True)
 
 
 def _receive() -> "dict[str, Any]":

@@ -55,11 +55,8 @@ Rule = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """What the init program passes to the kernel.
-
-    Attributes:
-        attributes: ``struct landlock_ruleset_attr``, as long as this version of Landlock knows it.
-        rules: Host path and permitted accesses.
+    """What the init program passes to the kernel: ``struct landlock_ruleset_attr``, and host paths with permitted
+    accesses.
     """
 
     attributes: bytes
@@ -67,10 +64,7 @@ class Ruleset:
 
 
 def abi() -> int:
-    """The version of Landlock this kernel has; 0 when it has none, it is turned off, or a filter forbids to ask.
-
-    See :func:`absence` for which of them it is. Costs an import of :mod:`ctypes` the first time.
-    """
+    """The version of Landlock this kernel has; 0 when it cannot be used, and :func:`absence` says why."""
     return max(0, _ask())
 
 
@@ -95,11 +89,7 @@ def ruleset(
 ) -> Ruleset:
     """The rules of one run: the system and ``read_only`` to read and execute, ``read_write`` to do everything.
 
-    Args:
-        version: See :func:`abi`.
-        read_only: Host files and folders; those that do not exist are left out.
-        read_write: Host folders.
-        tcp: Leave TCP alone; the filter decides about sockets.
+    What does not exist is left out. ``tcp`` leaves TCP alone; the filter decides about sockets.
     """
     handled = (1 << _FILE_BITS.get(version, 16)) - 1
     network = BIND_TCP | CONNECT_TCP if version >= ABI_TCP and not tcp else 0

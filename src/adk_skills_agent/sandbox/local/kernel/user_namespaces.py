@@ -28,12 +28,8 @@ _CONTAINER_OPTIONS = "--security-opt seccomp=unconfined --security-opt systempat
 
 @dataclass(frozen=True, slots=True)
 class UserNamespaces:
-    """Whether programs of this user may make user namespaces.
-
-    Attributes:
-        allowed: None when it could not be tried.
-        reason: Why not, as a clause.
-        fix: The one command that permits them; None when they work or none is known.
+    """Whether programs of this user may make user namespaces (None: not known), why not, and the command that permits
+    them.
     """
 
     allowed: bool | None

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.platforms import after_fork_in_child
@@ -66,18 +65,16 @@ from adk_skills_agent.sandbox.process.supervise import (
     wait_until_ended,
 )
 from adk_skills_agent.sandbox.process.tree import RunMarks, end_run, reap_adopted, signal_group
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, folder_limit
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, folder_limit
 from adk_skills_agent.sandbox.skill_store import Staged, stage
+from adk_skills_agent.sandbox.streaming import ResourceSample
 
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Who enforces what for runs of one level under one policy.
+    """Who enforces what for runs of one level under one policy; see ``IsolationReport``.
 
-    Attributes:
-        enforced: See ``IsolationReport``.
-        degraded: See ``IsolationReport``.
-        hard: Concerns the kernel bounds for a run as a whole, so that the watchdog need not.
+    ``hard`` has the concerns the kernel bounds for a run as a whole, so that the watchdog need not.
     """
 
     enforced: Mapping[str, str]
@@ -98,33 +95,33 @@ def cpu_sentences(policy: SandboxPolicy) -> tuple[str, ...]:
     return ("cpu: cpu_seconds holds for each process; all together are bounded only by the deadline.",)
 
 
-class LocalLevel(Protocol):
-    """One way to contain runs on this machine."""
+class LocalLevel:
+    """One way to contain runs on this machine; works everywhere and for every request, unless it says otherwise."""
 
-    @property
-    def level(self) -> IsolationLevel:
-        """Which one."""
+    level: IsolationLevel
 
     def problem(self) -> str | None:
         """Why it does not work here, as a clause ("bubblewrap is not installed"); None when it does.
 
         Found by really running it once per process; blocking, for a worker thread.
         """
+        return None
 
     def remedy(self) -> str | None:
-        """The one command that would make it work here, or enforce more, when one is known.
+        """The one command that would make it work here, or enforce more; only asked after ``problem()``."""
+        return None
 
-        Only asked after ``problem()``.
-        """
-
-    def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:
+    def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:  # noqa: ARG002
         """Why it cannot run this request although it works here, as a clause; None when it can."""
+        return None
 
     def new_run(self, request: ExecutionRequest, policy: SandboxPolicy) -> LocalRun:
         """A run that is not started yet."""
+        return LocalRun(request, policy)
 
     def report(self, policy: SandboxPolicy) -> Enforcement:
         """What holds for runs under ``policy``."""
+        raise NotImplementedError
 
 
 @functools.cache
@@ -147,11 +144,9 @@ _lock = threading.RLock()  # whether a level works may depend on whether a part 
 
 
 def answered_once(what: str, attempt: Callable[[], str | None]) -> str | None:
-    """Why it does not work here; None when it does. Blocks while it is being tried, and never afterwards.
+    """Why it does not work here; None when it does.
 
-    Args:
-        what: A level, or what a level can do without.
-        attempt: Finds out. What it raises is no answer, and the next one to ask tries again.
+    Blocks while ``attempt`` finds out; what that raises is no answer.
     """
     if what not in _answers:
         with _lock:
@@ -175,11 +170,7 @@ _FILTERS_STUCK = "no filters"
 
 
 def trial_run(run: LocalRun) -> EndReport | None:
-    """Run something to find out whether a level works; None when it did not end in :data:`TRIAL_SECONDS`.
-
-    Raises:
-        SandboxError: It could not be run.
-    """
+    """Run something to find out whether a level works; None when it did not end in :data:`TRIAL_SECONDS`."""
     if (stuck := _answers.get(_FILTERS_STUCK)) is not None:
         raise SandboxError(stuck)
     begun = time.monotonic()
@@ -257,9 +248,9 @@ def _waits_in_the_kernel(pid: int) -> bool:
 
 
 def unsupported() -> str | None:
-    """Why neither Landlock nor a system call filter can be used in this process; None when they can be tried."""
+    """Why neither namespaces, Landlock nor a filter can be used in this process; None when they can be tried."""
     if sys.platform != "linux":
-        return f"{platform.system()} has neither Landlock nor system call filters; they are Linux's"
+        return f"{platform.system()} has neither namespaces, Landlock nor system call filters; they are Linux's"
     if not seccomp.supports(platform.machine()):
         return f"no system call filter is known for {platform.machine()}; there is one for x86_64 and aarch64"
     if (reason := without_limits()) is not None:
@@ -374,10 +365,6 @@ class LocalRun:
 
     The course is ``start()``, then any number of ``terminate()`` and ``kill()``, then ``finish()``. ``shown``,
     ``view``, ``child``, ``marks`` and ``disk`` are valid after ``start()``.
-
-    Args:
-        request: What to run.
-        policy: Its checked policy.
     """
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy) -> None:
@@ -412,11 +399,19 @@ class LocalRun:
             folder_limit(self._workspace.tmp, tmp_bytes, inodes),
         )
 
-    def may_write_more(self) -> bool | None:
-        """Whether, now that the command has ended, somebody of the run is there to write; never blocks.
+    def limits(
+        self,
+        hard: frozenset[str],
+        breach: Callable[[Status, str], None],
+        on_look: Callable[[ResourceSample], None] | None = None,
+    ) -> Limits:
+        """What the watchdog looks at; ``hard`` names what the kernel bounds for the run as a whole."""
+        pids = None if "pids" in hard else self._policy.pids
+        memory, bounded = self._policy.memory_bytes, "memory" in hard
+        return Limits(self.marks, memory, pids, self.disk, breach, self.beyond, on_look, bounded)
 
-        None when only the end of the pipes can tell.
-        """
+    def may_write_more(self) -> bool | None:
+        """Whether somebody of an ended command's run is there to write; None when only the pipes' end can tell."""
         return None
 
     def beyond(self) -> tuple[Status, str] | None:
@@ -437,7 +432,6 @@ class LocalRun:
 
         Raises:
             SandboxError: It could not be started; the sentence says which step failed and why.
-            SandboxUnavailable: The level does not work for this request; it says why.
             ConfigError: The policy grants a variable it must not.
             ValueError: The request cannot be expressed.
         """
@@ -625,22 +619,18 @@ class LocalRun:
     def _collect(self, result: EndReport) -> None:
         assert self._workspace is not None  # noqa: S101  # checked by the caller
         result.notes.extend(self._workspace.notes)
-        result.collected = collected = collect(
-            self._workspace, self._policy, secrets_of_run(self._request, self._policy)
-        )
+        secrets = secrets_of_run(self._request, self._policy)
+        result.collected = collected = collect(self._workspace, self._policy, secrets)
         result.notes.extend(left_in_home(self._workspace.home))
         if self._request.workspace is not None:
             result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
         if self._request.tmp is not None:
-            secrets = secrets_of_run(self._request, self._policy)
             result.notes.extend(keep_lasting_tmp(self._workspace, self._request.tmp, self._policy, secrets))
 
     def _close(self) -> None:
         if self.child.waited is None:
             reap_late(self.child.pid)
-        for descriptor in (self.child.stdout, self.child.stderr, self.child.pidfd):
-            if descriptor is not None:
-                os.close(descriptor)
+        self.child.close()
 
     def _drop_workspace(self, *, started: bool) -> str | None:
         _live.discard(self)

@@ -11,6 +11,7 @@ import marshal
 import os
 import platform
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -19,11 +20,12 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
 from adk_skills_agent.sandbox.files.workspace import Workspace, give_away
-from adk_skills_agent.sandbox.local.init.control import code_of, not_started, script_position
+from adk_skills_agent.sandbox.local.init.control import InitControl, code_of, not_started, script_position
 from adk_skills_agent.sandbox.local.kernel import landlock
 from adk_skills_agent.sandbox.local.levels.base import (
     TRIAL_SECONDS,
     Enforcement,
+    LocalLevel,
     LocalRun,
     answered_once,
     cpu_enforced,
@@ -63,18 +65,17 @@ GUARDED_AT_MOST = 100
 """Process and thread ids a filter can look for in one call."""
 
 _SWEEP_SECONDS = 5.0
-_REPORT_BYTES = 4096
-_REPORT_WORDS = (b"ended ", b"failed ", b"swept ", b"others ")
 _PASSED_ON = ("PATH", "LANG", RUN_ID_VARIABLE)
 
 # The last lines are here and not in the init program, so that no frame of ours is in the script's traceback.
 _BOOTSTRAP = """\
 import marshal, posix, sys
-_report = int(sys.argv[1])
-_init, _job = marshal.loads(posix.pread(_report, posix.fstat(_report).st_size, 0))
+_data = int(sys.argv[1])
+_init, _job = marshal.loads(posix.pread(_data, posix.fstat(_data).st_size, 0))
+posix.close(_data)
 _names = {"__name__": "adk_skills_init"}
 exec(_init, _names)
-_code, _script = _names["main"](_report, _job)
+_code, _script = _names["main"](_job)
 try:
     exec(_code, _script)
 except BaseException as _error:
@@ -106,13 +107,7 @@ def _guarded(uid: int | None) -> tuple[int, ...] | None:
 
 
 class ConfinedRun(LocalRun):
-    """A run whose command confines itself through the init program.
-
-    Args:
-        request: What to run.
-        policy: Its checked policy.
-        version: Of Landlock, see :func:`landlock.abi`.
-    """
+    """A run whose command confines itself through the init program."""
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy, version: int) -> None:
         super().__init__(request, policy)
@@ -121,9 +116,8 @@ class ConfinedRun(LocalRun):
         # that user could not, within what Landlock permits: the interpreter or the skill may be below a private home
         # (docs/explanation/decisions/0006-landlock-as-root.md).
         self._uid = run_uid(policy) if policy.run_as is not None else own_id(run_uid(policy))
-        self._report: int | None = None  # a file in memory the supervisor writes to
-        self._ended: int | None = None  # the reading end of a pipe that closes when the command has ended
-        self._ended_write: int | None = None
+        self._init: InitControl | None = None
+        self._given: list[int] = []  # descriptors of the init program
         self._supervisor: int | None = None  # its pidfd, where the system has such descriptors
         self._ordered = False
         self._gone = False
@@ -150,14 +144,13 @@ class ConfinedRun(LocalRun):
             self._close_own()
             raise
         finally:
-            if self._ended_write is not None:
-                os.close(self._ended_write)
-                self._ended_write = None
+            while self._given:
+                os.close(self._given.pop())
 
     def _take_over(self, child: Child) -> None:
         # The loop watches for the end of the command; the supervisor lives on until it is told to end.
-        self._supervisor, child.pidfd = child.pidfd, self._ended
-        self._ended = None
+        assert self._init is not None  # noqa: S101  # made before
+        self._supervisor, child.pidfd = child.pidfd, self._init.descriptor
 
     def _own(self, workspace: Workspace) -> None:
         uid = self._uid
@@ -191,10 +184,12 @@ class ConfinedRun(LocalRun):
         if policy.pids is not None and (uid or os.geteuid()):
             alone = is_own_id(uid)  # nobody else's processes count
             processes = policy.pids if alone else room_for_processes(os.geteuid() if uid is None else uid, policy.pids)
-        self._ended, self._ended_write = os.pipe()
+        ours, theirs = socket.socketpair()
+        self._init = InitControl(ours)
+        self._given.append(theirs.detach())
         job = {
             "agent": os.getpid(),
-            "ended": self._ended_write,
+            "host": self._given[0],
             "argv": [encode(part) for part in command],
             "env": {encode(name): encode(value) for name, value in environment.items()},
             "script": script,
@@ -204,15 +199,15 @@ class ConfinedRun(LocalRun):
             "filter": program,
             "placeholder": SUPERVISOR_PLACEHOLDER,
         }
-        self._report = memory_file(marshal.dumps((code_of("landlock.py"), job)))
+        self._given.append(memory_file(marshal.dumps((code_of("landlock.py"), job))))
         # Isolated: nothing a run was given decides what is loaded before it is confined.
         interpreter = sys.executable if script is None else command[0]
         flags = ("-I", "-S", "-B") if script is None else ("-I", "-B", "-u", "-X", "utf8")
         return Launch(
-            argv=tuple(encode(part) for part in (interpreter, *flags, "-c", _BOOTSTRAP, str(self._report))),
+            argv=tuple(encode(part) for part in (interpreter, *flags, "-c", _BOOTSTRAP, str(self._given[1]))),
             env={encode(name): encode(environment[name]) for name in _PASSED_ON},
             cwd=cwd,
-            pass_fds=(self._report, self._ended_write),
+            pass_fds=tuple(self._given),
         )
 
     def _rules(self) -> landlock.Ruleset:
@@ -240,7 +235,12 @@ class ConfinedRun(LocalRun):
                 self._wait_for_supervisor(LEAVING_SECONDS)
             self._tell(signal.SIGUSR1)
         self._wait_for_supervisor(_SWEEP_SECONDS)
-        failure = read_report(self._report, result)
+        init = self._init
+        assert init is not None  # noqa: S101  # made before
+        init.listen()
+        result.status, result.killed = init.status, init.swept
+        if init.used is not None:
+            result.cpu_seconds, result.max_rss = init.used
         result.rest = (drain(child.stdout), drain(child.stderr))
         take_status(child)
         self._gone = child.waited is not None
@@ -257,8 +257,8 @@ class ConfinedRun(LocalRun):
             if result.status is None:
                 result.status = int(signal.SIGKILL)  # ours, before the supervisor could see it
             return
-        if failure is not None:
-            raise not_started(self._request.argv[0], *failure)
+        if init.failure is not None:
+            raise not_started(self._request.argv[0], *init.failure)
         if result.status is None:
             raise SandboxError(
                 "The supervisor of the run was killed by something outside of the sandbox, perhaps because the system "
@@ -275,56 +275,23 @@ class ConfinedRun(LocalRun):
         return False
 
     def _close(self) -> None:
+        self.child.pidfd, self._supervisor = self._supervisor, None
         super()._close()
         self._close_own()
 
     def _close_own(self) -> None:
-        for descriptor in (self._report, self._ended, self._supervisor):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._report = self._ended = self._supervisor = None
+        if self._init is not None:
+            self._init.close()
 
 
-def read_report(descriptor: int | None, report: EndReport) -> tuple[str, int] | None:
-    """Take the supervisor's report as far as it got: how the command ended, what all used, how many were swept.
-
-    Returns:
-        The step that failed before the command ran, and the error number.
-    """
-    text = os.pread(descriptor, _REPORT_BYTES, 0) if descriptor is not None else b""
-    # Before the init program has taken it, the job is in there.
-    lines = text.decode("ascii", "replace").splitlines() if text.startswith(_REPORT_WORDS) else []
-    failure = None
-    others = 0.0
-    for line in lines:
-        word, *values = line.split()
-        if word == "ended":
-            report.status, report.max_rss = int(values[0]), int(values[3]) * 1024
-            report.cpu_seconds = float(values[1]) + float(values[2])
-        elif word == "failed":
-            failure = (values[0], int(values[1]))
-        elif word == "swept":
-            report.killed = int(values[0])
-        elif word == "others":
-            others = float(values[0]) + float(values[1])
-            report.max_rss = max(report.max_rss or 0, int(values[2]) * 1024)
-    if report.cpu_seconds is not None:
-        report.cpu_seconds += others
-    return failure
-
-
-class LandlockLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
+class LandlockLevel(LocalLevel):
+    """See the module; nothing that could be installed makes it work."""
 
     level = IsolationLevel.LANDLOCK
 
     def problem(self) -> str | None:
         """Why it does not work here, found by running it once per process; None when it does."""
         return answered_once(self.level, lambda: unsupported() or self._try())
-
-    def remedy(self) -> str | None:
-        """Nothing that could be installed makes it work."""
-        return None
 
     def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:  # noqa: ARG002
         """What the policy demands that this level cannot do; None when there is nothing."""
@@ -337,7 +304,7 @@ class LandlockLevel:
         return None
 
     def new_run(self, request: ExecutionRequest, policy: SandboxPolicy) -> ConfinedRun:
-        """A run of its own; nothing happens before its ``start()``."""
+        """A run that is not started yet."""
         return ConfinedRun(request, policy, landlock.abi())
 
     def report(self, policy: SandboxPolicy) -> Enforcement:

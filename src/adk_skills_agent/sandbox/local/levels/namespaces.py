@@ -11,7 +11,6 @@ import contextlib
 import errno
 import functools
 import os
-import platform
 import signal
 import stat
 import sys
@@ -39,12 +38,14 @@ from adk_skills_agent.sandbox.local.kernel.user_namespaces import user_namespace
 from adk_skills_agent.sandbox.local.levels.base import (
     TRIAL_SECONDS,
     Enforcement,
+    LocalLevel,
     LocalRun,
     answered_once,
     cpu_enforced,
     cpu_sentences,
     stdin_file,
     trial_run,
+    unsupported,
 )
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from adk_skills_agent.sandbox.local.namespaces.sandbox import (
@@ -55,7 +56,6 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
 )
 from adk_skills_agent.sandbox.local.warm_pool import start_sandbox, warm_pool
 from adk_skills_agent.sandbox.output import PathMapping
-from adk_skills_agent.sandbox.process import seccomp
 from adk_skills_agent.sandbox.process.command import (
     build_environment,
     check_argv,
@@ -65,7 +65,6 @@ from adk_skills_agent.sandbox.process.command import (
     process_limits,
     run_uid,
     spelling,
-    without_limits,
 )
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
 from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds
@@ -82,13 +81,7 @@ _MOST_TERMINALS = 64  # as the zygote's mount has it
 
 
 class NamespacesRun(LocalRun):
-    """A run in a sandbox made by bubblewrap or forked by the zygote, with a control group where it is to have one.
-
-    Args:
-        request: What to run.
-        policy: Its checked policy.
-        grouped: Whether it gets a control group.
-    """
+    """A run in a sandbox made by bubblewrap or forked by the zygote, with a control group where it is to have one."""
 
     def __init__(self, request: ExecutionRequest, policy: SandboxPolicy, *, grouped: bool) -> None:
         super().__init__(request, policy)
@@ -268,17 +261,17 @@ class NamespacesRun(LocalRun):
             self._end_sandbox(sandbox, report)
             return
         try:
-            if group.group.ended():
+            if group.ended():
                 self._ordered = True  # the kernel did it, for the limit we set; it is no accident of the sandbox
             self._end_sandbox(sandbox, report)
             if sandbox.init.used is None:
-                group.group.end_all()
+                group.end_all()
             group.account(report)
         except OSError as error:
             raise SandboxError(f"The run's control group could not be read: {error.strerror}.") from error
         finally:
             sandbox.group = None
-            group.give_back()
+            group_pool().give_back(group)
 
     def _end_sandbox(self, sandbox: StartedSandbox, report: EndReport) -> None:
         init, child = sandbox.init, self.child
@@ -378,13 +371,7 @@ _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF})
 
 @dataclass(frozen=True, slots=True)
 class InnerCommand:
-    """A command.
-
-    Attributes:
-        argv: As the sandbox sees it.
-        on_host: Its first element as the host sees it.
-        shown: The same as a sentence may show it.
-    """
+    """A command as the sandbox sees it; its first element as the host sees it, and as a sentence may show it."""
 
     argv: tuple[str, ...]
     on_host: str
@@ -392,11 +379,7 @@ class InnerCommand:
 
 
 def check_sources(request: ExecutionRequest, policy: SandboxPolicy, uid: int | None) -> None:
-    """Say in a sentence what bubblewrap or the command could not read.
-
-    Raises:
-        SandboxError: A folder is not there or cannot be read.
-    """
+    """Say in a sentence what bubblewrap or the command could not read."""
     shown = [(str(mount.target), os.fspath(mount.source), True) for mount in request.mounts]
     for name, path, is_mount in (*shown, *((path, path, False) for path in policy.extra_ro)):
         try:
@@ -432,12 +415,7 @@ def view_of(places: tuple[tuple[PurePosixPath, str], ...]) -> PathMapping:
 def inner_command(
     request: ExecutionRequest, policy: SandboxPolicy, path: str, shown: tuple[tuple[PurePosixPath, str], ...]
 ) -> InnerCommand:
-    """The command as the sandbox sees it; one given by a path is looked at when the workspace is there.
-
-    Raises:
-        SandboxError: There is no such command.
-        ValueError: It cannot be expressed.
-    """
+    """The command as the sandbox sees it; one given by a path is looked at when the workspace is there."""
     argv = request.argv
     check_argv(argv)
     if "\0" in str(request.cwd):
@@ -453,12 +431,7 @@ def inner_command(
 
 
 def check_inside(request: ExecutionRequest, policy: SandboxPolicy, workspace: Workspace, path: str) -> None:
-    """Say in a sentence what can be known of the command and its folder before it starts.
-
-    Raises:
-        SandboxError: The command cannot be started.
-        ValueError: The folder is not there.
-    """
+    """Say in a sentence what can be known of the command and its folder before it starts."""
     name = request.argv[0]
     by_path = "/" in name and name not in {policy.python, sys.executable}
     if not by_path and request.cwd == WORK_DIR:
@@ -485,8 +458,8 @@ def check_inside(request: ExecutionRequest, policy: SandboxPolicy, workspace: Wo
     find_command(name, outside.argument(where), path=encode(path), cwd=b"/")
 
 
-class NamespacesLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
+class NamespacesLevel(LocalLevel):
+    """See the module."""
 
     level = IsolationLevel.NAMESPACES
 
@@ -500,7 +473,7 @@ class NamespacesLevel:
 
     def remedy(self) -> str | None:
         """The command that installs what is missing, or that permits user namespaces or else control groups."""
-        if _unsupported() is not None:
+        if unsupported() is not None:
             return None
         if self.problem() is None:
             return _no_groups()[1]
@@ -556,24 +529,11 @@ def _no_groups() -> tuple[str | None, str | None]:
 
 def missing() -> str | None:
     """What this system lacks for namespaces, without trying; None when nothing is known to be."""
-    return _unsupported() or bubblewrap.missing()
-
-
-def _unsupported() -> str | None:
-    if sys.platform != "linux":
-        return "namespaces are a feature of Linux"
-    if not seccomp.supports(platform.machine()):
-        return f"there is no system call filter for {platform.machine()}"
-    return without_limits()
+    return unsupported() or bubblewrap.missing()
 
 
 def namespaces_report(policy: SandboxPolicy, groups: int | str) -> Enforcement:
-    """Who enforces what for a run under ``policy``.
-
-    Args:
-        policy: The limits that hold.
-        groups: The version of the control groups that runs get, or why they get none, as a clause.
-    """
+    """Who enforces what; ``groups`` is the version of the control groups of runs, or why they get none, as a clause."""
     together = f"cgroup v{groups}" if isinstance(groups, int) else "rlimit+watchdog"
     enforced = {
         "files": "mount namespace",

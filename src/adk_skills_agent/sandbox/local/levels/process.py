@@ -5,32 +5,16 @@ It is for trusted skills and for machines where nothing stronger works, and only
 
 from __future__ import annotations
 
-from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
-from adk_skills_agent.sandbox.local.levels.base import Enforcement, LocalRun, cpu_enforced, cpu_sentences
+from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
+from adk_skills_agent.sandbox.local.levels.base import Enforcement, LocalLevel, cpu_enforced, cpu_sentences
 from adk_skills_agent.sandbox.process import command, watchdog
 from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 
-class ProcessLevel:
-    """See :class:`~adk_skills_agent.sandbox.local.levels.base.LocalLevel`."""
+class ProcessLevel(LocalLevel):
+    """Works wherever there are processes; what it cannot do is in its report."""
 
     level = IsolationLevel.PROCESS
-
-    def problem(self) -> str | None:
-        """Nothing: it works wherever there are processes."""
-        return None
-
-    def remedy(self) -> str | None:
-        """Nothing is missing."""
-        return None
-
-    def refusal(self, request: ExecutionRequest, policy: SandboxPolicy) -> str | None:  # noqa: ARG002
-        """Nothing: what it cannot do is in its report."""
-        return None
-
-    def new_run(self, request: ExecutionRequest, policy: SandboxPolicy) -> LocalRun:
-        """A run of its own; nothing happens before its ``start()``."""
-        return LocalRun(request, policy)
 
     def report(self, policy: SandboxPolicy) -> Enforcement:
         """Who enforces what, and what is not enforced."""

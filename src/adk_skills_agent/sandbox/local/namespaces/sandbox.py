@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import HOME_DIR, WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.files.workspace import Workspace
-from adk_skills_agent.sandbox.local.cgroup import RunGroup
+from adk_skills_agent.sandbox.local.cgroup import ControlGroup, group_pool
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS, InitControl, shown_at
 from adk_skills_agent.sandbox.local.kernel.landlock import python_folders
 from adk_skills_agent.sandbox.process import seccomp
@@ -53,25 +53,15 @@ makes a file system read-only."""
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """Everything a sandbox is made from; equal ones make equal sandboxes.
+    """Everything a sandbox is made from; equal ones make equal sandboxes. What is not here is as in ``SandboxPolicy``.
 
     Attributes:
         uid: Whose rights the command gets when the agent is root; None keeps the agent's.
-        network: Mode of the policy's network.
-        shm_bytes: Size of ``/dev/shm``; None for half of the machine's memory, as for the next two.
-        tmp_bytes: Size of ``/tmp``.
-        workspace_bytes: Size of ``/work``.
-        memory_bytes: What its control group allows the command and all it starts together; None for no limit.
-        pids: The same for processes and threads.
         grouped: Whether it gets a control group.
         shown: Folders and files of the host, read-only, and where they are inside.
         identities: Device and inode of each of ``shown``, so that a folder made anew makes another sandbox.
         mounts: Those of ``shown`` that a request mounts, and whether they are linked into the workspace.
-        python: The interpreter of the init program, as the sandbox sees it.
-        flags: Its switches.
-        preload: Modules it imports first.
-        maker: See ``SandboxPolicy.maker``.
-        syscalls: See ``SandboxPolicy.syscalls``.
+        python: The interpreter of the init program, as the sandbox sees it; ``flags`` are its switches.
     """
 
     uid: int | None
@@ -97,16 +87,8 @@ def sandbox_spec(
 ) -> SandboxSpec:
     """What a run's sandbox is made from.
 
-    Args:
-        request: Its mounts are used.
-        policy: Its checked policy.
-        script: The interpreter and its switches when the init program can run the command itself, which is a Python
-            script; else nothing.
-        uid: See :class:`SandboxSpec`.
-        grouped: See :class:`SandboxSpec`.
-
-    Raises:
-        OSError: A folder to be shown is gone.
+    ``script`` is the interpreter and its switches when the init program can run the command itself, which is a Python
+    script; else nothing.
     """
     mounts = request.mounts
     here = "/" if all(os.fspath(mount.source)[:1] == "/" for mount in mounts) else os.getcwd()  # noqa: PTH109
@@ -133,11 +115,7 @@ def sandbox_spec(
 
 
 def identities(shown: Iterable[tuple[str, str]]) -> tuple[tuple[int, int], ...]:
-    """Device and inode of what is shown now.
-
-    Raises:
-        OSError: Something is gone.
-    """
+    """Device and inode of what is shown now."""
     return tuple((info.st_dev, info.st_ino) for info in (os.stat(source) for source, _ in shown))  # noqa: PTH116
 
 
@@ -237,9 +215,7 @@ def _bound(pairs: Iterable[tuple[str, str]]) -> list[Step]:
 def _system(inside: tuple[str, ...], network: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """What shows the system, looked at once per process, and the folders to be made read-only at the end.
 
-    Args:
-        inside: Folders that will be shown besides it; one may be in a folder that is hidden.
-        network: Mode of the policy's network; certificates are shown where a host can be reached.
+    ``inside`` are folders that will be shown besides it; one may be in a folder that is hidden.
     """
     steps: list[Step] = [("bind", "/usr", "/usr")]
     empty = next((path for path in _EMPTY if os.path.isdir(path) and not _has_content(path)), None)  # noqa: PTH112
@@ -377,14 +353,7 @@ class PrivateFolders:
     """Descriptors of a sandbox's ``/work``, ``/tmp`` and ``/dev/shm``, which are file systems in memory.
 
     A descriptor keeps its file system alive: what a run left is read after everything inside is dead, without a path a
-    script could have changed (SANDBOX.md finding 7).
-
-    Args:
-        pid: Process 1 of the sandbox, which has its file system in place.
-        uid: Who is to own the workspace; None leaves it as it is.
-
-    Raises:
-        OSError: It is gone, or no descriptor is left.
+    script could have changed (SANDBOX.md finding 7). The workspace becomes that of ``uid``.
     """
 
     def __init__(self, pid: int, uid: int | None = None) -> None:
@@ -442,10 +411,7 @@ class StartedSandbox:
         outer: The child's real pidfd.
         first_pid: Process 1 of the sandbox, as the host numbers it; leader of the command's session and group.
         first: Its pidfd.
-        init: To give the job and to hear of the end.
         command: The process that becomes the command, as the host numbers it.
-        folders: The sandbox's file systems in memory; the command's user owns the workspace.
-        group: Its control group; None for none of its own.
         workspace: What is in its workspace already; None for nothing.
         was_waiting: Whether it waited for a run, and may have died meanwhile.
         uid: Its command's user id on the host; None for the agent's own.
@@ -459,7 +425,7 @@ class StartedSandbox:
     init: InitControl
     command: int
     folders: PrivateFolders
-    group: RunGroup | None = None
+    group: ControlGroup | None = None
     workspace: Workspace | None = None
     was_waiting: bool = False
     uid: int | None = None
@@ -468,11 +434,7 @@ class StartedSandbox:
     def ready(
         cls, maker: str, child: Child, outer: int, first_pid: int, first: int, init: InitControl, uid: int | None
     ) -> StartedSandbox:
-        """One whose init program has said that it is ready; see the attributes.
-
-        Raises:
-            OSError: It is gone, or no descriptor is left.
-        """
+        """One whose init program has said that it is ready; see the attributes."""
         folders = PrivateFolders(first_pid, uid)
         child.pidfd = init.descriptor
         command = next(iter(children_of(first_pid)), 0)
@@ -515,7 +477,7 @@ class StartedSandbox:
         self.reap()
         self.folders.close()
         if self.group is not None:
-            self.group.give_back()
+            group_pool().give_back(self.group)
 
 
 def kill(pidfd: int) -> None:
@@ -527,12 +489,7 @@ def kill(pidfd: int) -> None:
 def map_users(pid: int, *users: tuple[int, int, int]) -> None:
     """Write both maps of a new user namespace: root, to set the sandbox up, and the users that commands run as.
 
-    Args:
-        pid: A process in it.
-        users: The first user and group id inside and outside, and how many.
-
-    Raises:
-        SandboxError: The kernel refuses; in a container, root may lack the capabilities it needs.
+    Each of ``users`` is the first user and group id inside and outside, and how many.
     """
     lines = "".join(f"{inside} {outside} {count}\n" for inside, outside, count in ((0, 0, 1), *users)).encode()
     for name in ("uid_map", "gid_map"):

@@ -74,15 +74,7 @@ _logger = logging.getLogger("adk_skills_agent.sandbox")
 
 
 class Zygote:
-    """A running one, for one user id.
-
-    Args:
-        uid: As whom sandboxes run when the agent is root; None for the agent's own user.
-
-    Raises:
-        SandboxError: It cannot be started here; the sentence says why.
-        OSError: No descriptor or memory is left.
-    """
+    """A running one, for one user id."""
 
     def __init__(self, uid: int | None) -> None:
         self._lock = threading.Lock()
@@ -133,12 +125,7 @@ class Zygote:
             raise SandboxError(f"it does not answer: {error.strerror or error}") from error
 
     def start(self, spec: SandboxSpec, task_files: tuple[tuple[str, str], ...]) -> StartedSandbox:
-        """Make a sandbox. Blocking, a few milliseconds.
-
-        Raises:
-            SandboxError: It could not be made.
-            OSError: No descriptor or memory is left.
-        """
+        """Make a sandbox. Blocking, a few milliseconds."""
         outside = own_id(spec.uid)
         with contextlib.ExitStack() as given, contextlib.ExitStack() as undo:
             ours, theirs = socket.socketpair()
@@ -184,17 +171,12 @@ class Zygote:
         """End it; sandboxes it has made go on."""
         _end(self._child.pid)
         with self._lock:  # whoever waits for an answer has heard of the end by now
-            self._connection.close()
-        for descriptor in (self._child.stdout, self._child.stderr, self._child.pidfd):
-            if descriptor is not None:
-                os.close(descriptor)
+            self.let_go()
 
     def let_go(self) -> None:
-        """In a forked child: close what is there of the parent's."""
+        """Close what is here of it; all there is to do in a forked child."""
         self._connection.close()
-        for descriptor in (self._child.stdout, self._child.stderr, self._child.pidfd):
-            if descriptor is not None:
-                os.close(descriptor)
+        self._child.close()
 
 
 def _told(spec: SandboxSpec, outside: int | None) -> bytes:
