@@ -60,9 +60,7 @@ WORKSPACES = ("session", "skill")
 def packages_of(choice: Dependencies | str | None, *, asks: bool) -> SkillEnvironments | None:
     """The meaning of a toolset's setting ``dependencies``; None if nothing is done for packages.
 
-    Args:
-        choice: The owner's; None takes the default.
-        asks: Whether the default is to ask the user: where scripts run in our sandbox.
+    With ``asks``, where scripts run in our sandbox, the default is to ask the user.
 
     Raises:
         ConfigError: It is no mode and no :class:`Dependencies`.
@@ -234,9 +232,7 @@ def integrity_of(mode: Integrity | None) -> IntegrityCheck | None:
 def check_model_name(name: object, key: str) -> str | None:
     """A model's name as google-adk takes it, checked before the first request fails on it.
 
-    Args:
-        name: The name; None and the empty one (an agent that takes its parent's) are left alone.
-        key: The argument it was given as, for the sentence.
+    None and the empty name (an agent that takes its parent's) are left alone; ``key`` names the argument.
 
     Raises:
         ConfigError: It is no text, or google-adk finds no class for it.

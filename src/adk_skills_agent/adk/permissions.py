@@ -135,8 +135,6 @@ class Decision:
     """The verdict of the rules on one call.
 
     Attributes:
-        verdict: ``allow``, ``ask`` or ``deny``.
-        action: What is to be done.
         target: The script or tool, or empty.
         reason: Why, in words for a person.
         rule: The rule that decided, or None for a default.
@@ -443,8 +441,7 @@ _TABLES = ("skills", "scripts", "tools", "hosts", "commands", "grants")
 def load_permissions(path: str | Path) -> Permissions:
     """The permissions a file describes.
 
-    Args:
-        path: A ``.yaml`` or ``.yml`` file, or a ``.toml`` file with the table ``[tool.adk-skills.permissions]``.
+    ``path`` is a YAML file, or a TOML file with the table ``[tool.adk-skills.permissions]``.
 
     Raises:
         ConfigError: The file cannot be read or says nothing, a key is not known, or a value is not possible; the
@@ -486,13 +483,6 @@ async def permit(
 ) -> dict[str, Any] | None:
     """Whether a call may go on: the rules, and the user where they say so.
 
-    Args:
-        runtime: The toolset's permissions and events.
-        tool_context: The call.
-        skill: Whose it is.
-        action: What is to be done.
-        target: The path of the file or script, as the skill has it; the name of the tool.
-
     Returns:
         None to go on, else the tool's answer.
 
@@ -517,12 +507,6 @@ class Weighed:
 
 async def weigh(tool_context: ToolContext, skill: KnownSkill, decision: Decision, runtime: SkillRuntime) -> Weighed:
     """Act on a decision: go on, refuse, or ask and pause the invocation until the user answered.
-
-    Args:
-        tool_context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
-        skill: Whose it is.
-        decision: What the rules say.
-        runtime: Its permissions say how long an approval may hold and where the owner's are; its events are told.
 
     A refusal is counted for what was to be done, whatever the arguments: a model that repeats it ends its turn.
 
@@ -600,12 +584,7 @@ class Approvals:
         return tuple(subject for subject in wanted if self.version not in self._versions(subject))
 
     def of_kind(self, prefix: str, known: Iterable[str] = ()) -> list[str]:
-        """The approved subjects of this very version that begin alike.
-
-        Args:
-            prefix: How they begin.
-            known: Those that the session's state may have; the owner's list is looked through.
-        """
+        """The approved subjects of this very version that begin alike."""
         subjects = dict.fromkeys((*known, *(subject for subject in self._by_owner if subject.startswith(prefix))))
         return [subject for subject in subjects if self.version in self._versions(subject)]
 
@@ -819,11 +798,8 @@ def _asked(tool_context: ToolContext) -> _Asked | None:
 def own_question(tool_context: ToolContext, mark: str) -> Mapping[str, Any] | None:
     """The question of this very call, from the session's events; None if it asked nothing.
 
-    What the answer says the question was is not believed.
-
-    Args:
-        tool_context: The call.
-        mark: The key of the question's payload that says whose it is.
+    What the answer says the question was is not believed. ``mark`` is the key of the question's payload that says whose
+    it is.
     """
     for event in reversed(tool_context.session.events):
         requested = event.actions.requested_tool_confirmations.get(tool_context.function_call_id or "")

@@ -55,15 +55,6 @@ class SkillRuntime:
     """One toolset's skills, state and settings; every tool gets it.
 
     Attributes:
-        source: Which skills there are.
-        listing: What of them the model is told.
-        active: Which ones are active in a session.
-        guard: Ends loops of misses.
-        permissions: What may be done without asking.
-        events: Where it is told what happened.
-        additional: Tools that skills may ask for.
-        limits: Numbers.
-        settings: Limits and interpreters of our own sandbox.
         grants: Variables, hosts and programs granted to scripts.
         sandbox: Our own way to run scripts, or None when the toolset has none.
         prefers_sandbox: Whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does
@@ -147,9 +138,6 @@ class SkillRuntime:
 
     def skill_path_for_model(self, name: str) -> str:
         """The path of a skill as the model's tools see it, which its instructions name and its placeholders become.
-
-        Args:
-            name: The skill's name.
 
         Returns:
             ``/skills/<name>`` where the toolset has a shell, which shows all active skills; else ``/skill``, where a
@@ -269,10 +257,7 @@ def events_for(
 ) -> Events:
     """The events of one toolset: OpenTelemetry always, the owner's listeners, the audit log where one is wanted.
 
-    Args:
-        on_event: One listener or several, plain or ``async``.
-        audit_log: A file, or a log with settings of its own, which several toolsets may share.
-        secrets: What is taken out of every text before anybody sees it.
+    ``audit_log`` is a file, or a log with settings of its own, which several toolsets may share.
 
     Raises:
         ConfigError: A listener cannot be called, or the file cannot be written.

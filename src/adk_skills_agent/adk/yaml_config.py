@@ -32,10 +32,6 @@ _FILES = (".yaml", ".yml", ".toml")
 def toolset_arguments(args: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """The arguments of ``SkillToolset.from_dirs`` that a YAML agent writes.
 
-    Args:
-        args: Under ``args``.
-        file: The YAML file.
-
     Raises:
         ConfigError: A key does not exist or is for Python alone, ``dirs`` is missing, or a value cannot be used; with
             the file and the key.

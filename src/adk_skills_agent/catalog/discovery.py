@@ -448,9 +448,6 @@ class _Rule:
 class GitIgnore:
     """What git ignores in a tree: its ``.gitignore`` files, those above it up to the repository's root, and
     ``.git/info/exclude``; read as a scan comes by. Not the user's own ``core.excludesFile``.
-
-    Args:
-        root: Absolute path of the scanned folder.
     """
 
     def __init__(self, root: str) -> None:

@@ -61,13 +61,7 @@ def list_files(
 ) -> FileListing:
     """Walk a skill's folder.
 
-    Args:
-        folder: Absolute path of the skill's folder.
-        skill_file: The name of its SKILL.md, which is not listed.
-        real: Its real path, where that is known already.
-        without: Files and folders, relative, that are passed over without a word.
-        max_files: How many files at most.
-        max_depth: How many folders down at most.
+    ``without``, files and folders, relative, is passed over without a word.
 
     Returns:
         Regular files and links to regular files inside the skill. Links that leave it, broken links, special files,
@@ -263,10 +257,6 @@ def is_readable_name(path: str) -> bool:
 def locate(folder: str, path: str) -> str | None:
     """The real path of a skill's file, relative to its folder; links inside the skill are followed.
 
-    Args:
-        folder: Absolute path of the skill's folder.
-        path: What :func:`clean_path` returned.
-
     Returns:
         The relative path without links, or None when there is not a regular file.
 
@@ -291,10 +281,7 @@ def locate(folder: str, path: str) -> str | None:
 def read_inside(real: str, relative: str, limit: int | None) -> bytes:
     """Read a file by a way without links, so that nothing swapped in after :func:`locate` is followed.
 
-    Args:
-        real: Real path of the skill's folder.
-        relative: What :func:`locate` returned.
-        limit: How many bytes at most; None for the whole file, up to 64 MiB.
+    ``limit`` None reads the whole file, up to 64 MiB.
 
     Raises:
         InvalidResourcePath: Part of the way is a link now, or the end is not a regular file.

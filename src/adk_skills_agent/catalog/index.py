@@ -32,11 +32,7 @@ _SMALLEST_WORTH_KEEPING = 8  # fewer skills are read again sooner than an index 
 
 
 class IndexCache:
-    """The cache folder of one user.
-
-    Args:
-        folder: Where the indexes are, or None when there is no place for them.
-    """
+    """The cache folder of one user."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -315,7 +311,6 @@ class IndexedSkill:
         location: Absolute path of the SKILL.md.
         stamp: The stamp of the file when it was read.
         settled: False when the stamp cannot be believed, so that the next look reads the file again.
-        name: The catalog's name.
         problems: What reading the head left.
     """
 
@@ -424,8 +419,6 @@ class Folder:
         children: Names of the subfolders to visit, sorted.
         links: Names of the links that do not lead to a file, sorted; where they lead is looked at every time.
         skill_file: The name of its SKILL.md, empty when it has none.
-        skill: The skill, when it could be read.
-        problems: What listing it left.
     """
 
     __slots__ = ("children", "links", "path", "problems", "settled", "skill", "skill_file", "stamp")

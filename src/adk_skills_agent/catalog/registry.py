@@ -51,7 +51,6 @@ class CatalogSnapshot:
 
     Attributes:
         version: Grows with every change.
-        skills: By name, in the order of the names.
         problems: What finding and reading them left; may have duplicates.
         shadowed: Location of a skill that another of the same name hides, to the location of that one.
         about: For some problems, the other folders that they speak of.

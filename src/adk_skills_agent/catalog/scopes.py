@@ -103,12 +103,7 @@ def explicit_root(folder: str | os.PathLike[str], config: RegistryConfig) -> Sca
 
 
 def scope_roots(cwd: str, config: RegistryConfig) -> list[ScanRoot]:
-    """The folders of the project, ancestor, user and admin scopes, existing or not, in the order of precedence.
-
-    Args:
-        cwd: Absolute path of the folder the agent works in.
-        config: Bounds and places.
-    """
+    """The folders of the project, ancestor, user and admin scopes, existing or not, in the order of precedence."""
     user = list(_user_folders(config))
     real_user = {real_path(path) for path in user}
     found: dict[str, ScanRoot] = {}

@@ -233,12 +233,8 @@ def search_terms(
 
     Words that say nothing are dropped, unless there is nothing else. A word no skill has is widened: to the words it
     begins, else to words spelled nearly like it. Neighbours may also be written as one word (``front end``), and a
-    few abbreviations stand for what they abbreviate.
-
-    Args:
-        query: Any text; the first ``MAX_QUERY_CHARS`` characters and ``MAX_TERMS`` distinct words count.
-        knows: Whether any skill has a term.
-        spellings: Words of the index that are spelled nearly like a given one.
+    few abbreviations stand for what they abbreviate. The first ``MAX_QUERY_CHARS`` characters and ``MAX_TERMS``
+    distinct words count.
 
     Returns:
         For each word of the query, in its order, the terms that at least one skill has, the asked one first.
@@ -413,9 +409,7 @@ def ranked_words(rows: Sequence[Row]) -> tuple[RankedWords, str | None]:
 def ranked(index: RankedWords, asked: Sequence[Sequence[Term]]) -> list[tuple[int, float]]:
     """Return position and score of the rows with any of the terms, best first, equal scores in the order of rows.
 
-    Args:
-        index: The rows.
-        asked: Terms with their alternatives: of these, the one that fits a row best counts for that row.
+    Of a term's alternatives, the one that fits a row best counts for that row.
     """
     alone = [terms[0] for terms in asked if len(terms) == 1 and not terms[0].alternative]
     total = dict(index.scores(alone)) if alone else {}  # one look-up for nearly all terms

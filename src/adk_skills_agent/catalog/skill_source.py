@@ -128,14 +128,8 @@ class _Loop:
 class SourceFeed:
     """One source of a registry: what it listed last, and the files of what was loaded. Used by several threads.
 
-    Args:
-        source: The source.
-        name: What diagnostics and prompts call it.
-        priority: Among sources of skills of the same name the higher wins; folders win over all.
-        keep: Says of a listed skill whether it is taken; None takes all.
-        deadline: Seconds for one question.
-        interval: Seconds between two.
-        cache: The folder of the user's cache, for the list that survives a restart; None keeps none.
+    Of skills of the same name in several sources that of the higher ``priority`` wins; folders win over all.
+    ``deadline`` is for one question, ``interval`` for the time between two, in seconds.
     """
 
     def __init__(
@@ -185,8 +179,7 @@ class SourceFeed:
     def look(self, *, now: bool = False) -> None:
         """Take what the source lists, when it is time. Waits for the first list, up to the deadline, and never again.
 
-        Args:
-            now: Ask although it is not time, and wait.
+        ``now`` asks although it is not time, and waits.
         """
         wait = now or self._listed is None
         if now and self._asked is not None:  # its answer may be from before

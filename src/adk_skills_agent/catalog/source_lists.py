@@ -43,10 +43,7 @@ class KeptList:
 class SourceLists:
     """The kept lists of one source.
 
-    Args:
-        cache: The folder of the user's cache.
-        name: What the registry calls the source.
-        key: What the source is, so that another one of the same name does not get its list.
+    ``key`` is what the source is, so that another one of the same name does not get its list.
     """
 
     def __init__(self, cache: str, name: str, key: str) -> None:

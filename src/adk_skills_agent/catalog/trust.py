@@ -140,9 +140,6 @@ class Approval:
 class ApprovedSkills:
     """The owner's approvals.
 
-    Args:
-        path: The file; None for the one in the user's settings.
-
     Raises:
         ConfigError: ``path`` is None and the process has no home and no settings folder.
     """
@@ -226,12 +223,7 @@ _MAX_BYTES = 1 << 20  # some ten thousand lines
 
 
 class OwnerFile:
-    """Lines of bytes in a file of the user's settings.
-
-    Args:
-        path: Where it is; it need not exist.
-        what: What it lists, for sentences: ``trusted projects``.
-    """
+    """Lines of bytes in a file of the user's settings."""
 
     def __init__(self, path: Path, what: str) -> None:
         self.path = path

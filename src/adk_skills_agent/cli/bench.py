@@ -206,12 +206,7 @@ _SAID = {True: "PASS", False: "FAIL", None: "ERROR"}
 def trial_line(number: int, planned: int, result: BenchResult, row: Mapping[str, Any], *, alone: bool) -> str:
     """``[i/n] name PASS/FAIL (skills, secs | error)``.
 
-    Args:
-        number: How many are done.
-        planned: Of how many.
-        result: The trial's.
-        row: The same with all fields.
-        alone: Whether there is one arm only, which need not be named.
+    With ``alone`` there is one arm only, which need not be named.
     """
     which = "" if alone else f" {result.arm}"
     partial = f" {result.reward:g}" if result.reward is not None and 0 < result.reward < 1 else ""
@@ -235,11 +230,7 @@ def print_builds(builds: Mapping[str, Any]) -> None:
 
 
 def print_summary(content: Mapping[str, Any]) -> None:
-    """Print what a person wants to know after a run.
-
-    Args:
-        content: What ``--json`` prints.
-    """
+    """Print what a person wants to know after a run."""
     head = ("agent", "arm", "tasks", "trials", "not measured", "score", "mean reward", "skill used", "time")
     print()
     _table([head, *(_cells(side)[:9] for side in content["arms"])])

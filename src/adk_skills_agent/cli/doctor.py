@@ -237,7 +237,6 @@ class LevelCheck:
     """One level on this machine.
 
     Attributes:
-        level: Its name.
         reason: Why it does not work here; None when it does.
         fix: The one command that would make it work, when one is known.
         enforced: Concern to mechanism under the default policy; empty when it does not work.
@@ -256,8 +255,6 @@ class Diagnosis:
     """Everything about this machine.
 
     Attributes:
-        versions: Name to version of what matters.
-        machine: Facts of the kernel, the user and programs.
         levels: Strongest first.
         chosen: The one scripts get; None when not even a trial run at the weakest works.
         least: The default policy's ``min_isolation``.
@@ -449,7 +446,6 @@ class ServeCheck:
     """One thing a server needs.
 
     Attributes:
-        name: What it is about.
         holds: False when strangers must not be let in; None when they may, and something is weaker than it could be.
         found: What was seen.
         change: What to do about it; None when nothing is to be done.
@@ -551,7 +547,6 @@ class SandboxCheck:
     """One sandbox.
 
     Attributes:
-        name: As it was chosen.
         facts: What its backend says of itself, by name.
         report: What held in a trial run; None when there was none.
         problem: Why it does not run scripts under the default policy, with what to do; None when it does.

@@ -307,15 +307,7 @@ def _check_pairs(prepared: Prepared, pairs: list[Pair]) -> None:
 
 
 def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, *, as_json: bool) -> None:
-    """Print what would be run.
-
-    Args:
-        prepared: The plan.
-        runs: Repetitions.
-        pairs: How many blind comparisons there are; None without.
-        samples: How often the judge is asked each question.
-        as_json: Whether as JSON.
-    """
+    """Print what would be run."""
     arms = [arm.name for arm in prepared.arms]
     questions = 2 * samples * (pairs or 0)
     if as_json:
@@ -358,12 +350,7 @@ def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, 
 
 
 class Progress:
-    """Shows a run.
-
-    Args:
-        state: The run.
-        baseline: The arm without the skill, whose runs are not expected to pass; empty without one.
-    """
+    """Shows a run."""
 
     def __init__(self, state: RunState, baseline: str = "") -> None:
         self._baseline = baseline
@@ -451,13 +438,7 @@ def _line(result: TrialResult, baseline: str) -> str:
 
 
 def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequence[Path]) -> None:
-    """Print what a person wants to know after a run.
-
-    Args:
-        summary: Of the results.
-        content: Of ``benchmark.json``.
-        written: The files of the run.
-    """
+    """Print what a person wants to know after a run."""
     metrics = [name for name in _COLUMNS if any(name in result.scores for result in _of_main_arm(summary))]
     rows = [("case", *summary.arms, *(_COLUMNS[name] for name in metrics), "time", "tokens")]
     rows += [_row(summary, case.id, metrics) for case in summary.cases]

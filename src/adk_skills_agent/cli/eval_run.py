@@ -64,11 +64,6 @@ class Options:
 def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None = None) -> int:
     """Run what is prepared, keep and print the results.
 
-    Args:
-        prepared: The plan.
-        options: Of the command line.
-        pairs: What is compared blind; None for no such comparison.
-
     Returns:
         The exit code.
 

@@ -53,10 +53,7 @@ def print_columns(rows: Iterable[Sequence[str]]) -> None:
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], below: Sequence[Sequence[str]] = ()) -> None:
     """A table with headings, columns aligned, numbers to the right; nothing is cut.
 
-    Args:
-        headings: One for each column.
-        rows: The cells.
-        below: For each row, lines of text below it: wrapped on a terminal, whole elsewhere.
+    ``below`` has lines of text for below each row: wrapped on a terminal, whole elsewhere.
     """
     table = [tuple(safe(cell) for cell in row) for row in rows]
     widths = [max([len(heading), *(len(row[at]) for row in table)]) for at, heading in enumerate(headings)]
@@ -112,12 +109,7 @@ def _print_lines(lines: Sequence[str], *, styled: bool) -> None:
 
 
 class Progress:
-    """How far a piece of work is, on one line of a terminal's stderr, from its first second on; gone at the end.
-
-    Args:
-        doing: What is done, as in ``checking``.
-        total: How many things there are; None when nobody knows yet.
-    """
+    """How far a piece of work is, on one line of a terminal's stderr, from its first second on; gone at the end."""
 
     def __init__(self, doing: str, total: int | None = None) -> None:
         self._doing = doing
@@ -136,11 +128,7 @@ class Progress:
             print(_ERASE, end="", file=unprotected(sys.stderr), flush=True)
 
     def step(self, name: str) -> None:
-        """The next thing is begun.
-
-        Args:
-            name: What it is called; shown as far as it fits.
-        """
+        """The next thing is begun."""
         now = time.monotonic()
         if self._possible and now >= self._next:
             self._next = now + _PROGRESS_EVERY_SECONDS
@@ -245,10 +233,6 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
 
     A file that cannot be written is said on stderr and left out of the result.
 
-    Args:
-        folder: Made when it does not exist and there is something to write.
-        files: Relative path to content.
-
     Returns:
         The paths written, in order.
     """
@@ -276,11 +260,7 @@ class LiveOutput:
     """Writes a script's output, on a terminal so that it cannot command it; below it, there, what the script uses.
 
     The line is on stderr, is never drawn over an unfinished line of the script, and is erased before anything else is
-    written.
-
-    Args:
-        status: Show the line where stderr is a terminal that can erase one.
-        raw: Write the script's bytes as they are to a terminal, too.
+    written. ``raw`` writes the script's bytes as they are to a terminal, too.
     """
 
     def __init__(self, *, status: bool, raw: bool = False) -> None:

@@ -26,9 +26,7 @@ _NOT_PLAIN = re.compile("[^ -~]")
 def visible(text: str, stay: str = _STAY) -> str:
     r"""The text with each character that a terminal obeys, or that reorders others, as ``\x1b`` or ``\u202e``.
 
-    Args:
-        text: Anything; bytes that are no UTF-8 may be lone surrogates in it.
-        stay: Control characters that stay.
+    Control characters in ``stay`` stay.
     """
 
     def shown(found: re.Match[str]) -> str:
@@ -46,9 +44,6 @@ class VisibleBytes:
     """A script's output for a terminal, in pieces: :func:`visible`, wherever a sequence or a character is cut.
 
     Line breaks, tabs and the carriage returns of progress bars stay.
-
-    Args:
-        encoding: The terminal's; what it cannot show is escaped.
     """
 
     def __init__(self, encoding: str) -> None:

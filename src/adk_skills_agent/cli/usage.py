@@ -159,13 +159,9 @@ class SkillFigures:
     """What happened with one skill.
 
     Attributes:
-        name: The skill.
         activations: How often it came into force; loading it again while it is active does not count.
         drops: How often it was released, by reason.
-        reads: How many of its files were read.
-        runs: How many of its scripts were started.
         failures: What failed (runs, reads, activations), by reason.
-        failed_runs: How many runs failed.
         seconds: Wall time of each run.
         tokens: Estimated tokens of its instructions at the last activation.
         tokens_total: Summed over its activations.
@@ -227,9 +223,7 @@ UNKNOWN = "(unknown)"
 def figures_of(events: Iterable[Mapping[str, Any]], kinds: Counter[str] | None = None) -> list[SkillFigures]:
     """One row for each skill, the most used first; what was asked of skills that do not exist is one row, the last.
 
-    Args:
-        events: As :func:`~adk_skills_agent.cli.usage.read_events` gives them.
-        kinds: Counts the events by their names, also those that are about no skill.
+    ``kinds`` counts the events by their names, also those that are about no skill.
     """
     skills: dict[str, SkillFigures] = {}
     for event in events:
@@ -358,10 +352,7 @@ class Reading:
         files: The files, oldest first.
         events: How many events were in them, within the time asked for.
         lost: How many events the log itself says are missing.
-        skipped: How many lines were no events.
         notes: Place and reason of the first of these.
-        first: The earliest event's time, or None.
-        last: The latest event's time, or None.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -405,11 +396,6 @@ def log_files(logs: Sequence[Path]) -> list[Path]:
 
 def read_events(files: Sequence[Path], reading: Reading, since: datetime | None = None) -> Iterator[dict[str, Any]]:
     """The events of the files, in their order.
-
-    Args:
-        files: As :func:`log_files` gives them.
-        reading: Filled in on the way.
-        since: Earlier events are passed over.
 
     Raises:
         OSError: A file cannot be read.

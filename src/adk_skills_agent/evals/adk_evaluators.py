@@ -24,11 +24,7 @@ from adk_skills_agent.evals.metrics.registry import METRICS
 
 
 class SkillMetricEvaluator(Evaluator):
-    """One of our metrics; each has a subclass.
-
-    Args:
-        eval_metric: Threshold and options, as the eval config's ``criteria`` have them.
-    """
+    """One of our metrics; each has a subclass."""
 
     criterion_type: ClassVar[type[BaseCriterion]] = BaseCriterion
     metric_name: ClassVar[str]

@@ -81,9 +81,6 @@ class Job:
     Attributes:
         bundle: The files of the run: a tar archive whose names are the absolute paths here, without the first slash.
         request: What is measured, with the paths of here.
-        models: By whom.
-        version: Of this package.
-        python: ``3.11``.
     """
 
     bundle: bytes
@@ -98,10 +95,6 @@ class NodeAnswer:
     """What a node says of itself.
 
     Attributes:
-        host: Its name.
-        version: Of this package there.
-        python: Its minor version.
-        level: The isolation that scripts get there.
         problem: Why it cannot run trials; empty when it can.
     """
 
@@ -114,11 +107,6 @@ class NodeAnswer:
 
 def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
     """What the nodes of a cluster get of a run: its cases, the files they name, and the skills of its arms.
-
-    Args:
-        prepared: The plan.
-        request: What it was made from.
-        models: Who answers.
 
     Raises:
         ConfigError: The files are too large, or one cannot be read.
@@ -326,11 +314,7 @@ class Node:
 
     Attributes:
         name: Its name, with Ray's id where two are called alike.
-        id: Ray's.
-        slots: How many trials at once.
         actor: Its worker; None after it was lost.
-        busy: How many it runs now.
-        level: What its scripts get.
     """
 
     name: str

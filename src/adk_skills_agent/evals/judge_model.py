@@ -63,8 +63,6 @@ class Reply:
 
     Attributes:
         value: As :meth:`Question.read` gave it; from a file, tuples are lists.
-        usage: Tokens it took.
-        cached: Whether it was known already.
     """
 
     value: Any
@@ -119,9 +117,7 @@ class JudgeModel:
     async def ask(self, inquiries: Sequence[Inquiry], spend: Callable[[Usage], object]) -> list[Reply]:
         """Ask them side by side.
 
-        Args:
-            inquiries: What is asked.
-            spend: Told the tokens of every answer, also of those that were no use.
+        ``spend`` is told the tokens of every answer, also of those that were no use.
 
         Raises:
             JudgeUnavailable: The model cannot be reached, or one of the answers cannot be read.

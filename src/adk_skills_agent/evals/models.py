@@ -74,11 +74,6 @@ def model_named(name: str, *, retries: bool = True) -> BaseLlm:
 def object_named(name: str, kind: type[T], what: str) -> T:
     """What ``module:attribute`` names, or what it returns if that is a function; modules of the current folder count.
 
-    Args:
-        name: ``module:attribute``.
-        kind: The class it must have.
-        what: This class, for messages.
-
     Raises:
         ConfigError: There is no such module or attribute, importing or calling it fails, or it is something else.
     """
@@ -115,10 +110,8 @@ class Price:
     """US dollars for a million tokens.
 
     Attributes:
-        prompt: Of the prompt.
         output: Of the answer, thoughts among it.
         cached: Of the part of the prompt that came from the service's cache.
-        source: Where the price is from.
     """
 
     prompt: float

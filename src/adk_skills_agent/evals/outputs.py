@@ -34,15 +34,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is said about a run besides its results.
-
-    Attributes:
-        model: The agent's model.
-        judge: The judge's, or empty.
-        runs: Repetitions.
-        skipped: Cases that were not run, and why.
-        notes: What else happened.
-    """
+    """What is said about a run besides its results."""
 
     model: str
     judge: str
@@ -57,13 +49,6 @@ def benchmark(
     """What ``benchmark.json`` holds: skill-creator's schema, and below ``adk_skills`` what it has no place for (C46).
 
     Its ``runs`` are results, which :func:`json_of` writes in that schema one by one.
-
-    Args:
-        summary: Of the results.
-        trials: All that were planned.
-        state: The run at its end.
-        facts: About it.
-        blind: The blind comparisons at their end; None when nobody asked for them.
     """
     compared = blind_figures(blind.results, blind.not_compared) if blind is not None else []
     skills = list(dict.fromkeys(name for case in summary.cases for name in case.skills))
@@ -266,10 +251,6 @@ def write_workspace(run: Path, folder: Path) -> int:
 
     A blind comparison becomes ``eval-<id>/comparison-<n>.json``, as skill-creator's comparator writes it; the run's
     ``benchmark.json`` is written there too.
-
-    Args:
-        run: Folder of the results.
-        folder: Where to; made when it is missing, files that are there are written again.
 
     Returns:
         How many trials were written.

@@ -40,11 +40,6 @@ _Row = TypeVar("_Row", bound=TrialRow[Any])
 class RowFile:
     """The rows of one output folder, for one process at a time.
 
-    Args:
-        folder: Made when it is missing.
-        name: The file in it.
-        resume: Whether rows may be there already.
-
     Raises:
         ConfigError: There are rows and ``resume`` is off, another process writes here, or the folder cannot be used.
     """
@@ -121,12 +116,8 @@ class RowFile:
     ) -> dict[_Key, tuple[int, _Row]]:
         """The last row of each trial asked for, and the place in the file where it begins.
 
-        A torn row at the end is cut off. What else is not taken is noted.
-
-        Args:
-            read: Turns a row into a result; raises ``ValueError`` for a malformed row.
-            fingerprints: Of the trials asked for.
-            depends_on: What a fingerprint is of, as ``it was measured with ...`` can have it.
+        A torn row at the end is cut off. What else is not taken is noted. ``depends_on`` is what a fingerprint is of,
+        as ``it was measured with ...`` can have it.
 
         Raises:
             ConfigError: A row is no result, or was measured with another fingerprint.
@@ -194,10 +185,6 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write beside, then rename: a reader never sees half a file.
 
-    Args:
-        path: The file.
-        data: What is in it, or parts of that, one after the other.
-
     Raises:
         OSError: The disk did not take it; what was there stays.
     """
@@ -220,11 +207,6 @@ def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 async def in_parallel(workers: int, waiting: int, work: Callable[[], Coroutine[object, object, None]]) -> None:
     """Run a worker function several times at once, until all have come to their end.
-
-    Args:
-        workers: How many at most.
-        waiting: How many pieces of work there are; more workers than that are not started.
-        work: Takes one piece after the other.
 
     Raises:
         SkillsError: What a worker raised first; the others are cancelled.

@@ -58,10 +58,8 @@ class ToolCall:
     """One call of a tool.
 
     Attributes:
-        name: The tool.
         args: Its arguments, JSON values.
         response: What it answered, JSON values; None when nothing came, or nothing is known of it.
-        id: The call's id, or empty.
     """
 
     name: str
@@ -145,7 +143,6 @@ class OutputFile:
     """A file the agent left behind.
 
     Attributes:
-        size: Its bytes.
         content: What is in it; None when it was too large to keep.
     """
 
@@ -179,7 +176,6 @@ class Trace:
     """What an agent did in one conversation, or what a case expects of it.
 
     Attributes:
-        turns: One for each message of the user.
         output_files: What it left in its workspace or as artifacts, by name. Events tell only what scripts say of
             their files, names and sizes; who has the files puts them in their place.
         activated: Skills that came into force without a call: a user wrote ``$name``.

@@ -129,11 +129,7 @@ def code_result(
 ) -> CodeExecutionResult:
     """The result for google-adk.
 
-    Args:
-        result: What happened; its spill files are read here.
-        policy: The limits that held, for the sentences.
-        wrapper: Set when the code is google-adk's own wrapper of a skill script.
-        max_chars: Most characters of each stream; None keeps what the sandbox kept.
+    ``wrapper`` is set when the code is google-adk's own wrapper of a skill script.
     """
     files = [File(name=file.path, content=file.content, mime_type=file.mime_type) for file in result.files]
     for path, reason in result.skipped_files:

@@ -292,9 +292,6 @@ _FOLDER = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
     """``path`` relative to the workspace.
 
-    Args:
-        path: Relative to the workspace, or absolute under ``/work``.
-
     Raises:
         ValueError: It leaves the workspace, or names no file in it.
     """
@@ -318,11 +315,6 @@ def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
 
 def read(root: Path, path: PurePosixPath, most: int | None) -> bytes:
     """The bytes of a regular file.
-
-    Args:
-        root: The host folder.
-        path: Relative to it; see :func:`inside`.
-        most: Largest file read, in bytes; None for no bound.
 
     Raises:
         FileNotFoundError: There is no such file.

@@ -159,11 +159,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         return super().__deepcopy__(memo)
 
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
-        """The limits of one execution: the call's, then this executor's, then the policy's, then the defaults.
-
-        Args:
-            timeout_seconds: The call's own; None when it has none.
-        """
+        """The limits of one execution: the call's, then this executor's, then the policy's, then the defaults."""
         policy = _DEFAULTS if self.policy is None else self.policy
         seconds = self._own("timeout_seconds", timeout_seconds) if timeout_seconds is None else timeout_seconds
         memory = policy.memory_bytes

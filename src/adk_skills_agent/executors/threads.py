@@ -134,11 +134,8 @@ class TooLate(Exception):
 async def in_thread(work: Callable[[], _Result], seconds: float | None) -> _Result:
     """Do blocking work in a thread of its own, which does not keep the interpreter alive.
 
-    Not the loop's pool: it has few threads, and name look-ups of the agent wait there too (row 19).
-
-    Args:
-        work: The work.
-        seconds: How long it is waited for; the thread then goes on alone. None waits without end.
+    Not the loop's pool: it has few threads, and name look-ups of the agent wait there too (row 19). After ``seconds``
+    it is waited for no longer and goes on alone; None waits without end.
 
     Raises:
         TooLate: It did not end in time.

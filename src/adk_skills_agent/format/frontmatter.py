@@ -49,9 +49,6 @@ def split_frontmatter(text: str) -> Split:
     indented or longer fence closes when there is no proper one; without any, the frontmatter ends with the last line
     that looks like YAML. Every one of these leaves a finding.
 
-    Args:
-        text: The file, or its head, with ``\n`` line ends.
-
     Returns:
         The parts; ``frontmatter`` is None when the text does not begin with a fence.
     """

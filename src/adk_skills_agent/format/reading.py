@@ -146,10 +146,6 @@ def _end_of_head(data: bytes, ended: bool) -> int:
 def clean_text(text: str, file: str | None) -> tuple[str, list[Diagnostic]]:
     r"""Text as the rest of this layer wants it: ``\n`` line ends, no NUL, nothing that cannot be encoded.
 
-    Args:
-        text: Any text.
-        file: Where it is from, for diagnostics.
-
     Returns:
         The text, and what was changed besides line ends.
     """

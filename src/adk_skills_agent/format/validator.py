@@ -171,10 +171,6 @@ _WHEN = re.compile(
 def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
     """Look at a skill as a careful reviewer would.
 
-    Args:
-        parsed: The whole SKILL.md.
-        folder: The skill's folder, to look up the files that the body links to.
-
     Returns:
         One finding per piece of advice, links one each.
     """

@@ -60,9 +60,7 @@ class YamlFields:
 def load_fields(text: str, *, libyaml: bool = True) -> YamlFields:
     """Read the YAML of a frontmatter.
 
-    Args:
-        text: The text between the fences.
-        libyaml: Use libyaml where PyYAML was built with it; the pure Python parser otherwise.
+    ``libyaml`` uses it where PyYAML was built with it; else the pure Python parser.
 
     Returns:
         The fields.
@@ -102,9 +100,6 @@ def parsed_fields(text: str, *, libyaml: bool = True) -> YamlFields:
 def plain_values(text: str) -> Iterator[tuple[str, int]]:
     """The fields with a plain value: neither quoted nor a block, list or mapping.
 
-    Args:
-        text: YAML that ``load_fields`` accepts.
-
     Yields:
         Field name, and the index in the text just after the value.
     """
@@ -128,10 +123,6 @@ def plain_values(text: str) -> Iterator[tuple[str, int]]:
 
 def parse_events(text: str, *, libyaml: bool = True) -> Iterator[Any]:
     """The YAML events of a text.
-
-    Args:
-        text: YAML.
-        libyaml: As for ``load_fields``.
 
     Yields:
         PyYAML events.

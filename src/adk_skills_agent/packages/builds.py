@@ -106,10 +106,6 @@ class _Source:
 def source_only(error: PackageError, requirements: Collection[str]) -> Requirement | None:
     """The package that a failed resolution had no wheel of, with the versions that would do.
 
-    Args:
-        error: What :func:`~adk_skills_agent.packages.uv.run_uv` raised.
-        requirements: What was to be resolved.
-
     Returns:
         None if it failed for another reason.
     """
@@ -151,14 +147,7 @@ def build(
 ) -> Path:
     """Build the wheel of the newest version of a package; what was built before is taken again. Blocks.
 
-    Args:
-        wanted: The distribution and the versions that will do.
-        cache: The folder of environments and downloads.
-        python: The interpreter it is for; None for the one that runs this.
-        index: Where the source and what its build needs come from.
-        before: Only files published before.
-        what: What it is for, in sentences: ``the packages of skill 'x'``.
-        progress: Called with each step.
+    ``python`` None is the interpreter that runs this. Only files that were published ``before`` count.
 
     Returns:
         The folder with the wheel, named by the wheel's SHA-256.

@@ -79,9 +79,6 @@ class Environment:
 def packages_folder(cache: Path | None = None) -> Path:
     """The folder of the environments and of uv's cache; it need not exist.
 
-    Args:
-        cache: The owner's choice; None for the user's cache.
-
     Raises:
         ConfigError: The process has no home.
     """

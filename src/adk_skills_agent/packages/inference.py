@@ -91,11 +91,8 @@ def parsed_python(text: str | bytes) -> ast.Module:
 def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *, strict: bool = True) -> None:
     """Read what Python code needs.
 
-    Args:
-        code: The script, or a piece of code in the instructions.
-        bundled: Names of modules that the skill has itself.
-        findings: Where it goes.
-        strict: Whether code that is no Python is worth a diagnostic.
+    ``bundled`` are the names of modules that the skill has itself. With ``strict``, code that is no Python is worth a
+    diagnostic.
     """
     # Python warns of '\d' in a string while it parses, and a warning may be an error where the agent runs.
     findings.uses.setdefault(code.path, set())

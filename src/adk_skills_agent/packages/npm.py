@@ -165,15 +165,7 @@ def resolve_node(
 ) -> dict[str, Any]:
     """The package-lock that requirements come to. Asks the registry; blocks.
 
-    Args:
-        requirements: As :func:`node_requirement` writes them.
-        cache: The folder of npm's cache.
-        index: Names the registry; empty for the one that npm is configured with.
-        exclude_newer: Only versions published before.
-        what: What they are, for sentences.
-        seconds: Wall time at most.
-        progress: Called with each line npm says.
-        known: The author's package-lock, whose versions stay where they will do.
+    Versions of ``known``, the author's package-lock, stay where they will do.
 
     Raises:
         PackageError: There is no solution, or the registry does not answer.
@@ -201,16 +193,6 @@ def install_node(
 ) -> None:
     """Install what a checked package-lock names into ``target/node_modules``, with the hook that makes Node find it.
 
-    Args:
-        lock: What :func:`checked_lock` returned.
-        target: A folder, made here.
-        cache: The folder of npm's cache.
-        index: Names the registry.
-        what: What they are, for sentences.
-        seconds: Wall time at most.
-        progress: Called with each line npm says.
-        hold: As :func:`~adk_skills_agent.packages.uv.run_program` takes it.
-
     Raises:
         PackageError: A package cannot be fetched, or is not what was locked.
     """
@@ -228,10 +210,6 @@ def install_node(
 
 def link_commands(env: Path, taken: Collection[str]) -> list[str]:
     """Put the commands of npm packages beside those of Python's, but for names that are taken.
-
-    Args:
-        env: The environment.
-        taken: Names that no package may have.
 
     Returns:
         A sentence for each that was left out.
@@ -257,12 +235,7 @@ def link_commands(env: Path, taken: Collection[str]) -> list[str]:
 
 
 def write_node(env: Path, place: Path) -> None:
-    """Put a ``node`` among the environment's commands that finds its packages: by ``require`` and by ``import``.
-
-    Args:
-        env: The environment while it is made.
-        place: Where it will be.
-    """
+    """Put a ``node`` among the environment's commands that finds its packages: by ``require`` and by ``import``."""
     modules = place / NODE_DIR
     load = f" --import={shlex.quote((modules / 'hook.mjs').as_uri())}" if (env / NODE_DIR / "hook.mjs").exists() else ""
     node = shlex.quote(str(shutil.which("node")))
@@ -305,10 +278,6 @@ export async function resolve(specifier, context, next) {
 
 def checked_lock(table: object, what: str) -> dict[str, Any]:
     """The part of a package-lock that is used, after every entry of it was checked.
-
-    Args:
-        table: A stranger's JSON.
-        what: What it is of, for sentences.
 
     Raises:
         PackageError: It is not a package-lock of version 3, or names something that no registry has.

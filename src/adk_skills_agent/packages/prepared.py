@@ -29,10 +29,6 @@ _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 def main(name: str, words: list[str]) -> int:
     """Do what a command line wants.
 
-    Args:
-        name: How the program was called: one of :data:`COMMANDS`.
-        words: Its arguments.
-
     Returns:
         The exit code; most lines become another program and do not return.
     """

@@ -72,12 +72,6 @@ class SharedEnvironments:
     ) -> Environment | None:
         """The environment of a lock, put where one that was made here would be. Blocks.
 
-        Args:
-            lock: What it must have.
-            cache: As ``packages_folder`` says.
-            python: The interpreter it is for; None for the one that runs this.
-            what: What the packages are, for sentences.
-
         Returns:
             None when the store has none, or one that cannot be used; the log says why.
         """

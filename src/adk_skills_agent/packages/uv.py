@@ -119,14 +119,7 @@ def without_credentials(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended.
-
-    Attributes:
-        code: Its exit code.
-        output: Its standard output.
-        said: Its standard error.
-        late: Whether it was killed because its time was over.
-    """
+    """How a program ended."""
 
     code: int
     output: str
@@ -146,14 +139,8 @@ def run_program(
 ) -> Ended:
     """Run a package manager to its end, with nothing of the agent's environment but what is named.
 
-    Args:
-        command: The program and its arguments.
-        environment: All variables it gets.
-        folder: Where it works.
-        seconds: Wall time after which it and what it started are killed.
-        what: What it is for, in a sentence: ``the packages of skill 'x'``.
-        progress: Called with each line it says, from another thread.
-        hold: A descriptor it keeps open: a lock lasts as long as the program, also where this process is killed.
+    ``progress`` is called with each line it says, from another thread. ``hold`` is a descriptor it keeps open: a lock
+    lasts as long as the program, also where this process is killed.
 
     Raises:
         PackageError: It cannot be started.
@@ -190,14 +177,6 @@ def run_uv(
     hold: int | None = None,
 ) -> str:
     """Run uv to its end.
-
-    Args:
-        arguments: The command and its options, without those every call has.
-        cache: The folder of its cache.
-        seconds: As :func:`run_program`, like the others.
-        what: What it is for, in a sentence.
-        progress: Called with each line it says.
-        hold: A descriptor it keeps open.
 
     Returns:
         Its standard output.

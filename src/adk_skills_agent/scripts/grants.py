@@ -105,12 +105,7 @@ def network_of(network: Network, granted: Sequence[str], rules: HostRules = NO_H
     """The network of a run: the policy's, what is granted, and never what is denied.
 
     Where the user can be asked about hosts, a run that may reach none still gets a proxy, which refuses all and knows
-    their names.
-
-    Args:
-        network: The policy's. ``host`` stays as it is: nothing is checked there.
-        granted: Hosts of the grants.
-        rules: The owner's rules and the user's answers.
+    their names. ``host`` stays as it is: nothing is checked there.
     """
     if network.mode == "host":
         return network

@@ -178,12 +178,7 @@ _RUN_SUFFIXES = frozenset((*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *_BY_SUFFIX))
 
 
 def is_runnable(path: str, *, executable: bool = False) -> bool:
-    """Whether a file of a skill looks like a script: what a model is told of; it may name any file to run it.
-
-    Args:
-        path: Relative to the skill's root.
-        executable: Whether the file may be executed.
-    """
+    """Whether a file of a skill looks like a script: what a model is told of; it may name any file to run it."""
     if executable or path.startswith(f"{SCRIPTS_FOLDER}/"):
         return True
     return not path.startswith(_NOT_TO_RUN) and PurePosixPath(path).suffix.lower() in _RUN_SUFFIXES

@@ -160,12 +160,7 @@ _LOOKED_THROUGH_BYTES = 64 << 10
 
 
 def heavy_imports(script: Path, python: str | None) -> tuple[str, ...]:
-    """The modules of :data:`_HEAVY` that a script imports at its top level and that its interpreter has.
-
-    Args:
-        script: The file.
-        python: The interpreter; None for the one that runs the agent.
-    """
+    """The modules of :data:`_HEAVY` that a script imports at its top level and that its interpreter has."""
     try:
         info = script.stat()
     except OSError:
@@ -230,10 +225,6 @@ def imported_from_above(root: Path, script: ScriptLocation) -> str:
 
     ``scripts/run.py`` with ``from scripts.parts import x`` is meant to be started as a module, from the skill's root;
     by its path alone, only what lies beside it is found.
-
-    Args:
-        root: The skill's folder.
-        script: Any script of it.
 
     Returns:
         Such as ``/scripts/run.py``; empty for a script that needs nothing of the kind.

@@ -30,7 +30,6 @@ class StoredFile(NamedTuple):
 
     Attributes:
         blob: The name of the object with its bytes: ``<digest>.<number of the entry it came with>``.
-        size: In bytes.
         executable: Whether its owner may execute it.
         modified_ns: Its time of change, in nanoseconds since 1970.
     """
@@ -185,11 +184,7 @@ class SessionFolders:
     ) -> int:
         """Make the disk what a store has. Everything is fetched before anything here changes. Blocks.
 
-        Args:
-            wanted: What shall be there.
-            known: What of it is there already.
-            keep: Paths that stay although the store does not have them.
-            fetch: Gets the bytes of a file, verified.
+        Paths in ``keep`` stay although the store does not have them.
 
         Returns:
             How many bytes were fetched.

@@ -104,11 +104,8 @@ class WorkspaceClaim:
         """Have the folder alone; waits while another run of the session has it.
 
         With a store the files are those of the session's last call, on whatever server that was, and are saved at the
-        end. What could not be done is in :attr:`notes`.
-
-        Args:
-            writes: Whether files may change in this turn.
-            call: What the turn is for, in a few words: another server tells them when this one dies in it.
+        end. What could not be done is in :attr:`notes`. ``call`` says in a few words what the turn is for: another
+        server tells them when this one dies in it.
 
         Raises:
             TooManyRuns: On entering: too many runs of the session wait for it already.
@@ -234,9 +231,8 @@ class _Claiming(contextlib.AbstractAsyncContextManager[WorkspaceClaim]):
 class SessionWorkspaces:
     """The workspaces of all sessions in this process.
 
-    Args:
-        max_workspaces: Beyond this many the least recently used idle one is deleted.
-        idle_seconds: A workspace unused for this long is deleted when another session opens one.
+    Beyond ``max_workspaces`` the least recently used idle one is deleted; one unused for ``idle_seconds`` is, when
+    another session opens one.
     """
 
     def __init__(self, *, max_workspaces: int = MAX_WORKSPACES, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -384,11 +380,7 @@ class SessionWorkspaces:
         return doomed
 
     def _surplus(self, idle: list[str]) -> set[str]:
-        """The keys of workspaces that are too many: of the users with the most, their oldest (row 81).
-
-        Args:
-            idle: Keys of those that may go, the oldest first.
-        """
+        """The keys of workspaces that are too many: of the users with the most, their oldest (row 81)."""
         surplus = len(self._open) - self._max
         if surplus <= 0:
             return set()
@@ -440,9 +432,7 @@ class Usage:
 def usage_of(root: Path, *, but: str = "") -> Usage:
     """The content of a folder. Blocks.
 
-    Args:
-        root: The folder; it may be missing.
-        but: The relative path of a file that does not count, because it is about to be replaced.
+    ``but`` is the relative path of a file that does not count, because it is about to be replaced.
     """
     total, entries, left_out = 0, 0, f"{root}/{but}"
     for folder, folders, files in os.walk(root):

@@ -41,9 +41,7 @@ _EXECUTABLE = stat.S_IXUSR
 def read_archive(data: bytes, what: str) -> dict[str, TreeFile]:
     """The regular files of an archive.
 
-    Args:
-        data: The bytes of a ``.zip`` (or ``.skill``, ``.whl``), ``.tar`` or ``.tar.gz``.
-        what: What it is, for sentences: ``the archive skills.zip``.
+    ``data`` is a ``.zip`` (or ``.skill``, ``.whl``), ``.tar`` or ``.tar.gz``; ``what`` names it in sentences.
 
     Returns:
         Path to file, in the order of the archive.
@@ -230,9 +228,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def pack_zip(tree: SkillTree, prefix: str = "") -> bytes:
     """A ``.zip`` (``.skill``) of a skill; the same bytes for the same tree.
 
-    Args:
-        tree: The skill.
-        prefix: A folder in the archive that everything is put into; empty for its root.
+    ``prefix`` is a folder in the archive that everything is put into.
     """
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -246,12 +242,7 @@ def pack_zip(tree: SkillTree, prefix: str = "") -> bytes:
 
 
 def pack_tar(tree: SkillTree, prefix: str = "") -> bytes:
-    """A ``.tar.gz`` of a skill; the same bytes for the same tree.
-
-    Args:
-        tree: The skill.
-        prefix: As for :func:`pack_zip`.
-    """
+    """A ``.tar.gz`` of a skill; the same bytes for the same tree."""
     import gzip
 
     inner = io.BytesIO()

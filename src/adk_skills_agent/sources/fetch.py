@@ -150,13 +150,7 @@ class _InGit:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A source that was opened.
-
-    Attributes:
-        skills: What it has.
-        commit: What it is at.
-        signer: Who signed that.
-    """
+    """A source that was opened."""
 
     skills: SkillFolders
     commit: str = ""
@@ -169,11 +163,8 @@ def opened(
 ) -> Iterator[Opened]:
     """Open a source; its files are fetched as they are asked for.
 
-    Args:
-        origin: The source.
-        allow_private: Whether a web server may send us to private addresses.
-        signatures: Whose signatures count; None does not look.
-        tag: The tag that ``origin.ref``, a commit, was found by: its signature counts, too.
+    With ``allow_private`` a web server may send us to private addresses. ``tag`` is what ``origin.ref``, a commit, was
+    found by: its signature counts, too.
 
     Raises:
         SourceError: It cannot be fetched, or nobody signed it and that is required.

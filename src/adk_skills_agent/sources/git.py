@@ -70,7 +70,6 @@ class GitCheckout:
     Made by :func:`checkout`.
 
     Attributes:
-        url: Where it came from.
         commit: The full name of the commit.
         files: Path to file; nothing in sub-modules.
     """
@@ -267,10 +266,6 @@ def _reason(said: str) -> str:
 @contextmanager
 def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
     """Fetch one commit of a repository without its files.
-
-    Args:
-        url: As git takes it.
-        ref: Branch, tag or whole name of a commit; the default branch when empty.
 
     Raises:
         SourceError: There is no git, no such repository or ref, or the server refuses.

@@ -36,10 +36,7 @@ _BY_FOLDER = frozenset({OriginKind.GIT, OriginKind.FOLDER, OriginKind.ARCHIVE})
 def listed_elsewhere(source: str, project_root: Path, skills_folder: Path) -> dict[str, Origin] | None:
     """The skills that another installer's lock, or its marks, name; None when ``source`` is no such thing.
 
-    Args:
-        source: The path of a lock, or ``gh:``.
-        project_root: Where relative paths start.
-        skills_folder: Where ``gh:`` looks.
+    ``source`` is the path of a lock, or ``gh:``, which looks in ``skills_folder``.
 
     Raises:
         ConfigError: It cannot be read, or names nothing.
@@ -68,12 +65,6 @@ def fetch_listed(
     signatures: SignaturePolicy | None = None,
 ) -> list[FetchedSkill]:
     """The skills of a list, one request for each source.
-
-    Args:
-        listed: By :func:`listed_elsewhere`.
-        names: Which; empty for all.
-        allow_private: As :func:`~.fetch.opened`.
-        signatures: As :func:`~.fetch.opened`.
 
     Raises:
         SourceError: A source cannot be fetched, or has a skill no more.

@@ -127,10 +127,8 @@ _WORTH_TWO = 100  # skills; fewer are compared faster than a process is begun
 def compare_all(pairs: Sequence[tuple[LockedSkill, Path]], *, forks: bool = False) -> list[SkillState]:
     """Installed skills beside their locks, in their order; every byte is read.
 
-    Args:
-        pairs: The lock's entry and the folder of each.
-        forks: Whether a forked process compares every second one. Opening small files is work that threads of Python do
-            not share. Only for a process that has one thread: a program of ours, not a library in somebody's server.
+    With ``forks`` a forked process compares every second one: threads of Python do not share the work of opening small
+    files. Only for a process that has one thread: a program of ours, not a library in somebody's server.
     """
     if not forks or len(pairs) < _WORTH_TWO or sys.platform != "linux" or (os.cpu_count() or 1) < 2:
         return [compare(*pair) for pair in pairs]
@@ -723,9 +721,6 @@ class UserSkills(Project):
 
 def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path] | None:
     """The lock's entry for an installed skill, and the lock; None when no lock names that folder.
-
-    Args:
-        folder: Of the skill, as the catalog found it.
 
     Raises:
         ConfigError: The lock cannot be used.

@@ -115,8 +115,7 @@ def _is_principal(signer: str, patterns: str) -> bool:
 def read_signature_policy(path: Path) -> SignaturePolicy:
     """What a project demands of signatures; nothing when there is no such file.
 
-    Args:
-        path: ``pyproject.toml`` or ``adk-skills.toml``; paths in it start from its folder.
+    Paths in the file start from its folder.
 
     Raises:
         ConfigError: It cannot be read, or a value is not what it must be.
@@ -196,11 +195,6 @@ def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
     """Who signed these bytes, by a Sigstore bundle; checked without the network.
 
     A bundle signs the bytes themselves, or a statement (in-toto) that names their digest, as GitHub's attestations do.
-
-    Args:
-        data: The archive.
-        bundle: The bundle, as JSON.
-        policy: The identities that count, and the root of trust.
 
     Returns:
         The identity.

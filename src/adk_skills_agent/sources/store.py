@@ -160,11 +160,7 @@ def sweep_aside(folder: Path) -> int:
 def write_tree(folder: Path, tree: SkillTree, *, read_only: bool = False, flush: bool = False) -> None:
     """Write the files of a tree into an empty folder.
 
-    Args:
-        folder: Exists, and is nobody else's.
-        tree: What is written.
-        read_only: Whether nobody may write the files.
-        flush: Whether the disk has them when this returns.
+    With ``flush`` the disk has them when this returns.
 
     Raises:
         OSError: The disk does not take it.
@@ -321,8 +317,7 @@ def flush_folder(folder: Path) -> None:
 def one_at_a_time(place: Path) -> Iterator[None]:
     """Let one process at a time change a project; the others wait.
 
-    Args:
-        place: A file in a folder of our own; made, kept, and locked while the block runs. A kill unlocks it.
+    The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it.
 
     Raises:
         SourceError: It cannot be made.

@@ -112,10 +112,6 @@ def tree_digest(digests: Mapping[str, str], executables: Iterable[str]) -> str:
 def tree_of(files: Mapping[str, TreeFile], what: str) -> SkillTree:
     """A tree of files whose paths and sizes were checked.
 
-    Args:
-        files: Relative path to file.
-        what: What they are, for sentences: ``the skill 'pdf' of https://...``.
-
     Raises:
         SourceError: A path leaves the skill or collides with another, there is no SKILL.md, or it is too large.
     """
@@ -129,11 +125,6 @@ def tree_of(files: Mapping[str, TreeFile], what: str) -> SkillTree:
 
 def check_paths(paths: Iterable[str], what: str, *, most: int = MAX_FILES) -> None:
     """Refuse paths that would not be one file each inside the skill, on any system.
-
-    Args:
-        paths: Relative paths of files.
-        what: What has them, for sentences.
-        most: How many there may be.
 
     Raises:
         SourceError: With the first such path.
@@ -206,13 +197,7 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: Iterable[str]) -> dict[str, list[str]]:
-    """The paths of some skills: below their folders, without what tools make and, for a root, without other skills.
-
-    Args:
-        paths: Of all files.
-        folders: The skills that are asked for.
-        all_folders: Every skill there is.
-    """
+    """The paths of some skills: below their folders, without what tools make and, for a root, without other skills."""
     found: dict[str, list[str]] = {folder: [] for folder in folders}
     others = frozenset(all_folders) - {""}
     for path in paths:

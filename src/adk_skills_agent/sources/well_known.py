@@ -28,8 +28,6 @@ class PublishedSkill:
     """An entry of an index.
 
     Attributes:
-        name: What the site calls it.
-        description: What it is for.
         url: Of its SKILL.md or archive; of the folder of its files in version 0.1.
         kind: ``skill-md``, ``archive`` or ``files``.
         digest: ``sha256:...`` of what the URL sends; empty in version 0.1.
@@ -46,10 +44,6 @@ class PublishedSkill:
 
 def read_index(client: WebClient, site: str) -> list[PublishedSkill]:
     """The skills a site publishes.
-
-    Args:
-        client: Fetches it.
-        site: ``https://host``, or the URL of an index.
 
     Raises:
         SourceError: There is no index, it is none that is known, or an entry cannot be used.
@@ -120,10 +114,6 @@ def fetch_published(client: WebClient, skill: PublishedSkill) -> SkillTree:
 
 def write_site(folder: Path, skills: Iterable[tuple[str, str, SkillTree]]) -> list[Path]:
     """Write a site of files that any web server can serve: index 0.2 and an archive a skill.
-
-    Args:
-        folder: The root of the site; ``.well-known/agent-skills`` is made in it.
-        skills: Name, description and files of each.
 
     Returns:
         What was written, the index last; an archive's name has its digest, so that a cache never mixes two versions.

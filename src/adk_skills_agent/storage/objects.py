@@ -178,8 +178,7 @@ def open_objects(url: str | os.PathLike[str], **options: Any) -> ObjectStore:
 class FolderObjects(ObjectStore):
     """Objects as files of a folder, which several machines may have mounted. Needs hard links, as NFS has them.
 
-    Args:
-        folder: Made when it is first written to, for this user alone.
+    The folder is made when it is first written to, for this user alone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -318,10 +317,6 @@ def _flush(folder: Path) -> None:
 
 class FsspecObjects(ObjectStore):
     """Objects of any file system that fsspec knows.
-
-    Args:
-        url: Where they are.
-        options: For the file system: credentials, endpoints.
 
     Raises:
         ConfigError: fsspec, or what it needs for such URLs, is not installed.

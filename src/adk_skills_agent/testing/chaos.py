@@ -115,14 +115,7 @@ class ChaoticModel:
 
 
 def draw_key(model: str, seed: int | None, user_texts: Sequence[str], answers: int) -> str:
-    """What decides whether an answer is wrong, besides the chaotic model's seed.
-
-    Args:
-        model: The name of the model that is asked.
-        seed: The seed the agent asks for, or None.
-        user_texts: What users wrote before the answer.
-        answers: How many answers the model gave before it.
-    """
+    """What decides whether an answer is wrong, besides the chaotic model's seed."""
     return "\0".join([model, str(seed), str(answers), *user_texts])
 
 

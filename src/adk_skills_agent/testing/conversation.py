@@ -223,11 +223,6 @@ class Conversation:
 def fill_answer(answer: Answer, request: ModelRequest, place: str) -> Answer:
     """An answer for this request, its templates filled.
 
-    Args:
-        answer: As it was written.
-        request: What it answers.
-        place: Where the answer stands, for messages: ``Turn 2 of conversation 'greeting'``.
-
     Raises:
         Mismatch: The request does not offer a tool the answer calls, or a template finds nothing.
     """

@@ -34,7 +34,6 @@ class ActiveSkill:
     """One activation.
 
     Attributes:
-        name: The skill.
         order: Grows with each activation of the agent; the lowest is released first.
         tokens: Of its instructions when it was loaded; 0 when unknown.
         digest: Of its instructions when it was loaded; empty when unknown.
@@ -93,10 +92,8 @@ def own_keys(agent: str) -> tuple[str, ...]:
 class ActiveSkills:
     """The rules of one toolset; the state itself is the session's.
 
-    Args:
-        lifecycle: How long skills stay active.
-        budget_tokens: Most tokens of all active skills of an agent; None for no bound.
-        tool: The name of the toolset's tool that loads skills, with its prefix; it signs the activations.
+    ``budget_tokens`` is for all active skills of an agent; None for no bound. ``tool``, the name of the toolset's
+    loading tool with its prefix, signs the activations.
     """
 
     def __init__(self, lifecycle: SkillLifecycleConfig, budget_tokens: int | None, tool: str = "load_skill") -> None:
@@ -170,12 +167,7 @@ class ActiveSkills:
     def adopt(self, context: ToolContext, toolsets: Set[str], known: Callable[[str], object | None]) -> tuple[str, ...]:
         """Take over what a toolset activated that the agent no longer has: its prefix or its kind was changed.
 
-        Only where the change is committed.
-
-        Args:
-            context: Of the request's preparation.
-            toolsets: The names that the agent's toolsets sign with.
-            known: Whether this toolset has a skill of that name.
+        Only where the change is committed. ``toolsets`` are the names that the agent's toolsets sign with.
 
         Returns:
             The names that were taken over.
@@ -375,9 +367,7 @@ def _schema_refuses(context: ToolContext, key: str) -> bool:
 async def commit(tool_context: ToolContext, keys: tuple[str, ...]) -> None:
     """Append what was written to ``tool_context.state`` as an event.
 
-    Args:
-        tool_context: The context of the request's preparation.
-        keys: Beginnings of the keys that are ours; what others wrote there is left alone.
+    ``keys`` are the beginnings of ours; what others wrote there is left alone.
 
     Raises:
         StaleSessionError: Somebody else changed the session meanwhile; the invocation cannot go on anyway.

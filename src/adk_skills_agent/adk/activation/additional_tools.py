@@ -91,10 +91,7 @@ class AdditionalTools:
     ) -> list[BaseTool]:
         """The tools of these names, in this order, so that the declarations of earlier turns keep their place.
 
-        Args:
-            wanted: Names, repeated ones count once.
-            taken: Names that the toolset's own tools have; they win.
-            context: For the toolsets.
+        The toolset's own tools (``taken``) win.
         """
         names = list(dict.fromkeys(wanted))
         if not names:

@@ -423,11 +423,8 @@ class Events:
     """Hands each event to every listener. What a listener does wrong is logged and stops nobody.
 
     A plain function is called at once, on the thread of the tool, so it must be quick; a coroutine function runs as a
-    task of the event loop. A listener with a ``close`` method is closed with the toolset.
-
-    Args:
-        listeners: Who is told, in this order.
-        redact: Takes the owner's secrets out of a text; None when there are none.
+    task of the event loop. A listener with a ``close`` method is closed with the toolset. ``redact`` takes the owner's
+    secrets out of a text; None when there are none.
     """
 
     def __init__(self, listeners: Sequence[Listener] = (), redact: Redact | None = None) -> None:
@@ -508,12 +505,7 @@ MAX_OUTPUT_CHARS = 64 << 10
 
 
 class OutputEvents:
-    """Gathers what one run prints; every method is called on the event loop.
-
-    Args:
-        events: Who is told.
-        about: The event without a text: origin, skill, script and run.
-    """
+    """Gathers what one run prints; every method is called on the event loop."""
 
     def __init__(self, events: Events, about: ScriptOutput) -> None:
         self._events = events
@@ -560,11 +552,7 @@ Redact = Callable[[str], str]
 
 
 class EventRedaction:
-    """Makes events that may be told.
-
-    Args:
-        redact: Takes the owner's secrets out of a text; None when there are none.
-    """
+    """Makes events that may be told."""
 
     def __init__(self, redact: Redact | None) -> None:
         self._redact = redact
@@ -633,9 +621,7 @@ _TOKENS = [64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384]
 class Telemetry:
     """A listener that records every event.
 
-    Args:
-        tracer_provider: None for the global one.
-        meter_provider: None for the global one.
+    A provider that is None is the global one.
     """
 
     def __init__(

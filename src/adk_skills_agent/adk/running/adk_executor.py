@@ -84,8 +84,6 @@ class GeneratedFile:
 
     Attributes:
         path: Relative to where it ran.
-        mime_type: Its type.
-        size: In bytes.
         content: All of it; None where nobody asked for it.
     """
 
@@ -102,7 +100,6 @@ class _Report:
     Attributes:
         exit_code: Of the script; None when it was interrupted.
         timed_out: Whether the program ended it.
-        stderr: The beginning of its error output.
         files: What it left.
         skipped: Paths of what it left beyond the bounds.
     """
@@ -231,7 +228,6 @@ class SkillProgram:
 
     Attributes:
         path: The script, relative to the skill's root.
-        argv: Its arguments.
         commands: What may run it, best first; Python runs in the program itself.
         seconds: Its time; None for no limit.
         watch: Whether the program may end its own process when a Python script takes longer (S0-85).

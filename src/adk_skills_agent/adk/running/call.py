@@ -39,10 +39,8 @@ class ScriptCall:
     """The model's request.
 
     Attributes:
-        skill: Whose script it is.
         path: The script, relative to the skill's root (``scripts/run.py``).
         asked: The path as the model wrote it.
-        arguments: For the script, not yet checked.
         inputs: Artifacts of the session that it wants to find in the working directory.
         command: A shell command, google-adk's way to call a script in an environment; None for none.
         claim: To the session's workspace, for a run in our sandbox.
@@ -81,11 +79,9 @@ class ScriptRun:
     """The outcome of a run.
 
     Attributes:
-        answer: For the model.
         exit_code: None when nothing reported one.
         stdout_bytes: Of its output, all.
         stderr_bytes: Of its messages, all.
-        files: How many files it left.
         level: The isolation level, or empty where it is not known.
         refused: Hosts it tried to reach and might not.
     """

@@ -29,11 +29,6 @@ async def approve_packages(
     The question is put with google-adk's tool confirmation: the invocation pauses, and the same call is made again
     with the answer. A refusal holds for the session, until what is needed changes.
 
-    Args:
-        runtime: Its events are told.
-        tool_context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
-        wanted: What needs a yes.
-
     Returns:
         None when the user said yes to exactly this lock, else the tool's answer.
     """

@@ -71,7 +71,6 @@ class ScriptBackend:
 
     Attributes:
         name: For the events: ``sandbox``, or the class of the executor or environment.
-        run: Runs one call.
         own: Our sandbox, when this is it: its calls are prepared together with the search for the script.
     """
 
@@ -91,8 +90,6 @@ class OwnSandbox:
     """A sandbox of ours with its settings.
 
     Attributes:
-        sandbox: Where scripts run.
-        settings: Limits and interpreters.
         env: Variables the executor grants, over the toolset's.
         on_output: Called with output as it arrives.
     """
@@ -303,13 +300,7 @@ def workspace_claim(
 def script_backend_of(
     runtime: SkillRuntime, context: ReadonlyContext, environments: EnvironmentRunner
 ) -> ScriptBackend | None:
-    """The backend of this agent's scripts now; None when there is none.
-
-    Args:
-        runtime: The toolset's settings.
-        context: Whose agent may have an executor.
-        environments: What remembers which skills are in which environment.
-    """
+    """The backend of this agent's scripts now; None when there is none."""
     if runtime.code_executor is not None:
         return _by_executor(runtime, runtime.code_executor)
     if runtime.environment is not None:
@@ -372,11 +363,6 @@ def _by_executor(runtime: SkillRuntime, executor: BaseCodeExecutor) -> ScriptBac
 
 class ScriptReadiness:
     """Asks a sandbox at what level it isolates, and tells the owner once when that is not enough.
-
-    Args:
-        sandbox: The sandbox.
-        policy: Its ``min_isolation`` is what is enough.
-        tool: The tool that is not offered otherwise.
 
     Raises:
         ConfigError: The policy has an impossible value.

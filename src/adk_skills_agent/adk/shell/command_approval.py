@@ -28,11 +28,6 @@ async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str)
 
     With ``trust_allowed_tools`` what an active skill's ``allowed-tools`` name (``Bash(git:*)``) is not asked about.
 
-    Args:
-        runtime: The toolset's permissions, guard and events.
-        context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
-        line: The command line.
-
     Returns:
         None to go on, else the tool's answer.
     """

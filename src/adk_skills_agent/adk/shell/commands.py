@@ -126,7 +126,6 @@ class ShellCall:
     """A command that is to be run.
 
     Attributes:
-        command: For bash.
         seconds: Its time; None for no limit.
         skill: The skill whose variables it gets; empty for those of everybody only.
         skills: The active skills, mounted at ``/skills``.
@@ -168,12 +167,7 @@ def checked_command(command: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SandboxShell:
-    """Commands in our own sandbox.
-
-    Attributes:
-        runtime: The toolset's.
-        own: The sandbox with its settings.
-    """
+    """Commands in our own sandbox."""
 
     runtime: SkillRuntime
     own: OwnSandbox
@@ -225,14 +219,7 @@ class SandboxShell:
         *,
         job: SandboxPolicy | None = None,
     ) -> ScriptPlan:
-        """The request for the sandbox; nothing is executed.
-
-        Args:
-            context: The tool call.
-            call: The command.
-            workspace: Where it works.
-            job: The limits of a background job; None for those of a command.
-        """
+        """The request for the sandbox; nothing is executed."""
         runtime, settings = self.runtime, self.own.settings
         mounts = await asyncio.to_thread(skill_mounts, list(call.skills), call.versions or {})
         places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
@@ -300,12 +287,7 @@ class SandboxShell:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentShell:
-    """Commands in a google-adk environment, where the toolset's scripts run, too.
-
-    Attributes:
-        runtime: The toolset's.
-        environment: The environment.
-    """
+    """Commands in a google-adk environment, where the toolset's scripts run, too."""
 
     runtime: SkillRuntime
     environment: BaseEnvironment
@@ -390,9 +372,8 @@ def _with_a_way_out(policy: SandboxPolicy, workspace: SessionWorkspace) -> Sandb
 def shell_argv(command: str, places: Sequence[PurePosixPath] = ()) -> tuple[str, ...]:
     """``bash -c``, with the places in the command's text put right by the shell inside where they are elsewhere.
 
-    Args:
-        command: The command.
-        places: Folders that the command may name and the sandbox has elsewhere; levels translate whole arguments only.
+    ``places`` are folders that the command may name and the sandbox has elsewhere; levels translate whole arguments
+    only.
     """
     used: list[str] = []
     marked = command

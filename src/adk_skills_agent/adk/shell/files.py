@@ -71,8 +71,6 @@ class WorkspaceFiles(ShellFiles):
     """Files for the sandbox of this package: folders of this machine that runs copy in and bring back.
 
     Attributes:
-        runtime: The toolset's.
-        context: The call.
         policy: Its sizes bound what is read and written.
         skill: Whose workspace it is where each skill has its own; empty for the session's.
     """

@@ -56,14 +56,11 @@ class Job:
 
     Attributes:
         name: What the model calls it: ``job-1``.
-        command: What runs.
         started: By ``time.monotonic()``.
         answer: Of its end, for the model; None while it runs.
         ended: By ``time.monotonic()``; None while it runs.
         left_out: Bytes of its output that were not kept.
-        stopped: Whether somebody ended it.
         owner: Whose end ends it.
-        user: Whose session it is.
         outcome: What happened, until the model hears of the end and its files become artifacts.
         refused: Hosts it was refused.
         skill: Whose variables it had.
@@ -185,14 +182,7 @@ class Jobs:
     ) -> Job:
         """Begin a job.
 
-        Args:
-            key: Of its session.
-            user: Whose session it is.
-            owner: Whose end ends it.
-            command: What runs, for the model's list.
-            most: Jobs that may run in this session at once.
-            most_bytes: Of its output that are kept.
-            run: Does it all; :meth:`Job.end` is its last deed.
+        ``most`` jobs may run in this session at once. ``run`` does it all; :meth:`Job.end` is its last deed.
 
         Raises:
             InvalidArguments: Too many run already.
@@ -338,12 +328,6 @@ def bring_back(copy: Path, before: dict[str, Stamp], workspace: Path, policy: Sa
 
     What the job removed goes first, so that a file can take the place of a folder and the reverse. What somebody else
     changed in the workspace meanwhile is replaced, and said; what has no room is left out, and said.
-
-    Args:
-        copy: What the job worked on.
-        before: What :func:`copy_workspace` found.
-        workspace: The session's.
-        policy: How much the workspace may hold.
 
     Returns:
         A sentence for each file that was not what the job had found, or could not be moved; of many one for the rest.

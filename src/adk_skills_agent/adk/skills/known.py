@@ -93,9 +93,7 @@ class KnownSkill(ABC):
     def find(self, path: str, prefixes: Sequence[str] = RESOURCE_FOLDERS) -> str:
         """The path of a file that may be named without its folder.
 
-        Args:
-            path: As the model wrote it: ``references/guide.md``, or ``guide.md``.
-            prefixes: Folders that are tried after the path as it is written, best first.
+        ``prefixes`` are tried after the path as it is written, best first.
 
         Raises:
             InvalidResourcePath: It leaves the skill or is no path.
@@ -111,10 +109,6 @@ class KnownSkill(ABC):
     @abstractmethod
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """The content of a file; ``SKILL.md`` too.
-
-        Args:
-            path: What :meth:`find` returned.
-            limit: How many bytes at most; None for all.
 
         Raises:
             InvalidResourcePath: As :meth:`find`.
@@ -147,9 +141,7 @@ class KnownSkill(ABC):
     def stamp(self, read: Sequence[str], since: int) -> object | None:
         """Equal to the last one while its list of files and some of them did not change, without reading any.
 
-        Args:
-            read: The files whose content counts.
-            since: When reading them began, by ``time.time_ns()``.
+        ``since`` is when reading them began, by ``time.time_ns()``.
 
         Returns:
             None when that is not known.

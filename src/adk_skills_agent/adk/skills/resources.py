@@ -114,12 +114,7 @@ _ARGUMENT_CHARS = 300
 
 
 def usage_line(path: str, head: bytes) -> str:
-    """How a script is called, or what it says it does; empty when it says nothing.
-
-    Args:
-        path: The script's path.
-        head: Its first :data:`HEAD_BYTES` bytes.
-    """
+    """How a script is called, or what it says it does; empty when it says nothing."""
     text = head.decode("utf-8", "ignore")
     if "\0" in text:
         return ""

@@ -220,11 +220,7 @@ _Mark = tuple[int, int, int, int, int]
 
 
 class ListingStamp:
-    """Of one skill's folder. May be used by several threads.
-
-    Args:
-        folder: Absolute path.
-    """
+    """Of one skill's folder. May be used by several threads."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -235,9 +231,7 @@ class ListingStamp:
     def now(self, read: Sequence[str], since: int) -> int | None:
         """Equal to the last one while the list of files and the content of some of them are the same.
 
-        Args:
-            read: Relative paths of those whose content counts.
-            since: When reading them began, by ``time.time_ns()``.
+        ``since`` is when reading them began, by ``time.time_ns()``.
 
         Returns:
             None when a change may be missed, because something changed just before, or is not there.
@@ -297,11 +291,6 @@ class FolderVersion:
     """Computes the digest that the sandbox gives its copy of the folder; again only when the stamp of a file moved.
 
     Hidden files, ``node_modules``, ``.git`` and files too many to list count too. May be used by several threads.
-
-    Args:
-        folder: Absolute path.
-        name: The skill's name, for sentences.
-        without: Folders below it that the sandbox's copy leaves out.
     """
 
     def __init__(self, folder: str, name: str, without: tuple[str, ...] = ()) -> None:

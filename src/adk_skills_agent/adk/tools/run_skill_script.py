@@ -72,8 +72,6 @@ class _Found:
     """The facts about a call, collected in one visit to a thread.
 
     Attributes:
-        path: The script's path in its skill.
-        decision: What the owner's rules say.
         version: Of the skill, for the events; empty when nobody wants to know.
         prepared: For our sandbox, when nobody has to be asked first.
     """

@@ -62,11 +62,7 @@ _MOST_EDITED_BYTES = 8 << 20  # an edit has the text several times in the agent'
 class ShellTool(ToolsetTool):
     """A tool that works where the toolset's scripts run.
 
-    Args:
-        runtime: The toolset's, with ``shell``.
-        base_name: The tool's own name.
-        description: What the model is told.
-        other_name: google-adk's name for it, or empty.
+    ``other_name`` is google-adk's name for it.
     """
 
     skill_argument = "skill"

@@ -277,14 +277,7 @@ async def run_demo(
 ) -> AsyncIterator[DemoStep]:
     """Ask one question and yield what happens, as it happens.
 
-    Args:
-        model: Who answers.
-        run: Filled meanwhile.
-        question: What is asked.
-        skills: The folder of skills; None takes the examples.
-        policy: Limits of the scripts; None is the policy for our own examples.
-        env: Variables granted to the scripts.
-        grants: Variables granted to one skill's.
+    ``skills`` None takes the examples, ``policy`` None the one for them.
     """
     from google.adk.agents import LlmAgent
     from google.adk.runners import InMemoryRunner

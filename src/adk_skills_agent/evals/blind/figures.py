@@ -17,12 +17,8 @@ def blind_figures(
     """One entry for each two arms (C46).
 
     A case counts once, whatever its runs: its wins less its losses, as a share of its runs. The interval is a bootstrap
-    over the cases, the sign test counts the cases that are won and those that are lost.
-
-    Args:
-        compared: The comparisons.
-        not_compared: Pairs of which a trial has no result.
-        errors: Whether comparisons without a verdict are listed.
+    over the cases, the sign test counts the cases that are won and those that are lost. Of the pairs in
+    ``not_compared`` a trial has no result.
     """
     arms = list(dict.fromkeys((key[1], key[2]) for key in sorted((*compared, *not_compared))))
     return [

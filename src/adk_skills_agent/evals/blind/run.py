@@ -43,12 +43,7 @@ class BlindState:
     """Comparisons as they go on.
 
     Attributes:
-        planned: How many there are.
-        results: What is finished.
         not_compared: Pairs of which a trial has no result.
-        running: How many are under way.
-        stopped: Why it ended early, or None.
-        last_error: The latest of the judge.
     """
 
     planned: int
@@ -90,20 +85,8 @@ async def run_comparisons(
     """Compare what is not compared yet.
 
     A pair whose outputs are the same, byte by byte, is a tie without a question. One that was compared already, with
-    these outputs and this judge, is not compared again.
-
-    Args:
-        pairs: All of them, in the order in which they start.
-        trials: The results there are.
-        rows: ``trials.jsonl``, which has their traces.
-        model: The judge.
-        ledger: Gets a row for each.
-        state: Filled meanwhile; a new one when None.
-        seed: Draws which output is A.
-        parallel: How many at once.
-        price: Of the judge's tokens.
-        budget_usd: What may be spent on comparisons.
-        on_change: Told when one starts (without a result) and when one ends.
+    these outputs and this judge, is not compared again. ``seed`` draws which output is A. ``on_change`` is told when a
+    comparison starts (without a result) and when it ends.
 
     Returns:
         The state at the end.
@@ -243,19 +226,14 @@ class Compared:
     """One comparison.
 
     Attributes:
-        key: Case, arm, the arm it is compared with, run.
         seed: What drew which of them is A.
         fingerprint: Of both outputs, the task and the judge.
         winner: ``A``, ``B`` or ``TIE``; empty when the judge gave no verdict.
-        agreement: The share of the judge's samples that say so.
         flips: Samples whose two orders named different winners.
         samples: How many samples there were; 0 when the outputs are the same and nobody was asked.
         reasons: The judge's; they call the outputs ``output A`` and ``output B``.
-        scores: Mean by output and criterion, 1 to 5.
         names_skill: ``A`` or ``B`` when only that output names a skill of the case: the judge could tell whose it is.
-        usage: The judge's tokens.
         cost_usd: The judge's; None when the price is not known.
-        error: Why there is no verdict, or empty.
     """
 
     key: PairKey

@@ -245,12 +245,7 @@ class FieldReader:
     ) -> dict[str, Node]:
         """The fields of a mapping; empty if the node is not a mapping.
 
-        Args:
-            node: The value.
-            field: What it is called, e.g. ``evals[2]``; empty for the whole file.
-            known: The fields there are.
-            required: Those that must be there.
-            strict: Whether an unknown field is a problem; it is a note otherwise.
+        ``field`` names it in messages. An unknown field is a problem, or a note if not ``strict``.
         """
         if not isinstance(node.value, dict):
             self.problem(node, field, f"Expected a mapping, found {node.kind}.")

@@ -25,7 +25,6 @@ class EvalFormat:
     """A kind of file.
 
     Attributes:
-        name: For people.
         fits: Whether a document is of this kind, by its form alone.
         read: Its cases; what is wrong goes to the reader. The last argument is the skill they are about, when the user
             names one.
@@ -51,9 +50,7 @@ NAMES_IN_A_SKILL = ("evals.json", "eval_queries.json", "*.evalset.json", "*.yaml
 def read_eval_file(path: str | Path, *, skill: str | None = None) -> EvalFile:
     """Read a file of eval cases.
 
-    Args:
-        path: JSON or YAML, UTF-8.
-        skill: The skill the cases are about, whatever the file says.
+    ``skill`` is the one they are about, whatever the file says.
 
     Raises:
         EvalFileError: It cannot be read as one; ``problems`` has every complaint, with file, line and field.

@@ -18,8 +18,6 @@ class Triggering:
     """What one conversation showed.
 
     Attributes:
-        expected: The skills that should be loaded, perhaps none.
-        loaded: The skills that were.
         watched: Only these skills count; empty: every skill.
     """
 
@@ -66,8 +64,6 @@ class Confusion:
     """Triggering over many conversations.
 
     Attributes:
-        skills: Each skill that was expected or loaded anywhere, by name.
-        total: Over every skill.
         matrix: How often the first was expected and the second loaded; ``""`` is no skill. A conversation that needed
             none and loaded none is in ``("", "")``.
     """

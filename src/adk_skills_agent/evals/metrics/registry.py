@@ -42,12 +42,7 @@ _OTHERS = frozenset({"include_intermediate_responses_in_final"})  # google-adk w
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a metric is to score.
-
-    Attributes:
-        threshold: The value from which it passes, 0 to 1.
-        settings: The metric's own, checked.
-    """
+    """How a metric is to score."""
 
     threshold: float
     settings: Mapping[str, Any] = field(default_factory=lambda: _NO_SETTINGS)
@@ -57,12 +52,6 @@ def read(
     metric: str, criterion: float | Mapping[str, Any] | None, default: float, known: Mapping[str, Reader]
 ) -> Options:
     """Check what was written.
-
-    Args:
-        metric: Its name, for messages.
-        criterion: A threshold, or a mapping; None takes the defaults.
-        default: The threshold when none is given.
-        known: The metric's own settings.
 
     Raises:
         ConfigError: A setting is unknown or has the wrong form; the message names metric and setting.
@@ -164,12 +153,8 @@ class Metric:
     """A metric.
 
     Attributes:
-        name: As a config writes it.
-        about: What it measures, as a phrase.
         applies: Whether a case gives it something to compare with.
         score: How a trace is scored; None for the judged one.
-        settings: Its own options and how they are read.
-        threshold: The value from which it passes when the config does not say.
         outcome: Whether it looks at what came out and not at the way there, so that an agent without the skill can
             reach it too.
     """
@@ -297,9 +282,7 @@ def find_metric(name: str) -> Metric:
 def read_options(name: str, criterion: float | Mapping[str, Any] | None = None) -> Options:
     """The options of a metric, as a config writes them.
 
-    Args:
-        name: The metric's.
-        criterion: A threshold, or google-adk's criterion as a mapping; None takes the defaults.
+    ``criterion`` is a threshold or google-adk's mapping; None takes the defaults.
 
     Raises:
         ConfigError: There is no such metric or option, or its form is wrong; the message says which.
@@ -324,13 +307,6 @@ async def score(
     name: str, actual: Trace, expectation: Expectation, given: Options, judge: Judge | None = None
 ) -> Score:
     """Score with any metric.
-
-    Args:
-        name: The metric's.
-        actual: What happened.
-        expectation: What the case expects.
-        given: The metric's options.
-        judge: Who judges rubrics; a case without rubrics needs none.
 
     Raises:
         ConfigError: No metric has that name, or it needs a judge and none is given.

@@ -35,9 +35,6 @@ class BenchReport:
     """A page that was written.
 
     Attributes:
-        path: The file.
-        size: Its bytes.
-        results: What it is about, in the order of tasks, arms and trials.
         figures: By arm and domain, and the lift, as ``adk-skills bench --json`` has them.
         notes: What is not in it, one sentence each.
     """
@@ -67,10 +64,6 @@ def is_bench_run(folder: Path) -> bool:
 
 def build_bench_report(folder: Path, out: Path) -> BenchReport:
     """Write the page.
-
-    Args:
-        folder: The ``--out`` folder of ``adk-skills bench``, also of a run that is not at its end.
-        out: The file.
 
     Raises:
         ConfigError: The folder has no results, or a row is malformed; the sentence names the line.

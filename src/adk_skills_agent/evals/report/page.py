@@ -149,15 +149,7 @@ REPORT = "report.html"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that was written.
-
-    Attributes:
-        path: The file.
-        size: Its bytes.
-        run: What it is about.
-        data: What of the traces is in it.
-        comparison: With the baseline, if there is one.
-    """
+    """A report that was written."""
 
     path: Path
     size: int
@@ -193,12 +185,8 @@ def build_report(
     """Write the report of a run as one HTML file (issue 6, part 4).
 
     Traces that would make it too large are shortened; each place in the page says so, and so does the result.
-
-    Args:
-        run_dir: The ``--out`` folder of ``adk-skills eval``, also of a run that is not at its end.
-        baseline: The folder of an earlier run of the same cases, to compare with.
-        out: The file; ``report.html`` in ``run_dir`` by default.
-        benchmark: As :func:`~adk_skills_agent.evals.report.write_report`.
+    ``baseline`` is the folder of an earlier run of the same cases; ``out`` is ``report.html`` in ``run_dir`` by
+    default.
 
     Raises:
         ConfigError: A folder has no results, or rows that are none.

@@ -328,10 +328,7 @@ def change_row(name: str, before: float, after: float, label: str) -> str:
 def spread_row(name: str, arms: Sequence[tuple[int, str, Sequence[float], str]], longest: float) -> str:
     """The runs of a case on an axis from 0 to ``longest``, a line for each arm.
 
-    Args:
-        name: Of the case.
-        arms: Number (for its colour), name, the values, the median as text.
-        longest: Where the axis ends.
+    ``arms`` has number (for its colour), name, values, and the median as text.
     """
     drawings, labels = [], []
     for number, arm, values, label in arms:
@@ -486,13 +483,7 @@ def html_page(title: str, body: str, *, style: str = "", script: str = "") -> st
     """A whole page.
 
     The page's policy names its style and its script by their hashes: whatever else got into the page as code would not
-    run, and nothing is fetched or sent.
-
-    Args:
-        title: Plain text.
-        body: HTML; what is a stranger's is escaped in it.
-        style: Added to the base style.
-        script: Run after the body is there; empty for none.
+    run, and nothing is fetched or sent. ``title`` is plain text; in ``body`` what is a stranger's is escaped.
     """
     whole_style = BASE_STYLE + style
     policy = [

@@ -33,8 +33,6 @@ class Agents:
     Attributes:
         model: Answers; google-adk's object, or None for that of ``base``.
         base: The user's agent, whose own skill toolsets are taken out; None is a plain agent.
-        policy: Limits of the scripts: a policy, or the name of a preset.
-        env: Variables granted to the scripts.
     """
 
     model: BaseLlm | None
@@ -102,10 +100,8 @@ class Agents:
         """Do what happens once in a process, so that it is not counted as the first agent's time.
 
         google-adk imports hundreds of modules when it first runs an agent, and the sandbox looks at what the kernel
-        can do: seconds on a busy machine, which the first trial's time limit would pay for.
-
-        Args:
-            trial: The first; an agent with its skills, and nothing of the user's, says one word without a model.
+        can do: seconds on a busy machine, which the first trial's time limit would pay for. An agent with the skills of
+        ``trial``, the first, and nothing of the user's, says one word without a model.
         """
         from google.adk.agents import LlmAgent
         from google.adk.models.llm_response import LlmResponse

@@ -27,25 +27,13 @@ class TrialResult:
     """The result of a trial, without its trace.
 
     Attributes:
-        case: The case's id.
-        arm: The arm's name.
-        run: Which repetition, from 1.
         kind: ``task`` or ``trigger``.
-        fingerprint: As the trial's.
         passed: Whether every criterion was met; None when nothing was measured.
         outcome_passed: The same of the criteria that every arm can meet; None without any.
-        score: Mean of the scores, 0 to 1.
         outcome: Mean of the scores that every arm can reach.
-        scores: Metric to value.
-        verdicts: Rubric, text, whether it holds, rationale.
-        skills_loaded: The skills that came into force.
         seconds: The agent's.
         overhead_seconds: Ours: preparing, scoring, writing; without waiting for a judge.
-        usage: The agent's tokens.
-        judge_usage: The judge's tokens.
         cost_usd: The agent's; None when the price is not known.
-        judge_cost_usd: The judge's.
-        tool_calls: How many.
         user_cost_usd: Of the model that played the user; None when there was none, or its price is not known.
         user_ended: Why a simulated user said no more: ``stop_signal_detected`` or ``turn_limit_reached``; else empty.
         error: ``kind`` and ``message``; empty when there was none.
@@ -151,10 +139,6 @@ def _scores(pairs: tuple[tuple[str, float | None], ...]) -> Mapping[str, float |
 
 def trace_of(row: Mapping[str, Any], place: str) -> Trace:
     """The trace in a row.
-
-    Args:
-        row: Of ``trials.jsonl``.
-        place: What to call it in the error: file and line.
 
     Raises:
         ConfigError: The row has no usable trace.

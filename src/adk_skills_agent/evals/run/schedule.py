@@ -38,15 +38,11 @@ class RunState:
     """A run as it goes on.
 
     Attributes:
-        planned: How many trials there are.
         results: What is finished, by trial; those of an earlier run too.
         resumed: How many of them are of an earlier run.
         ended: How many ended in each arm with which ``passed``.
         spent: US dollars of every finished trial, as far as prices are known.
         dearest: The most that one of them cost.
-        running: The trials under way.
-        stopped: Why it ended early, or None.
-        last_error: The latest error that was not the agent's.
     """
 
     planned: int
@@ -80,17 +76,9 @@ async def run_trials(
 ) -> RunState:
     """Run what is not finished yet.
 
-    A cancellation ends it at once: what is finished is in the ledger and in ``state``, what was under way is not.
-
-    Args:
-        trials: All of them, in the order in which they start.
-        settings: What they share.
-        ledger: Gets a row for each.
-        state: Filled meanwhile; a new one when None.
-        parallel: How many at once.
-        budget_usd: No trial starts when what was spent and what those under way are likely to cost reaches this.
-        on_change: Told when a trial starts (without a result) and when one ends.
-        cluster: Runs the trials; None runs them here.
+    A cancellation ends it at once: what is finished is in the ledger and in ``state``, what was under way is not. No
+    trial starts when what was spent and what those under way are likely to cost reaches ``budget_usd``. ``on_change``
+    is told when a trial starts (without a result) and when one ends.
 
     Returns:
         The state at the end.
@@ -138,11 +126,7 @@ async def work_off(
 ) -> Stopped | None:
     """Do what is waiting, several at a time.
 
-    Args:
-        items: In the order in which they start.
-        do: Does one, and says whether it could be measured.
-        parallel: How many at once.
-        affordable: Whether one more may start.
+    ``do`` says whether its item could be measured; ``affordable`` whether one more may start.
 
     Returns:
         Why it ended early, or None.

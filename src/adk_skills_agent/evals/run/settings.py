@@ -38,11 +38,8 @@ class ModelNames:
         agent: ``module:attribute``; None for a plain agent.
         policy: A preset of limits for the scripts.
         judge: As ``model``; empty for none.
-        judge_samples: Questions for a verdict.
         timeout: Seconds for a conversation.
         price: Of the model's tokens, as :func:`~adk_skills_agent.evals.models.read_price` reads it.
-        judge_price: Of the judge's.
-        user_price: Of a simulated user's.
         limits: How fast all of them together may be asked.
     """
 
@@ -63,12 +60,8 @@ def settings_of(
 ) -> TrialSettings:
     """The settings of a run's trials.
 
-    Args:
-        stack: Ends what serves the models.
-        prepared: What is run.
-        names: Who answers.
-        folder: Where the judge's answers are kept.
-        counter: Counts the requests; None counts those of this process, where there are limits.
+    ``stack`` ends what serves the models. Without a ``counter`` the requests of this process are counted, where there
+    are limits.
 
     Raises:
         ConfigError: A model, an agent or a price cannot be used.

@@ -36,13 +36,8 @@ class TrialSettings:
     """What all trials of a run share.
 
     Attributes:
-        agents: Makes the agents.
-        judge: Who is asked about rubrics.
         timeout: Seconds for a conversation.
         price: Of the agent's tokens; None when it is not known.
-        judge_price: Of the judge's.
-        users: The models that play users, by name.
-        user_prices: Of their tokens, by name.
     """
 
     agents: Agents
@@ -94,13 +89,7 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
 
 
 def unmeasured_row(trial: Trial, kind: str, why: str) -> dict[str, Any]:
-    """The row of a trial that never ran: it is run again by ``--resume``.
-
-    Args:
-        trial: Which.
-        kind: What could not be used, one of ``NOT_MEASURED``.
-        why: A sentence.
-    """
+    """The row of a trial that never ran: it is run again by ``--resume``."""
     nothing = ("passed", "outcome_passed", "score", "outcome", "cost_usd", "judge_cost_usd", "simulated_user", "trace")
     usage = Usage().to_json()
     return {**_named(trial), **dict.fromkeys(nothing)} | {

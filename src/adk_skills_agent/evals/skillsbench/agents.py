@@ -23,8 +23,6 @@ class Assignment:
 
     Attributes:
         seconds: When they are over, the agent is stopped and what it left is graded.
-        trial: Which repetition, from 1.
-        network: Whether its commands have a network.
         skills: The skills it may discover; None in an arm without.
         folders: Paths of the environment to host folders that are there while it works.
     """
@@ -41,9 +39,7 @@ class Worked:
     """How an agent's work ended.
 
     Attributes:
-        seconds: How long it took.
         error: Kind (``timeout``, ``agent``, ``model`` or ``sandbox``) and sentence; None when all went well.
-        skills_loaded: Skills it activated through the tools.
         skills_read: Skills whose files a command of its names, besides.
         scripts_run: Skills of which it ran a script through the tools.
         heuristic: Whether it used a skill and said something at the end (S0-137); None for an agent without a model.

@@ -54,8 +54,6 @@ class Base:
     Attributes:
         image: The name in the Dockerfile.
         distribution: ``debian`` or ``ubuntu``.
-        release: Its code name.
-        packages: Packages besides the minimal system.
         python: Whether ``python`` and ``pip`` are commands, as in the images of Python.
         note: How it differs from the image, one sentence; empty when nothing matters.
     """

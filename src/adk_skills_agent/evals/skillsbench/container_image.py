@@ -235,10 +235,7 @@ class EngineBuild:
 
     Attributes:
         what: For messages: the task, or the base.
-        tag: The image's name afterwards.
         context: A tar with ``DOCKERFILE`` in it, at its start.
-        seconds: Most seconds it may take.
-        labels: Of the image.
         nocache: Whether the engine's layers of earlier builds do not count.
     """
 

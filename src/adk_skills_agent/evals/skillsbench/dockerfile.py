@@ -55,7 +55,6 @@ class Instruction:
         line: 1-based line it begins at.
         last_line: 1-based line it ends at, here-documents included.
         flags: ``--name=value``; an empty value for ``--name``.
-        heredocs: Its here-documents.
     """
 
     keyword: str
@@ -233,9 +232,7 @@ def _heredoc(lines: list[str], number: int, match: re.Match[str], line: int) -> 
 def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
     """The images behind every FROM, each once; a stage of the same file and ``scratch`` are none.
 
-    Args:
-        text: The Dockerfile.
-        given: Build arguments, over the defaults of an ``ARG`` before the first FROM.
+    ``given`` has build arguments, over the defaults of an ``ARG`` before the first FROM.
 
     Raises:
         ConfigError: It is no Dockerfile.
@@ -246,11 +243,8 @@ def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
 def with_bases(text: str, given: Mapping[str, str], bases: Mapping[str, str], arguments: Sequence[str]) -> str:
     """The Dockerfile with other images behind FROM, and ARG lines at the beginning of each of its stages.
 
-    Args:
-        text: The Dockerfile.
-        given: As for :func:`images_of`.
-        bases: Image to the one that takes its place.
-        arguments: ``NAME=VALUE`` each: a variable of the RUNs of the stage that no image keeps.
+    ``bases`` maps an image to the one in its place. ``arguments`` are ``NAME=VALUE`` each: variables of the stage's
+    RUNs that no image keeps.
 
     Raises:
         ConfigError: It is no Dockerfile.
@@ -292,7 +286,6 @@ class Source:
     """Something that is copied.
 
     Attributes:
-        path: The file or folder on the host.
         folder: Whether it is a folder, whose contents are copied.
         without: Top-level names of the folder that are left out.
     """

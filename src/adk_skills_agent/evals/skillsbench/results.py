@@ -22,20 +22,14 @@ class BenchResult:
     """A row without what only a reader of the file wants.
 
     Attributes:
-        task: The task's name.
         arm: ``no-skill``, ``with-skill`` or ``self-gen``.
-        trial: Which repetition, from 1.
         agent: ``adk``, ``oracle`` or ``nop``.
         reward: 0 to 1; None when the trial was not measured.
         passed: Whether the reward is 1; None when the trial was not measured.
         error: What went wrong, one sentence; None when nothing did. A trial with a reward may have one.
         error_kind: ``build``, ``sandbox``, ``verifier``, ``model``, ``timeout``, ``agent``, or None.
-        seconds: The agent's.
-        category: Of the task.
-        fingerprint: Of everything the result depends on and the user may change.
         skills_available: Skills the agent could discover.
         skills_used: Skills it loaded or read.
-        tokens: All it took.
     """
 
     task: str
@@ -97,11 +91,7 @@ class BuildCounts:
     """What became of the builds (S0-129).
 
     Attributes:
-        built: Environments that were made.
-        cached: Environments that were there already.
         failed: Task to reason.
-        retried: Builds that were tried again.
-        seconds: Of all builds together.
     """
 
     built: int = 0
@@ -126,10 +116,8 @@ class RunState:
     """A run as it goes on.
 
     Attributes:
-        planned: How many trials there are.
         results: What is finished, by trial; those of an earlier run too.
         resumed: How many of them are of an earlier run.
-        builds: Builds so far.
         stopped: Why it ended before its last trial; empty while it has not.
     """
 

@@ -43,10 +43,6 @@ class BenchTrial:
     """One attempt.
 
     Attributes:
-        task: What to do.
-        arm: Which skills there are.
-        number: Which repetition, from 1.
-        agent: Who does it.
         fingerprint: Of everything the result depends on and the user may change.
     """
 
@@ -67,9 +63,6 @@ class BenchSettings:
     """What all trials of a run share.
 
     Attributes:
-        sandbox: Where they happen.
-        images: Their environments.
-        agents: By name.
         out: Folder of the results; traces and reports go below it.
         tools: Folder of the commands for verifiers (``verifier_tools.py``).
         wheels: Folder of wheels for verifiers without a network.
@@ -267,10 +260,7 @@ class Grade:
 
     Attributes:
         reward: Between 0 and 1; None when there is none, which is an error and not a zero.
-        error: Why there is none.
         output: The end of what the verifier wrote.
-        timed_out: Whether its time was over.
-        seconds: How long it took.
         report: Its CTRF report, as it wrote it; None when there is none.
     """
 

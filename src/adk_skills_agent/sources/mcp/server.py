@@ -38,13 +38,7 @@ def skill_uri(name: str, path: str = "SKILL.md") -> str:
 
 @dataclass(frozen=True)
 class ServedSkill:
-    """A skill as a server offers it.
-
-    Attributes:
-        name: What the catalogue calls it.
-        frontmatter: Level 1.
-        tree: Its files.
-    """
+    """A skill as a server offers it."""
 
     name: str
     frontmatter: Mapping[str, Any]
@@ -63,11 +57,7 @@ class ServedSkill:
 
 
 class ServedCatalog:
-    """The skills of a catalogue that may be served, read when they are asked for.
-
-    Args:
-        catalog: Which skills; a view shows a client only a part.
-    """
+    """The skills of a catalogue that may be served, read when they are asked for."""
 
     def __init__(self, catalog: CatalogReader) -> None:
         self._catalog = catalog
@@ -106,10 +96,6 @@ class ServedCatalog:
 
 def skills_server(catalog: CatalogReader, version: str = "") -> Server[Any]:
     """An MCP server that offers the skills of a catalogue.
-
-    Args:
-        catalog: Which skills.
-        version: Of the server, for its clients.
 
     Raises:
         ConfigError: The extra ``mcp`` is not installed.
@@ -202,10 +188,7 @@ async def serve_stdio(catalog: CatalogReader, version: str = "") -> None:
 class TokenGate:
     """An ASGI application that gives each client, by its bearer token, a server of its own.
 
-    Args:
-        catalogs: Token to what its client may see.
-        version: Of the server.
-        path: Where the server is.
+    ``catalogs`` maps a token to what its client may see.
 
     Raises:
         ConfigError: There is no token, or the extra ``mcp`` is not installed.
