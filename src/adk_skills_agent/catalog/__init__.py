@@ -21,27 +21,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.catalog.skill import Skill
     from adk_skills_agent.catalog.trust import is_trusted, trust_project, untrust_project
 
-__all__ = [
-    "CatalogReader",
-    "CatalogText",
-    "FileListing",
-    "RegistryConfig",
-    "Scope",
-    "SearchHit",
-    "SearchIndex",
-    "Skill",
-    "SkillFile",
-    "SkillsRegistry",
-    "SkillsView",
-    "catalog_budget_tokens",
-    "estimate_tokens",
-    "fit_catalog",
-    "is_trusted",
-    "nearest",
-    "trust_project",
-    "untrust_project",
-]
-
 _NAMES = {
     "budget": "CatalogText catalog_budget_tokens estimate_tokens fit_catalog",
     "files": "FileListing SkillFile",
@@ -52,4 +31,4 @@ _NAMES = {
     "skill": "Skill",
     "trust": "is_trusted trust_project untrust_project",
 }
-__getattr__ = names_on_first_use(__name__, _NAMES)
+__getattr__, __all__ = names_on_first_use(__name__, _NAMES)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
-from adk_skills_agent.adk.permissions import own_question
+from adk_skills_agent.adk.permissions import own_question, refusal
 from adk_skills_agent.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ async def approve_packages(
     if tool_context.state.get(refused_key) == lock.digest:
         return _refusal(skill)
     if answer is not None:  # of another question: google-adk puts no second one for the same call
-        return _answer(
+        return refusal(
             ErrorCode.APPROVAL_REQUIRED,
             f"The packages of skill '{skill[:60]}' need an approval of their own. Call the tool again to ask for it.",
         )
     if not tool_context.function_call_id:
-        return _answer(ErrorCode.PERMISSION_DENIED, f"The packages of skill '{skill[:60]}' need the user's approval.")
+        return refusal(ErrorCode.PERMISSION_DENIED, f"The packages of skill '{skill[:60]}' need the user's approval.")
     runtime.events.emit(
         ApprovalRequested(
             origin=origin_of(tool_context),
@@ -65,7 +65,7 @@ async def approve_packages(
     )
     tool_context.request_confirmation(hint=question(skill, lock), payload=_payload(skill, lock))
     tool_context.actions.skip_summarization = True
-    return _answer(
+    return refusal(
         ErrorCode.APPROVAL_REQUIRED,
         "The user is asked to approve the packages of this skill. Do not repeat the call; it continues by itself once "
         "they answer.",
@@ -107,12 +107,8 @@ def _tell(runtime: SkillRuntime, tool_context: ToolContext, wanted: PackagesNotA
 
 
 def _refusal(skill: str) -> dict[str, Any]:
-    return _answer(
+    return refusal(
         ErrorCode.PERMISSION_DENIED,
         f"The user refused the packages of skill '{skill[:60]}'. Do not try again; do it without them, or ask what to "
         "do instead.",
     )
-
-
-def _answer(code: ErrorCode, sentence: str) -> dict[str, Any]:
-    return {"error": sentence, "error_code": code.value}
