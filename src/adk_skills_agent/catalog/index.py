@@ -16,12 +16,13 @@ import zlib
 from collections.abc import Mapping
 from itertools import chain, islice
 from operator import itemgetter
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from adk_skills_agent.catalog.untrusted_files import NO_STAMP, shown
 from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
-from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK, write_whole
 
 _NOT_NAMES = frozenset({"", ".", ".."})
 _MAGIC = "adk-skills-index 1"
@@ -66,19 +67,11 @@ class IndexCache:
         ):
             return
         path = self._path(root)
-        aside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
         try:
             if not self._prepare_folder():
                 return
             parts = _encode(root, self._fingerprint(), folders)
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.writelines(parts)
-                os.replace(aside, path)
-            except BaseException:
-                os.unlink(aside)
-                raise
+            write_whole(Path(path), parts, mode=0o600)
             self._remove_oldest()
         except OSError as error:
             self._say(f"The index {shown(path)} cannot be written: {error.strerror or error}.", path)

@@ -29,6 +29,7 @@ from adk_skills_agent.catalog.untrusted_files import real_path
 from adk_skills_agent.errors import ConfigError, RegistryError, SkillsError
 from adk_skills_agent.format import normalise_name, parse_text
 from adk_skills_agent.format.models import Diagnostic, ParsedSkill, Severity, SkillMetadata
+from adk_skills_agent.platforms import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -353,11 +354,7 @@ class SourceFeed:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_file() and target.read_bytes() == data:
                 continue
-            descriptor, aside = tempfile.mkstemp(prefix=".aside-", dir=self._folder)
-            with open(descriptor, "wb") as stream:
-                stream.write(data)
-            Path(aside).chmod(0o755 if data[:2] == b"#!" else 0o644)
-            Path(aside).replace(target)
+            write_whole(target, data, mode=0o755 if data[:2] == b"#!" else 0o644)
         for there in [one for one in folder.rglob("*") if one.is_file()]:
             if there.relative_to(folder).as_posix() not in files:
                 there.unlink()

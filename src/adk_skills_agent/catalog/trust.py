@@ -18,7 +18,7 @@ from adk_skills_agent.catalog.settings import RegistryConfig, settings_file
 from adk_skills_agent.catalog.untrusted_files import real_path, shown
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
-from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, write_whole
 
 TRUST_FILE = "trusted-projects"
 
@@ -285,11 +285,7 @@ class OwnerFile:
         content = b"".join(line + b"\n" for line in sorted(lines))
         if len(content) > _MAX_BYTES:
             raise ConfigError(f"The list of {self._what} {shown(str(self.path))} is full. Take lines off it first.")
-        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        aside.replace(self.path)
+        write_whole(self.path, content, mode=0o600)
 
 
 @contextmanager

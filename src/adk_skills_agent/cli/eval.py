@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
+from adk_skills_agent.cli.output import print_aligned, print_diagnostics, print_json, safe, share
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.cli.terminal import unprotected
 from adk_skills_agent.errors import ConfigError, EvalFileError
@@ -442,13 +442,7 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
     metrics = [name for name in _COLUMNS if any(name in result.scores for result in _of_main_arm(summary))]
     rows = [("case", *summary.arms, *(_COLUMNS[name] for name in metrics), "time", "tokens")]
     rows += [_row(summary, case.id, metrics) for case in summary.cases]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            f"{row[0]:<{widths[0]}}",
-            *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        print("  ".join(cells).rstrip())
+    print_aligned(rows, range(1, len(rows[0])))
     print()
     _print_failures(summary, written)
     ours = content["adk_skills"]
@@ -464,7 +458,7 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
         print(_blind_line(one))
     for arm, counts in ours["trigger"].items():
         total = counts["total"]
-        print(f"triggering in {safe(arm)}: precision {_share(total['precision'])}, recall {_share(total['recall'])}")
+        print(f"triggering in {safe(arm)}: precision {share(total['precision'])}, recall {share(total['recall'])}")
     cost = ours["cost_usd"]["total"]
     if cost:
         print(f"cost: ${cost:.4f}")
@@ -570,10 +564,6 @@ def _passed(cell: CaseInArm | None) -> str:
         return "-"
     errors = cell.planned - len(cell.measured)
     return f"{cell.passed}/{len(cell.measured)}" + (f" ({errors} missing)" if errors else "")
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 # ``adk-skills report``: the results of an evaluation or a benchmark as one page to look at.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from adk_skills_agent.cli.terminal import VisibleBytes, unprotected, visible
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
+from adk_skills_agent.platforms import write_whole
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox import OutputEvent, ResourceSample
@@ -74,6 +75,22 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], below: S
         for text in below[at] if below else ():
             lines += [f"    {part}" for part in _wrapped(safe(text))]
     _print_lines(lines, styled=styled)
+
+
+def print_aligned(rows: Sequence[Sequence[str]], right: range = range(0)) -> None:
+    """A plain table of cells that are safe already, the columns of ``right`` to the right; nothing is cut."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            f"{cell:>{wide}}" if at in right else f"{cell:<{wide}}"
+            for at, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        )
+        print("  ".join(cells).rstrip())
+
+
+def share(value: float | None) -> str:
+    """A share in percent, or a dash."""
+    return "-" if value is None else f"{value:.1%}"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -236,8 +253,6 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     Returns:
         The paths written, in order.
     """
-    from adk_skills_agent.evals.row_file import write_whole
-
     written = []
     for name, content in files.items():
         target = folder / name

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import print_aligned, print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.errors import ConfigError
 
@@ -133,11 +133,7 @@ def _print_table(figures: Sequence[SkillFigures]) -> None:
         )
         for one in figures
     ]
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    for row in (heads, *rows):
-        cells = [f"{row[0]:<{widths[0]}}"]
-        cells += [f"{cell:>{width}}" for cell, width in zip(row[1:-1], widths[1:-1], strict=True)]
-        print("  ".join([*cells, row[-1]]).rstrip())
+    print_aligned([heads, *rows], range(1, len(heads) - 1))
 
 
 def _print_notes(reading: Reading) -> None:

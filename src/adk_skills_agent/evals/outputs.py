@@ -20,12 +20,13 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.blind.comparison import CONTENT, STRUCTURE
 from adk_skills_agent.evals.blind.figures import blind_figures, blind_notes, overall
 from adk_skills_agent.evals.blind.run import BlindState, Compared, read_comparisons
-from adk_skills_agent.evals.row_file import read_rows, write_whole
+from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.result import NAME, TrialResult, result_of, trace_of
 from adk_skills_agent.evals.run.schedule import RunState
 from adk_skills_agent.evals.summary import CaseInArm, Summary, run_summary
 from adk_skills_agent.format.models import Diagnostic
+from adk_skills_agent.platforms import write_whole
 
 BENCHMARK, JUNIT = "benchmark.json", "junit.xml"
 _PARTS_AT_ONCE = 10_000

@@ -7,8 +7,7 @@ import contextlib
 import json
 import os
 import stat
-import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -100,11 +99,7 @@ class RowFile:
     def cut_torn_row(self) -> None:
         """Cut off a last row that was not written to its end (the process was killed), and note it."""
         size = os.fstat(self._descriptor).st_size
-        end = 0
-        with self.path.open("rb") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    end += len(line)
+        end = sum(len(line) for _, _, line in lines_of(self.path))
         if size > end:
             os.ftruncate(self._descriptor, end)
             self.notes.append(
@@ -126,7 +121,7 @@ class RowFile:
         found: dict[_Key, tuple[int, _Row]] = {}
         changed: dict[str, None] = {}
         others = 0
-        for number, start, line in self.lines():
+        for number, start, line in lines_of(self.path):
             try:
                 result = read(json.loads(line))
             except ValueError as error:
@@ -148,13 +143,22 @@ class RowFile:
             self.notes.append(f"{others} rows of {self.path} are of trials not asked for now: kept, and not counted.")
         return found
 
-    def lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """Number, place in the file and bytes of each line."""
-        start = 0
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+
+def lines_of(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Number, first byte and bytes of each line of a file that was written to its end."""
+    start = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
                 yield number, start, line
-                start += len(line)
+            start += len(line)
+
+
+def row_at(path: Path, start: int) -> Any:
+    """The row that begins at a byte of a file."""
+    with path.open("rb") as file:
+        file.seek(start)
+        return json.loads(file.readline())
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -164,42 +168,16 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         ConfigError: It cannot be read, or a line is no row.
     """
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise ConfigError(f"{path}:{number}: this is no row of results: {error}.") from error
-                if not isinstance(row, dict):
-                    raise ConfigError(f"{path}:{number}: this is no row of results.")
-                yield row
+        for number, _, line in lines_of(path):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ConfigError(f"{path}:{number}: this is no row of results: {error}.") from error
+            if not isinstance(row, dict):
+                raise ConfigError(f"{path}:{number}: this is no row of results.")
+            yield row
     except OSError as error:
         raise ConfigError(f"The results {path} cannot be read: {error.strerror or error}.") from error
-
-
-# Files of results that others may be reading: written whole or not at all.
-
-
-def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write beside, then rename: a reader never sees half a file.
-
-    Raises:
-        OSError: The disk did not take it; what was there stays.
-    """
-    # A new file of a random name: nobody can have put a link in its place, and no name is too long for it.
-    descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines([data] if isinstance(data, bytes) else data)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(aside).chmod(0o666 & ~umask)
-        Path(aside).replace(path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
 
 
 # A few workers that take from one queue.

@@ -24,7 +24,7 @@ from typing import Any
 
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.packages.findings import word_set
-from adk_skills_agent.packages.uv import Cause, Index, Progress, explained, failure, run_program
+from adk_skills_agent.packages.uv import Cause, Index, Progress, failure, run_program
 
 PREFIX = "npm:"
 """Begins a requirement that npm answers: ``npm:docx@^9``."""
@@ -425,14 +425,13 @@ def _run_npm(
     }
     options = [*_QUIET, *_ONLY_REGISTRY, *([f"--registry={index.npm_registry}"] if index.npm_registry else [])]
     options += ["--offline"] if index.offline else ["--prefer-offline"] if arguments[0] == "ci" else []
-    ended = run_program(
-        [npm, *arguments, *options], environment, folder, seconds=seconds, progress=progress, hold=hold, what=what
+    run_program(
+        [npm, *arguments, *options],
+        environment,
+        folder,
+        seconds=seconds,
+        what=what,
+        causes=_CAUSES,
+        progress=progress,
+        hold=hold,
     )
-    if ended.late:
-        raise failure(
-            f"{what[:1].upper()}{what[1:]} could not be prepared within {seconds:g} seconds. Do it without them, or "
-            "tell the user.",
-            f"npm was stopped after {seconds:g} seconds. Check the registry, or give it more time.",
-        )
-    if ended.code != 0:
-        raise explained(_CAUSES, what, ended.said, f"npm {arguments[0]}")

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -21,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from adk_skills_agent.errors import ConfigError, PackageError, SandboxError, SkillsError
+from adk_skills_agent.platforms import write_whole
 from adk_skills_agent.sandbox import snapshot
 
 # The rest of this layer is imported where it is used: a toolset is made in milliseconds, and few skills need packages.
@@ -649,14 +649,6 @@ def write_lock(path: Path, lock: Lock) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(lock.text())
-            Path(aside).chmod(0o644)
-            Path(aside).replace(path)
-        except BaseException:
-            Path(aside).unlink(missing_ok=True)
-            raise
+        write_whole(path, lock.text().encode(), mode=0o644)
     except OSError as error:
         raise ConfigError(f"The lock {path} cannot be written: {error.strerror}.") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from adk_skills_agent.catalog.settings import RegistryConfig, data_folder
 from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.platforms import write_whole
 from adk_skills_agent.sources.tree import SkillTree, digest_folder, read_tree, tree_digest
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -270,36 +271,8 @@ def remove_tree(folder: Path) -> None:
 
 
 def write_aside(path: Path, data: bytes) -> None:
-    """Write a file beside, flush it and rename it: a reader sees the old bytes or the new ones, also after a kill.
-
-    Raises:
-        OSError: The disk does not take it; what was there stays.
-    """
-    import tempfile
-
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=_ASIDE, dir=path.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    aside = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        try:
-            mode = stat.S_IMODE(path.stat().st_mode)
-        except OSError:
-            umask = os.umask(0)
-            os.umask(umask)
-            mode = 0o666 & ~umask
-        aside.chmod(mode)
-        aside.replace(path)
-    except BaseException as error:
-        aside.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+    """:func:`~adk_skills_agent.platforms.write_whole`, and the disk has the bytes and the name when this returns."""
+    write_whole(path, data, flush=True)
     flush_folder(path.parent)
 
 

@@ -130,14 +130,6 @@ class ObjectStore(ABC):
                 "Use a local or network folder, Amazon S3, Google Cloud Storage or Azure Blob Storage."
             )
 
-    def read_all(self, names: Sequence[str]) -> dict[str, bytes | None]:
-        """Several objects, by name.
-
-        Raises:
-            StorageError: As :meth:`read`.
-        """
-        return dict(zip(names, _each(self.read, names), strict=True))
-
     def write_all(self, objects: Mapping[str, Callable[[], bytes]]) -> None:
         """Several objects; their bytes are asked for when it is their turn.
 

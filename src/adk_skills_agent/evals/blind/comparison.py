@@ -325,8 +325,3 @@ def names_in(text: str, names: Iterable[str]) -> list[str]:
         for name in dict.fromkeys(names)
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE)
     ]
-
-
-def unblinded(row: Mapping[str, Any]) -> dict[str, str]:
-    """A and B of a row of results, by name."""
-    return sides((row["case"], row["arms"][0], row["arms"][1], row["run"]), row["seed"])

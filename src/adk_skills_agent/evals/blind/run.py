@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +31,7 @@ from adk_skills_agent.evals.blind.comparison import (
 )
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
-from adk_skills_agent.evals.row_file import RowFile
+from adk_skills_agent.evals.row_file import RowFile, lines_of, row_at
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import NOT_MEASURED, TrialResult, trace_of
 from adk_skills_agent.evals.run.schedule import Stopped, work_off
@@ -196,22 +196,16 @@ def _fingerprint(material: _Material, model: JudgeModel) -> str:
 def _places(rows: Path) -> dict[Key, tuple[int, int]]:
     """Where the last measured row of each trial is: line, first byte."""
     places: dict[Key, tuple[int, int]] = {}
-    start = 0
-    with rows.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.endswith(b"\n"):
-                row: dict[str, Any] = json.loads(line)
-                if (row.get("error") or {}).get("kind") not in NOT_MEASURED:
-                    places[str(row["case"]), str(row["arm"]), int(row["run"])] = number, start
-            start += len(line)
+    for number, start, line in lines_of(rows):
+        row: dict[str, Any] = json.loads(line)
+        if (row.get("error") or {}).get("kind") not in NOT_MEASURED:
+            places[str(row["case"]), str(row["arm"]), int(row["run"])] = number, start
     return places
 
 
 def _trace(rows: Path, place: tuple[int, int]) -> Trace:
     line, start = place
-    with rows.open("rb") as file:
-        file.seek(start)
-        return trace_of(json.loads(file.readline()), f"{rows}:{line}")
+    return trace_of(row_at(rows, start), f"{rows}:{line}")
 
 
 # ``comparisons.jsonl``: a row for each blind comparison. It says A and B; which arm is which follows from its seed.
@@ -345,7 +339,7 @@ class Comparisons(RowFile):
             ConfigError: A row is malformed.
         """
         self.cut_torn_row()
-        return _by_pair(self.path, ((number, line) for number, _, line in self.lines()))
+        return _by_pair(self.path)
 
 
 def read_comparisons(folder: Path) -> dict[PairKey, Compared]:
@@ -356,17 +350,16 @@ def read_comparisons(folder: Path) -> dict[PairKey, Compared]:
     """
     path = folder / NAME
     try:
-        with path.open("rb") as file:
-            return _by_pair(path, ((n, line) for n, line in enumerate(file, 1) if line.endswith(b"\n")))
+        return _by_pair(path)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise ConfigError(f"The comparisons {path} cannot be read: {error.strerror or error}.") from error
 
 
-def _by_pair(path: Path, lines: Iterable[tuple[int, bytes]]) -> dict[PairKey, Compared]:
+def _by_pair(path: Path) -> dict[PairKey, Compared]:
     found: dict[PairKey, Compared] = {}
-    for number, line in lines:
+    for number, _, line in lines_of(path):
         try:
             compared = compared_of(json.loads(line))
         except ValueError as error:

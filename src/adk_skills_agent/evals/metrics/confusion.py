@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from adk_skills_agent.evals.metrics.skill_trigger import seen
@@ -50,13 +50,7 @@ class SkillCounts:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {
-            "hits": self.hits,
-            "false_alarms": self.false_alarms,
-            "misses": self.misses,
-            "precision": self.precision,
-            "recall": self.recall,
-        }
+        return {**asdict(self), "precision": self.precision, "recall": self.recall}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -37,13 +37,7 @@ class RubricScore:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {
-            "id": self.id,
-            "met": self.met,
-            "rationale": self.rationale,
-            "agreement": self.agreement,
-            "samples": self.samples,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,13 @@ from adk_skills_agent.evals.report.sections import (
     percent,
     section,
     share,
+    table,
 )
-from adk_skills_agent.evals.row_file import read_rows, write_whole
+from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.skillsbench.bench_summary import summarise
 from adk_skills_agent.evals.skillsbench.results import NAME, BenchResult, Key, result_of
 from adk_skills_agent.evals.statistics import interval_text, verdict_text
+from adk_skills_agent.platforms import write_whole
 
 _ARMS = ("no-skill", "with-skill", "self-gen")
 _MOST_ERRORS = 200
@@ -139,7 +141,7 @@ def _sides(sides: Iterable[Mapping[str, Any]]) -> str:
         if side["trials"]
     ]
     head = ("Agent", "Arm", "Tasks", "Trials", "Not measured", "Passed", "Mean reward", "Skill used", "Time")
-    return _table("Arms", head, rows)
+    return table("Arms", head, (map(inline, row) for row in rows))
 
 
 def _tasks(results: Sequence[BenchResult]) -> str:
@@ -152,7 +154,7 @@ def _tasks(results: Sequence[BenchResult]) -> str:
         domains[result.task] = result.category
     rows = [(task, *(_cell(cells.get((task, *side), ())) for side in sides), domains[task]) for task in domains]
     head = ("Task", *(f"{agent} {arm}" if several else arm for agent, arm in sides), "Domain")
-    return _table("Tasks", head, rows)
+    return table("Tasks", list(map(inline, head)), (map(inline, row) for row in rows))
 
 
 def _cell(results: Sequence[BenchResult]) -> str:
@@ -173,15 +175,6 @@ def _errors(results: Sequence[BenchResult]) -> str:
         return ""
     more = f"<li>{len(said) - _MOST_ERRORS:,} more in {NAME}</li>" if len(said) > _MOST_ERRORS else ""
     return section("errors", "What went wrong", "", f"<ul>{''.join(said[:_MOST_ERRORS])}{more}</ul>")
-
-
-def _table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = "".join(f"<th>{inline(one)}</th>" for one in head)
-    body = "".join(f"<tr>{''.join(f'<td>{inline(one)}</td>' for one in row)}</tr>" for row in rows)
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{name}"><table><thead><tr>{cells}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
 
 
 def _number(value: float | None) -> str:

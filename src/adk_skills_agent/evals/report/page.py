@@ -28,12 +28,13 @@ from adk_skills_agent.evals.report.sections import (
     section,
     share,
     spread_section,
+    table,
     tokens,
     trigger_section,
 )
-from adk_skills_agent.evals.row_file import write_whole
 from adk_skills_agent.evals.statistics import BETTER_OR_WORSE, interval_text, verdict_text
 from adk_skills_agent.evals.summary import NO_VARIATION
+from adk_skills_agent.platforms import write_whole
 
 _LINKS = {
     "compare": "Compared",
@@ -128,18 +129,17 @@ def _comparison(comparison: Comparison, baseline: RunFolder) -> str:
 
 
 def _change_table(arm: str, changes: Sequence[Change]) -> str:
-    rows = "".join(
-        f"<tr><td>{inline(one.case)}</td><td>{percent(one.after - one.before)}"
-        f"{interval_text(one.low, one.high, NO_VARIATION, percent)}</td>"
-        f"<td>{tokens(one.tokens[0])} → {tokens(one.tokens[1])}</td>"
-        f"<td>{duration(one.seconds[0])} → {duration(one.seconds[1])}</td></tr>"
+    rows = [
+        (
+            inline(one.case),
+            percent(one.after - one.before) + interval_text(one.low, one.high, NO_VARIATION, percent),
+            f"{tokens(one.tokens[0])} → {tokens(one.tokens[1])}",
+            f"{duration(one.seconds[0])} → {duration(one.seconds[1])}",
+        )
         for one in changes
-    )
-    return (
-        f'<details><summary>Figures</summary><div class="wide" tabindex="0" role="region" aria-label="Figures of '
-        f'{inline(arm)}"><table><thead><tr><th>Case</th><th>Pass rate</th><th>Tokens</th><th>Time</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div></details>"
-    )
+    ]
+    figures = table(f"Figures of {inline(arm)}", ("Case", "Pass rate", "Tokens", "Time"), rows)
+    return f"<details><summary>Figures</summary>{figures}</details>"
 
 
 # From a results folder to ``report.html``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,6 @@ INSTRUCTION = (
     "You help with the user's tasks. Use a skill when one fits. Say in your final answer what you found or did."
 )
 _NO_SKILLS = "You help with the user's tasks. Say in your final answer what you found or did."
-
-MakeAgent = Callable[["BaseLlm | str"], "LlmAgent"]
 
 
 @dataclass(slots=True)

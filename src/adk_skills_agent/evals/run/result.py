@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.row_file import RowFile, read_rows
+from adk_skills_agent.evals.row_file import RowFile, read_rows, row_at
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.trace import Trace, Usage
 
@@ -186,7 +185,5 @@ class Ledger(RowFile):
         start = self._unjudged.get(key)
         if start is None:
             return None
-        with self.path.open("rb") as file:
-            file.seek(start)
-            row = json.loads(file.readline())
+        row = row_at(self.path, start)
         return row if isinstance(row, dict) else None

@@ -9,7 +9,6 @@ import math
 import os
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,10 +29,10 @@ from adk_skills_agent.evals.skillsbench.environment import (
 from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, Key
 from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled, load_skills, unpack_skills
 from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
+from adk_skills_agent.platforms import write_whole
 from adk_skills_agent.sandbox import temporary_prefix
 
 NO_SKILL, WITH_SKILL, SELF_GEN = "no-skill", "with-skill", "self-gen"
-ARMS = (NO_SKILL, WITH_SKILL, SELF_GEN)
 _OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
 """Where the skills an agent wrote itself are in its second environment, as curated ones are."""
 
@@ -230,15 +229,13 @@ def _row(trial: BenchTrial, settings: BenchSettings, worked: Worked, given: Grad
 def _keep(
     trial: BenchTrial, out: Path, kind: str, content: Mapping[str, Any] | str | None, told: Callable[[str], str]
 ) -> str | None:
-    """Write a file of a trial aside, then give it its name; returns that, relative to the results."""
+    """Write a file of a trial; returns its name, relative to the results."""
     if content is None:
         return None
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=True, separators=(",", ":"))
     name = f"{kind}/{trial.task.name}/{trial.agent}-{trial.arm}-{trial.number}.json"
     (out / name).parent.mkdir(parents=True, exist_ok=True)
-    aside = out / f"{name}.{uuid.uuid4().hex[:8]}"
-    aside.write_text(told(text), "utf-8")
-    aside.replace(out / name)
+    write_whole(out / name, told(text).encode())
     return name
 
 
