@@ -60,10 +60,7 @@ WORKSPACES = ("session", "skill")
 def packages_of(choice: Dependencies | str | None, *, asks: bool) -> SkillEnvironments | None:
     """The meaning of a toolset's setting ``dependencies``; None if nothing is done for packages.
 
-    With ``asks``, where scripts run in our sandbox, the default is to ask the user.
-
-    Raises:
-        ConfigError: It is no mode and no :class:`Dependencies`.
+    With ``asks``, where scripts run in our sandbox, the default is to ask the user. Raises ``ConfigError``.
     """
     from adk_skills_agent.packages import SkillEnvironments, dependencies_of
 
@@ -72,11 +69,7 @@ def packages_of(choice: Dependencies | str | None, *, asks: bool) -> SkillEnviro
 
 
 def workspace_of(choice: str) -> str:
-    """Check the setting ``workspace`` of a toolset.
-
-    Raises:
-        ConfigError: It is not one of :data:`WORKSPACES`.
-    """
+    """Check the setting ``workspace`` of a toolset. Raises ``ConfigError``."""
     if choice not in WORKSPACES:
         raise ConfigError(f"workspace must be 'session' or 'skill', not {choice!r}.")
     return choice
@@ -85,8 +78,7 @@ def workspace_of(choice: str) -> str:
 def workspace_stores_of(setting: object) -> WorkspaceStores | None:
     """The meaning of a toolset's setting ``workspace_store``; without one nothing about stores is imported.
 
-    Raises:
-        ConfigError: It is no store, or cannot be used.
+    Raises ``ConfigError`` when it is no store, or cannot be used.
     """
     if setting is None:
         return None
@@ -128,8 +120,7 @@ class SkillLifecycleConfig:
 def lifecycle_of(config: Any) -> SkillLifecycleConfig:
     """Our configuration from ours, google-adk's or None; a copy, so that editing the caller's changes nothing.
 
-    Raises:
-        ConfigError: It is neither.
+    Raises ``ConfigError`` when it is neither.
     """
     if config is None:
         return SkillLifecycleConfig()
@@ -148,11 +139,7 @@ def lifecycle_of(config: Any) -> SkillLifecycleConfig:
 
 
 def discovery_of(mode: Any) -> SkillDiscoveryMode:
-    """Our mode from ours, google-adk's, or its word.
-
-    Raises:
-        ConfigError: It is not one of these.
-    """
+    """Our mode from ours, google-adk's, or its word. Raises ``ConfigError`` when it is not one of these."""
     try:
         return SkillDiscoveryMode(_value(mode))
     except ValueError as error:
@@ -204,11 +191,7 @@ class SkillLimits:
 
 
 def limits_of(limits: SkillLimits | None) -> SkillLimits:
-    """The limits that a ``limits=`` argument describes.
-
-    Raises:
-        ConfigError: It is neither limits nor None.
-    """
+    """The limits that a ``limits=`` argument describes. Raises ``ConfigError`` when it is neither limits nor None."""
     if limits is None:
         return SkillLimits()
     if not isinstance(limits, SkillLimits):
@@ -217,11 +200,7 @@ def limits_of(limits: SkillLimits | None) -> SkillLimits:
 
 
 def integrity_of(mode: Integrity | None) -> IntegrityCheck | None:
-    """What an ``integrity=`` argument means; without it nothing about locks is imported.
-
-    Raises:
-        ConfigError: It is neither ``"require"`` nor ``"warn"``.
-    """
+    """What an ``integrity=`` argument means; without it nothing about locks is imported. Raises ``ConfigError``."""
     if mode is None:
         return None
     from adk_skills_agent.sources.integrity import IntegrityCheck
@@ -232,10 +211,8 @@ def integrity_of(mode: Integrity | None) -> IntegrityCheck | None:
 def check_model_name(name: object, key: str) -> str | None:
     """A model's name as google-adk takes it, checked before the first request fails on it.
 
-    None and the empty name (an agent that takes its parent's) are left alone; ``key`` names the argument.
-
-    Raises:
-        ConfigError: It is no text, or google-adk finds no class for it.
+    None and the empty name (an agent that takes its parent's) are left alone; ``key`` names the argument. Raises
+    ``ConfigError`` when it is no text, or google-adk finds no class for it.
     """
     if name is None or name == "":
         return None

@@ -348,8 +348,7 @@ def subject_of(action: Action, target: str) -> str:
 def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None) -> Permissions:
     """The permissions an owner gave in one of the forms a toolset takes: an object, its arguments, or a file.
 
-    Raises:
-        ConfigError: It has another type, or cannot be used.
+    Raises ``ConfigError`` when it has another type, or cannot be used.
     """
     if value is None:
         return Permissions()
@@ -460,11 +459,7 @@ async def permit(
 ) -> dict[str, Any] | None:
     """Whether a call may go on: the rules, and the user where they say so.
 
-    Returns:
-        None to go on, else the tool's answer.
-
-    Raises:
-        SkillsError: The skill cannot be read, so its version is not known.
+    Returns None to go on, else the tool's answer. Raises ``SkillsError``.
     """
     return (await weigh(tool_context, skill, runtime.permissions.decide(skill, action, target), runtime)).refusal
 
@@ -484,10 +479,8 @@ class Weighed:
 async def weigh(tool_context: ToolContext, skill: KnownSkill, decision: Decision, runtime: SkillRuntime) -> Weighed:
     """Act on a decision: go on, refuse, or ask and pause the invocation until the user answered.
 
-    A refusal is counted for what was to be done, whatever the arguments: a model that repeats it ends its turn.
-
-    Raises:
-        SkillsError: As :func:`permit`.
+    A refusal is counted for what was to be done, whatever the arguments: a model that repeats it ends its turn. Raises
+    ``SkillsError`` as :func:`permit` does.
     """
     if decision.verdict is Verdict.ALLOW:
         return Weighed()
@@ -506,10 +499,8 @@ async def weigh(tool_context: ToolContext, skill: KnownSkill, decision: Decision
 async def may_stay_in_force(runtime: SkillRuntime, context: ReadonlyContext, skill: KnownSkill) -> bool:
     """Whether an active skill may still tell the model what it says now.
 
-    A skill that was approved is not, once a byte of it changed: its new instructions need a new approval.
-
-    Raises:
-        SkillsError: The skill cannot be read, so its version is not known.
+    A skill that was approved is not, once a byte of it changed: its new instructions need a new approval. Raises
+    ``SkillsError`` when the skill cannot be read, so its version is not known.
     """
     decision = runtime.permissions.decide(skill, "activate")
     if decision.verdict is not Verdict.ASK:
@@ -540,11 +531,7 @@ class Approvals:
         return f"_adk_skill_approval:{self._agent}:{self._skill.name}:{subject}"
 
     def look_up(self) -> None:
-        """Find the version and the owner's approvals. Reads files.
-
-        Raises:
-            SkillsError: The skill cannot be read.
-        """
+        """Find the version and the owner's approvals. Reads files. Raises ``SkillsError``."""
         self.version = self._skill.version()
         try:
             listed = ApprovedSkills(self._file).read()

@@ -139,9 +139,8 @@ class SkillRuntime:
     def skill_path_for_model(self, name: str) -> str:
         """The path of a skill as the model's tools see it, which its instructions name and its placeholders become.
 
-        Returns:
-            ``/skills/<name>`` where the toolset has a shell, which shows all active skills; else ``/skill``, where a
-            script finds its own.
+        Returns ``/skills/<name>`` where the toolset has a shell, which shows all active skills; else ``/skill``, where
+        a script finds its own.
         """
         return str(SKILLS_DIR / skill_folder(name)) if self.shell is not None else str(SKILL_DIR)
 
@@ -198,11 +197,7 @@ class SkillRuntime:
         return skill
 
     async def text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
-        """The instructions of an active skill as they are now.
-
-        Raises:
-            SkillsError: It cannot be read or filled in, whatever the reason.
-        """
+        """The instructions of an active skill as they are now. Raises ``SkillsError``."""
         try:
             return await self._text(skill, context)
         except SkillsError:
@@ -257,10 +252,8 @@ def events_for(
 ) -> Events:
     """The events of one toolset: OpenTelemetry always, the owner's listeners, the audit log where one is wanted.
 
-    ``audit_log`` is a file, or a log with settings of its own, which several toolsets may share.
-
-    Raises:
-        ConfigError: A listener cannot be called, or the file cannot be written.
+    ``audit_log`` is a file, or a log with settings of its own, which several toolsets may share. Raises ``ConfigError``
+    when a listener cannot be called, or the file cannot be written.
     """
     given: tuple[Listener, ...] = (on_event,) if callable(on_event) else tuple(on_event)
     for listener in given:

@@ -295,11 +295,7 @@ class RuntimeToolset(BaseToolset):
         return not runtime.active.activate(ctx, skill.name, tokens=text.tokens, digest=text.digest).already
 
     def unload_skill(self, ctx: ToolContext, skill_name: str) -> bool:
-        """Release a skill without the model.
-
-        Returns:
-            Whether it was active.
-        """
+        """Release a skill without the model. Returns whether it was active."""
         was_active = self.runtime.active.deactivate(ctx, skill_name)
         if was_active:
             self.runtime.events.emit(SkillDropped(origin=origin_of(ctx), skill=skill_name, reason="unloaded"))

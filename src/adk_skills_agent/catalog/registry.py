@@ -92,17 +92,12 @@ class CatalogReader(ABC):
 
     @abstractmethod
     def scope_of(self, name: str) -> Scope:
-        """Who put a skill where it was found.
-
-        Raises:
-            SkillNotFound: There is no such skill.
-        """
+        """Who put a skill where it was found. Raises ``SkillNotFound`` when there is no such skill."""
 
     async def fetch(self, name: str) -> None:
         """Have the files of a skill here before it is loaded; only a skill of a source has to be fetched.
 
-        Raises:
-            RegistryError: Its source does not give them.
+        Raises ``RegistryError`` when its source does not give them.
         """
         del name
 

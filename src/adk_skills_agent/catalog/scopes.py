@@ -73,8 +73,7 @@ class ScanRoot:
 def explicit_root(folder: str | os.PathLike[str], config: RegistryConfig) -> ScanRoot | Diagnostic:
     """The root for a folder, or a SKILL.md, that the owner named; ``~`` is the user's home.
 
-    Returns:
-        The root, or a diagnostic when what was given is no path at all.
+    Returns the root, or a diagnostic when what was given is no path at all.
     """
     given = os.fspath(folder)
     if not given or "\0" in given or not _encodes(given):

@@ -232,12 +232,10 @@ def search_terms(
     """Turn a query into the terms to rank by, each with its alternatives; a skill need not match all of them.
 
     Words that say nothing are dropped, unless there is nothing else. A word no skill has is widened: to the words it
-    begins, else to words spelled nearly like it. Neighbours may also be written as one word (``front end``), and a
-    few abbreviations stand for what they abbreviate. The first ``MAX_QUERY_CHARS`` characters and ``MAX_TERMS``
-    distinct words count.
-
-    Returns:
-        For each word of the query, in its order, the terms that at least one skill has, the asked one first.
+    begins, else to words spelled nearly like it. Neighbours may also be written as one word (``front end``), and a few
+    abbreviations stand for what they abbreviate. The first ``MAX_QUERY_CHARS`` characters and ``MAX_TERMS`` distinct
+    words count. Returns for each word of the query, in its order, the terms that at least one skill has, the asked one
+    first.
     """
     asked = list(dict.fromkeys(asked_words(query[:MAX_QUERY_CHARS])))
     asked = ([words for words in asked if words[0] not in _STOP_WORDS] or asked)[:MAX_TERMS]

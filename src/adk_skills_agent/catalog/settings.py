@@ -73,11 +73,7 @@ def settings_folder(config: RegistryConfig) -> str | None:
 
 
 def settings_file(config: RegistryConfig, name: str, what: str) -> Path:
-    """A file in the folder of the user's settings; it need not exist.
-
-    Raises:
-        ConfigError: The process has no home and no settings folder.
-    """
+    """A file in the folder of the user's settings; it need not exist. Raises ``ConfigError``."""
     folder = settings_folder(config)
     if folder is None:
         raise ConfigError(f"There is no home folder to keep {what} in. Set HOME or XDG_CONFIG_HOME.")

@@ -40,11 +40,7 @@ class TrustedProjects:
 
 
 def trust_file(config: RegistryConfig | None = None) -> Path:
-    """The path of the list of trusted projects.
-
-    Raises:
-        ConfigError: When the process has no home and no settings folder.
-    """
+    """The path of the list of trusted projects. Raises ``ConfigError``."""
     return settings_file(config or RegistryConfig(), TRUST_FILE, "the trusted projects")
 
 
@@ -84,11 +80,7 @@ def trust_project(root: str | os.PathLike[str], config: RegistryConfig | None = 
 
 
 def untrust_project(root: str | os.PathLike[str], config: RegistryConfig | None = None) -> None:
-    """Take a project off the list; nothing happens when it is not there.
-
-    Raises:
-        ConfigError: When the list is refused or cannot be written.
-    """
+    """Take a project off the list; nothing happens when it is not there. Raises ``ConfigError``."""
     line = os.fsencode(real_path(root))
     _list(trust_file(config)).change(lambda lines: _roots(lines) - {line})
 
@@ -126,11 +118,7 @@ class Approval:
     version: str
 
     def to_line(self) -> bytes:
-        """As the file has it.
-
-        Raises:
-            ConfigError: A part of it cannot be written on a line.
-        """
+        """As the file has it. Raises ``ConfigError`` when a part of it cannot be written on a line."""
         parts = (self.version, self.skill, self.subject)
         if not _DIGEST.fullmatch(self.version) or any(not part or not part.isprintable() for part in parts):
             raise ConfigError(f"{self.subject!r} of skill {self.skill!r} cannot be kept: its name is unprintable.")
@@ -140,8 +128,7 @@ class Approval:
 class ApprovedSkills:
     """The owner's approvals.
 
-    Raises:
-        ConfigError: ``path`` is None and the process has no home and no settings folder.
+    Raises ``ConfigError`` when ``path`` is None and the process has no home and no settings folder.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -150,8 +137,7 @@ class ApprovedSkills:
     def read(self) -> frozenset[Approval]:
         """Everything on the list; empty when there is none.
 
-        Raises:
-            ConfigError: The list is refused or cannot be read; then nothing is approved.
+        Raises ``ConfigError`` when the list is refused or cannot be read; then nothing is approved.
         """
         try:
             lines = self._file.read()
@@ -164,8 +150,7 @@ class ApprovedSkills:
     def add(self, approvals: Iterable[Approval]) -> None:
         """Put approvals on the list; earlier ones of the same subjects in other versions go.
 
-        Raises:
-            ConfigError: One cannot be kept, or the list is refused or cannot be written.
+        Raises ``ConfigError`` when one cannot be kept, or the list is refused or cannot be written.
         """
         added = list(approvals)
         lines = frozenset(approval.to_line() for approval in added)
@@ -177,14 +162,7 @@ class ApprovedSkills:
         self._file.change(wanted)
 
     def remove(self, skill: str) -> int:
-        """Take everything of a skill off the list.
-
-        Returns:
-            How many lines it were.
-
-        Raises:
-            ConfigError: The list is refused or cannot be written.
-        """
+        """Take everything of a skill off the list. Returns how many lines it were. Raises ``ConfigError``."""
         gone: list[bytes] = []
 
         def wanted(before: frozenset[bytes]) -> frozenset[bytes]:
@@ -196,11 +174,7 @@ class ApprovedSkills:
 
 
 def approvals_file(config: RegistryConfig | None = None) -> Path:
-    """The path of the list.
-
-    Raises:
-        ConfigError: When the process has no home and no settings folder.
-    """
+    """The path of the list. Raises ``ConfigError`` when the process has no home and no settings folder."""
     return settings_file(config or RegistryConfig(), APPROVALS_FILE, "approvals")
 
 
@@ -232,10 +206,8 @@ class OwnerFile:
     def read(self) -> frozenset[bytes]:
         """The lines, without spaces at their ends.
 
-        Raises:
-            FileNotFoundError: There is no list.
-            ConfigError: It is not the user's own, others can write it or its folder, or it is too large.
-            OSError: It cannot be read.
+        Raises ``FileNotFoundError`` when there is no list, ``ConfigError`` when it is not the user's own, others can
+        write it or its folder, or it is too large, and ``OSError`` when it cannot be read.
         """
         folder = os.open(self.path.parent, os.O_RDONLY | O_CLOEXEC | O_DIRECTORY)
         try:
@@ -263,8 +235,7 @@ class OwnerFile:
     def change(self, wanted: Callable[[frozenset[bytes]], frozenset[bytes]]) -> None:
         """Replace the lines by what ``wanted`` makes of them, with a lock, so that no other change is lost.
 
-        Raises:
-            ConfigError: The list is refused, would be too large, or cannot be written.
+        Raises ``ConfigError`` when the list is refused, would be too large, or cannot be written.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

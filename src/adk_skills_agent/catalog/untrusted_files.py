@@ -49,9 +49,8 @@ def open_real(path: str, flags: int) -> int:
 def skill_file_opener(permits: Permits | None) -> Callable[[str | os.PathLike[str], int], int]:
     """How a SKILL.md is opened: a link inside its skill is followed, any other is not.
 
-    Returns:
-        An opener for ``format.read_text`` and the like. It raises ParseError for a link that leaves the skill and a
-        folder that is not permitted (any more), else OSError as ``os.open``.
+    Returns an opener for ``format.read_text`` and the like. It raises ParseError for a link that leaves the skill and a
+    folder that is not permitted (any more), else OSError as ``os.open``.
     """
 
     def open_skill_file(location: str | os.PathLike[str], flags: int) -> int:
@@ -102,10 +101,8 @@ def is_inside(path: str, folder: str) -> bool:
 def real_path(path: str | os.PathLike[str]) -> str:
     """The absolute path without links, existing or not.
 
-    ``os.path.realpath`` of Python 3.11 fails when a link turns into something else while it is followed.
-
-    Raises:
-        CatalogError: A link on the way changes all the time.
+    ``os.path.realpath`` of Python 3.11 fails when a link turns into something else while it is followed. Raises
+    ``CatalogError`` when a link on the way changes all the time.
     """
     for _ in range(_TRIES):
         try:

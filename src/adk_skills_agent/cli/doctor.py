@@ -361,8 +361,7 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Find out everything; runs each level, which takes some tenths of a second, and the place scripts are sent to.
 
-    Raises:
-        ConfigError: The environment or a file names a sandbox that does not exist.
+    Raises ``ConfigError`` when the environment or a file names a sandbox that does not exist.
     """
     policy = SandboxPolicy()
     levels = local_levels()

@@ -62,14 +62,7 @@ class Options:
 
 
 def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None = None) -> int:
-    """Run what is prepared, keep and print the results.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        ConfigError: A model, a price or the folder of the results cannot be used.
-    """
+    """Run what is prepared, keep and print the results. Returns the exit code. Raises ``ConfigError``."""
     # What they log of a request that fails is in the row of its trial; here it would bury what is said.
     for name in ("google_adk", "google_genai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

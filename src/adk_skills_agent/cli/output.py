@@ -231,11 +231,7 @@ def safe(text: str) -> str:
 
 
 def check_output_folder(folder: Path) -> None:
-    """Find out before anything runs whether files can be put there.
-
-    Raises:
-        ConfigError: It is no folder, or cannot be made or written.
-    """
+    """Find out before anything runs whether files can be put there. Raises ``ConfigError``."""
     nearest = folder
     while not os.path.lexists(nearest) and nearest != nearest.parent:
         nearest = nearest.parent
@@ -248,10 +244,7 @@ def check_output_folder(folder: Path) -> None:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     """Write each file below ``folder``, aside first and then renamed; never through a link that leads out of it.
 
-    A file that cannot be written is said on stderr and left out of the result.
-
-    Returns:
-        The paths written, in order.
+    A file that cannot be written is said on stderr and left out of the result. Returns the paths written, in order.
     """
     written = []
     for name, content in files.items():

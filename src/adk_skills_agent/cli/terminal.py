@@ -91,8 +91,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
     """``asyncio.run``, but SIGTERM and SIGHUP cancel the work instead of ending the program on the spot.
 
-    Raises:
-        Exit: A signal ended it; the exit code is 128 and the signal's number, as shells have it.
+    Raises ``Exit`` when a signal ended it; the exit code is 128 and the signal's number, as shells have it.
     """
     import asyncio
 

@@ -369,8 +369,7 @@ class Reading:
 def log_files(logs: Sequence[Path]) -> list[Path]:
     """The logs and what was rotated out of them (``LOG.1``, ``LOG.2``...), each once, oldest first.
 
-    Raises:
-        ConfigError: One does not exist.
+    Raises ``ConfigError`` when one does not exist.
     """
     found: dict[Path, None] = {}
     for log in logs:
@@ -391,11 +390,7 @@ def log_files(logs: Sequence[Path]) -> list[Path]:
 
 
 def read_events(files: Sequence[Path], reading: Reading, since: datetime | None = None) -> Iterator[dict[str, Any]]:
-    """The events of the files, in their order.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """The events of the files, in their order. Raises ``OSError`` when a file cannot be read."""
     for path in files:
         reading.files.append(path)
         for number, line in _lines(path):

@@ -108,8 +108,7 @@ class NodeAnswer:
 def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
     """What the nodes of a cluster get of a run: its cases, the files they name, and the skills of its arms.
 
-    Raises:
-        ConfigError: The files are too large, or one cannot be read.
+    Raises ``ConfigError`` when the files are too large, or one cannot be read.
     """
     from adk_skills_agent import __version__
 
@@ -347,8 +346,7 @@ class Cluster:
     async def start(self) -> None:
         """Start a worker on each node that can be used; why the others cannot is in ``notes``.
 
-        Raises:
-            ConfigError: None can.
+        Raises ``ConfigError`` when none can.
         """
         self._sent = self._ray.put(self._job)
         limits = self._job.models.limits
@@ -410,11 +408,8 @@ class Cluster:
     async def run(self, trial: Trial) -> dict[str, Any]:
         """Run a trial on a node that is free; again elsewhere when that node is lost.
 
-        Returns:
-            Its row. Where no node could finish it, the row's error says so, and ``--resume`` runs it again.
-
-        Raises:
-            ConfigError: The node refuses it.
+        Returns its row. Where no node could finish it, the row's error says so, and ``--resume`` runs it again. Raises
+        ``ConfigError``.
         """
         why = ""
         for _ in range(LOST_MOST):
@@ -546,11 +541,7 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
 
 @contextlib.asynccontextmanager
 async def workers(ray: Any, job: Job, needs: Needs) -> AsyncIterator[Cluster]:
-    """A worker on each node of a cluster that was joined.
-
-    Raises:
-        ConfigError: No node can be used.
-    """
+    """A worker on each node of a cluster that was joined. Raises ``ConfigError`` when no node can be used."""
     cluster = Cluster(ray, job, needs)
     try:
         await cluster.start()

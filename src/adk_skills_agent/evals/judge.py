@@ -77,11 +77,9 @@ class Judge:
     async def judge(self, turns: Sequence[Turn], rubrics: Sequence[Rubric], *, context: str = "") -> Verdicts:
         """Ask about the last of ``turns``.
 
-        ``context`` says more about the conversation; it is untrusted, like all of it.
-
-        Raises:
-            ConfigError: Two rubrics share an id.
-            JudgeUnavailable: The model cannot be reached, or did not give a verdict for every rubric.
+        ``context`` says more about the conversation; it is untrusted, like all of it. Raises ``ConfigError`` when two
+        rubrics share an id, or ``JudgeUnavailable`` when the model cannot be reached, or did not give a verdict for
+        every rubric.
         """
         check_ids(rubrics)
         if not rubrics:
@@ -166,9 +164,8 @@ class JudgeQuestion:
     def read(self, answer: str) -> tuple[dict[str, tuple[bool, str]], str]:
         """The verdicts in an answer.
 
-        Returns:
-            Rubric id to verdict and rationale, and what is wrong with the answer (empty when nothing is). A rubric
-            without a verdict, or with two that differ, has none.
+        Returns rubric id to verdict and rationale, and what is wrong with the answer (empty when nothing is). A rubric
+        without a verdict, or with two that differ, has none.
         """
         pattern = re.compile(_VERDICT.pattern.replace("{key}", re.escape(self.key)), _VERDICT.flags)
         found: dict[str, tuple[bool, str]] = {}
@@ -287,11 +284,7 @@ class Rubric:
 
 
 def check_ids(rubrics: Iterable[Rubric]) -> None:
-    """Check that every rubric has an id of its own and says something.
-
-    Raises:
-        ConfigError: It is not so.
-    """
+    """Check that every rubric has an id of its own and says something. Raises ``ConfigError`` when it is not so."""
     seen: set[str] = set()
     for rubric in rubrics:
         if not rubric.id or not rubric.text.strip():

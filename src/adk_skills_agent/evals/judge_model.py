@@ -117,10 +117,8 @@ class JudgeModel:
     async def ask(self, inquiries: Sequence[Inquiry], spend: Callable[[Usage], object]) -> list[Reply]:
         """Ask them side by side.
 
-        ``spend`` is told the tokens of every answer, also of those that were no use.
-
-        Raises:
-            JudgeUnavailable: The model cannot be reached, or one of the answers cannot be read.
+        ``spend`` is told the tokens of every answer, also of those that were no use. Raises ``JudgeUnavailable`` when
+        the model cannot be reached, or one of the answers cannot be read.
         """
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._caught(one, spend)) for one in inquiries]

@@ -150,8 +150,7 @@ def price_of(model: str) -> Price | None:
 def read_price(text: str) -> Price:
     """A price as a person writes it: ``PROMPT,OUTPUT`` or ``PROMPT,OUTPUT,CACHED``, for a million tokens.
 
-    Raises:
-        ConfigError: It is not written so.
+    Raises ``ConfigError`` when it is not written so.
     """
     parts = [part.strip() for part in text.split(",")]
     if len(parts) not in (2, 3) or not all(re.fullmatch(r"\d+(\.\d+)?", part) for part in parts):

@@ -119,11 +119,7 @@ def benchmark(
 
 
 def write_outputs(folder: Path, content: Mapping[str, Any], summary: Summary, facts: RunFacts) -> list[Path]:
-    """Write both files, each whole or not at all.
-
-    Raises:
-        OSError: The disk did not take them.
-    """
+    """Write both files, each whole or not at all. Raises ``OSError`` when the disk did not take them."""
     write_whole(folder / BENCHMARK, (part.encode() for part in json_of(content)))
     write_whole(folder / JUNIT, junit(summary, facts))
     return [folder / BENCHMARK, folder / JUNIT]
@@ -251,14 +247,8 @@ def write_workspace(run: Path, folder: Path) -> int:
     """Write ``eval-<id>/<arm>/run-<n>/`` with ``timing.json``, ``grading.json`` and ``outputs/`` for each trial (C46).
 
     A blind comparison becomes ``eval-<id>/comparison-<n>.json``, as skill-creator's comparator writes it; the run's
-    ``benchmark.json`` is written there too.
-
-    Returns:
-        How many trials were written.
-
-    Raises:
-        ConfigError: The results cannot be read.
-        OSError: The disk did not take them.
+    ``benchmark.json`` is written there too. Returns how many trials were written. Raises ``ConfigError`` when the
+    results cannot be read, or ``OSError`` when the disk did not take them.
     """
     cases: dict[str, None] = {}
     arms: dict[str, None] = {}

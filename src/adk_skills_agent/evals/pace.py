@@ -64,8 +64,7 @@ class Pace:
     def ask(self) -> tuple[int, float]:
         """Ask to make one request.
 
-        Returns:
-            A ticket for :meth:`told` and 0; or 0 and the seconds after which to ask again.
+        Returns a ticket for :meth:`told` and 0; or 0 and the seconds after which to ask again.
         """
         now = self._clock()
         while self._over and self._over[0][0] <= now - _MINUTE:
@@ -133,10 +132,7 @@ class Here:
 def keep_pace(model: BaseLlm, counter: Counter) -> BaseLlm:
     """Let a model ask before each request, and try again what its service was too busy for, five times in all.
 
-    The model itself is changed: google-adk looks at its class, so it stays what it is.
-
-    Returns:
-        The model.
+    The model itself is changed: google-adk looks at its class, so it stays what it is. Returns the model.
     """
     inner = model.generate_content_async
 

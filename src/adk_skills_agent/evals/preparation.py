@@ -79,10 +79,8 @@ class Prepared:
 def prepare(request: Request) -> Prepared:
     """Read every file and plan every trial.
 
-    Raises:
-        EvalFileError: A file cannot be read as one (every complaint of every file is in ``problems``), or there is no
-            case at all.
-        ConfigError: An arm or a version is wrong.
+    Raises ``EvalFileError`` when a file cannot be read as one (every complaint of every file is in ``problems``), or
+    there is no case at all, or ``ConfigError`` when an arm or a version is wrong.
     """
     problems: list[str] = []
     files: dict[Path, None] = {}

@@ -79,11 +79,7 @@ class RowFile:
             self._descriptor = -1
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row.
-
-        Raises:
-            OSError: The disk did not take it.
-        """
+        """Add a row. Raises ``OSError`` when the disk did not take it."""
         data = json.dumps(row, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         start = os.fstat(self._descriptor).st_size
         done = 0
@@ -112,10 +108,7 @@ class RowFile:
         """The last row of each trial asked for, and the place in the file where it begins.
 
         A torn row at the end is cut off. What else is not taken is noted. ``depends_on`` is what a fingerprint is of,
-        as ``it was measured with ...`` can have it.
-
-        Raises:
-            ConfigError: A row is no result, or was measured with another fingerprint.
+        as ``it was measured with ...`` can have it. Raises ``ConfigError``.
         """
         self.cut_torn_row()
         found: dict[_Key, tuple[int, _Row]] = {}
@@ -164,8 +157,7 @@ def row_at(path: Path, start: int) -> Any:
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a results file, one at a time; of several rows of one trial, all. A torn last line is left out.
 
-    Raises:
-        ConfigError: It cannot be read, or a line is no row.
+    Raises ``ConfigError`` when it cannot be read, or a line is no row.
     """
     try:
         for number, _, line in lines_of(path):

@@ -67,10 +67,8 @@ def paired_lift(pairs: Sequence[tuple[float, float]]) -> Lift | None:
     """The lift of the first of each pair over the second.
 
     The interval is a percentile bootstrap over the cases: runs of one case are not independent of each other, so the
-    cases are what is drawn again. A pair is a case's mean in the arm and in the baseline.
-
-    Returns:
-        The lift; None of no pairs.
+    cases are what is drawn again. A pair is a case's mean in the arm and in the baseline. Returns the lift; None of no
+    pairs.
     """
     if not pairs:
         return None
@@ -137,10 +135,8 @@ def verdict_text(
 ) -> str:
     """What a sign test says, in words: ``helps in 7 of 9 cases and hurts in 2; too few to be sure: p = 0.18``.
 
-    ``words`` are the verbs for ahead and behind; ``unit`` is what is counted, in the singular.
-
-    Returns:
-        The sentence without its subject and without a full stop.
+    ``words`` are the verbs for ahead and behind; ``unit`` is what is counted, in the singular. Returns the sentence
+    without its subject and without a full stop.
     """
     count = better + worse + equal
     if not better and not worse:
@@ -184,8 +180,7 @@ def p_text(p_value: float) -> str:
 def pass_at_k(runs: int, passed: int, k: int) -> float:
     """The chance that at least one of ``k`` runs passes, estimated without bias from ``runs`` runs.
 
-    Raises:
-        ValueError: The numbers do not fit each other.
+    Raises ``ValueError`` when the numbers do not fit each other.
     """
     if not 0 <= passed <= runs or not 1 <= k <= runs:
         raise ValueError(f"pass@{k} of {passed} passed in {runs} runs is not defined")
@@ -198,8 +193,7 @@ def difference_interval(
 ) -> tuple[float, float] | None:
     """Bootstrap interval of the difference of two means whose values are not paired: the runs of one case.
 
-    Returns:
-        Its ends; None when neither side varies, because no resample would differ from the sample.
+    Returns its ends; None when neither side varies, because no resample would differ from the sample.
     """
     if max(ours) - min(ours) < _SAME and max(theirs) - min(theirs) < _SAME:
         return None

@@ -218,11 +218,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trace:
-        """The inverse of :meth:`to_json`.
-
-        Raises:
-            ValueError: It is no trace; the message says what is missing or wrong.
-        """
+        """The inverse of :meth:`to_json`. Raises ``ValueError``."""
         try:
             return cls(
                 turns=tuple(Turn.from_json(turn) for turn in data["turns"]),

@@ -53,8 +53,7 @@ def call_timeout(code_input: google.CodeExecutionInput) -> float | None:
 def working_folder(code_input: google.CodeExecutionInput) -> PurePosixPath:
     """The folder the code starts in, relative to the workspace; ``.`` is the workspace itself.
 
-    Raises:
-        ValueError: It is not inside the workspace.
+    Raises ``ValueError`` when it is not inside the workspace.
     """
     asked = getattr(code_input, "working_dir", None)
     if asked is None:
@@ -70,8 +69,7 @@ def working_folder(code_input: google.CodeExecutionInput) -> PurePosixPath:
 def input_files(code_input: google.CodeExecutionInput) -> tuple[InputFile, ...]:
     """The files of a call, as the sandbox takes them; of two at one place the later one wins, as in google-adk's own.
 
-    Raises:
-        ValueError: The content of one is neither bytes nor text.
+    Raises ``ValueError`` when the content of one is neither bytes nor text.
     """
     folder = working_folder(code_input)
     placed: dict[str, InputFile] = {}
@@ -85,10 +83,8 @@ def input_files(code_input: google.CodeExecutionInput) -> tuple[InputFile, ...]:
 def file_content(file: google.File) -> bytes:
     """The content of a file.
 
-    Bytes are meant as they are. Text is base64 when it is exactly that, as google-adk passes it, else UTF-8.
-
-    Raises:
-        ValueError: It is neither.
+    Bytes are meant as they are. Text is base64 when it is exactly that, as google-adk passes it, else UTF-8. Raises
+    ``ValueError`` when it is neither.
     """
     content: object = file.content  # a dataclass checks nothing
     if isinstance(content, bytes):

@@ -290,11 +290,7 @@ _FOLDER = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 
 
 def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
-    """``path`` relative to the workspace.
-
-    Raises:
-        ValueError: It leaves the workspace, or names no file in it.
-    """
+    """``path`` relative to the workspace. Raises ``ValueError``."""
     text = os.fspath(path)
     given = PurePosixPath(text)
     if given.is_absolute() and given.is_relative_to(WORK_DIR):
@@ -316,9 +312,8 @@ def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
 def read(root: Path, path: PurePosixPath, most: int | None) -> bytes:
     """The bytes of a regular file.
 
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is a link, a folder or another special file, or larger than ``most``.
+    Raises ``FileNotFoundError`` when there is no such file, or ``ValueError`` when it is a link, a folder or another
+    special file, or larger than ``most``.
     """
     with _folder_of(root, path, make=False) as folder, _described(path):
         descriptor = os.open(path.name, _READ, dir_fd=folder)
@@ -356,11 +351,7 @@ def write(root: Path, path: PurePosixPath, content: bytes, most: int | None) -> 
 
 
 def _mode_of(folder: int, name: str) -> int:
-    """The mode of the file that is about to be replaced; 0 for none.
-
-    Raises:
-        OSError: Something else has the name.
-    """
+    """The mode of the file that is about to be replaced; 0 for none. Raises ``OSError``."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -374,13 +365,8 @@ def _mode_of(folder: int, name: str) -> int:
 def copy_tree(source: Path, target: Path) -> list[str]:
     """Copy a folder's regular files with their executable bits.
 
-    Links, special files and what cannot be read are left out.
-
-    Returns:
-        The relative paths that were left out.
-
-    Raises:
-        OSError: ``source`` itself cannot be read, or ``target`` is already there.
+    Links, special files and what cannot be read are left out. Returns the relative paths that were left out. Raises
+    ``OSError`` when ``source`` itself cannot be read, or ``target`` is already there.
     """
     left_out: list[str] = []
     target.mkdir(parents=True)

@@ -251,8 +251,7 @@ finally:
 def _placed(code_input: google.CodeExecutionInput) -> google.CodeExecutionInput:
     """The same for a service that knows names of files only: the code itself puts them where they belong (S0-24).
 
-    Raises:
-        ValueError: ``working_dir`` or a path leads out of the service's working directory.
+    Raises ``ValueError`` when ``working_dir`` or a path leads out of the service's working directory.
     """
     folder, files = str(working_folder(code_input)), code_input.input_files or []
     paths = [getattr(file, "path", None) for file in files]

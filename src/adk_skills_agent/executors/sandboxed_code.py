@@ -200,14 +200,11 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     ) -> CodeExecutionResult:
         """Run the code as ``__main__`` of a fresh interpreter, or of its session's, and wait for it.
 
-        Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not.
-
-        Raises:
-            SandboxUnavailable: No isolation level that works here meets the policy.
-            SandboxError: The sandbox itself failed.
-            ConfigError: The policy has impossible values.
-            ValueError: An input file or the working directory is outside the workspace.
-            CancelledError: The task that called was cancelled.
+        Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not. Raises
+        ``SandboxUnavailable`` when no isolation level that works here meets the policy, ``SandboxError`` when the
+        sandbox itself failed, ``ConfigError`` when the policy has impossible values, ``ValueError`` when an input file
+        or the working directory is outside the workspace, and ``CancelledError`` when the task that called was
+        cancelled.
         """
         wrapper = recognise(code_execution_input.code)
         # google-adk gives the scripts of its own skills no id: each is a program by itself, not a step of a session.

@@ -28,8 +28,7 @@ logger = logging.getLogger(__name__)
 class BackgroundCall(Generic[_Result]):
     """One coroutine on the background loop.
 
-    Raises:
-        RuntimeError: This is the background loop's own thread, which would wait for itself.
+    Raises ``RuntimeError`` when this is the background loop's own thread, which would wait for itself.
     """
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, _Result]]) -> None:
@@ -43,10 +42,8 @@ class BackgroundCall(Generic[_Result]):
     def result(self) -> _Result:
         """Wait for the end, from any other thread.
 
-        An interrupt (Ctrl-C) while waiting cancels the call; it comes out after everything of it is cleaned up.
-
-        Raises:
-            CancelledError: :meth:`cancel` was called.
+        An interrupt (Ctrl-C) while waiting cancels the call; it comes out after everything of it is cleaned up. Raises
+        ``CancelledError`` when :meth:`cancel` was called.
         """
         try:
             return self._ended.result()

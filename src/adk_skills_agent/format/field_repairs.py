@@ -331,9 +331,8 @@ _EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1")
 def first_paragraph(body: str) -> str | None:
     """The first paragraph of prose, on one line and without Markdown, at most ``MAX_DERIVED_LENGTH`` characters.
 
-    Returns:
-        The text, or None when the body has no prose. Headings, lists, tables, code, comments, badges and
-        ``**Label**: value`` lines are not prose.
+    Returns the text, or None when the body has no prose. Headings, lists, tables, code, comments, badges and
+    ``**Label**: value`` lines are not prose.
     """
     text = _COMMENT.sub("", _FENCED.sub("", body[:_SEARCHED]))
     paragraph: list[str] = []

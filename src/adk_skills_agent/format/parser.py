@@ -36,11 +36,8 @@ class _BodyNeeded(Exception):
 def parse_head(path: Path, opener: Opener = os.open) -> ParsedSkill:
     """Read level 1 of a skill: the file up to its closing fence, more only when the body must give the description.
 
-    Returns:
-        The skill with an empty body.
-
-    Raises:
-        ParseError: Nothing can be made of the file: not a regular file, unreadable, larger than 4 MiB, or empty.
+    Returns the skill with an empty body. Raises ``ParseError`` when nothing can be made of the file: not a regular
+    file, unreadable, larger than 4 MiB, or empty.
     """
     path = _absolute(path)
     head = read_head(path, opener)
@@ -60,24 +57,14 @@ def parse_head(path: Path, opener: Opener = os.open) -> ParsedSkill:
 def parse_file(path: Path, opener: Opener = os.open) -> ParsedSkill:
     """Read a whole SKILL.md.
 
-    Returns:
-        The skill with its body.
-
-    Raises:
-        ParseError: Nothing can be made of the file: not a regular file, unreadable, larger than 4 MiB, or empty.
+    Returns the skill with its body. Raises ``ParseError`` when nothing can be made of the file: not a regular file,
+    unreadable, larger than 4 MiB, or empty.
     """
     return parse_read(read_text(path, opener), path)
 
 
 def parse_read(read: SkillFileText, path: Path) -> ParsedSkill:
-    """Parse a SKILL.md that was read already.
-
-    Returns:
-        The skill with its body.
-
-    Raises:
-        ParseError: The file is empty.
-    """
+    """Parse a SKILL.md that was read already. Returns the skill with its body. Raises ``ParseError``."""
     path = _absolute(path)
     return _parse_whole(read, _folder_name(path), path)
 

@@ -169,11 +169,7 @@ _WHEN = re.compile(
 
 
 def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
-    """Look at a skill as a careful reviewer would.
-
-    Returns:
-        One finding per piece of advice, links one each.
-    """
+    """Look at a skill as a careful reviewer would. Returns one finding per piece of advice, links one each."""
     file = parsed.metadata.file
     found: list[Diagnostic] = []
 

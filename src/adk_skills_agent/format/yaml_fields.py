@@ -60,14 +60,9 @@ class YamlFields:
 def load_fields(text: str, *, libyaml: bool = True) -> YamlFields:
     """Read the YAML of a frontmatter.
 
-    ``libyaml`` uses it where PyYAML was built with it; else the pure Python parser.
-
-    Returns:
-        The fields.
-
-    Raises:
-        YamlProblem: Not YAML, not a mapping, nested deeper than ``MAX_DEPTH``, more than ``MAX_NODES`` values or more
-            than ``MAX_CHARACTERS`` characters.
+    ``libyaml`` uses it where PyYAML was built with it; else the pure Python parser. Returns the fields. Raises
+    ``YamlProblem`` when not YAML, not a mapping, nested deeper than ``MAX_DEPTH``, more than ``MAX_NODES`` values or
+    more than ``MAX_CHARACTERS`` characters.
     """
     plain = plain_fields(text)
     return YamlFields(*plain) if plain is not None else parsed_fields(text, libyaml=libyaml)
@@ -323,8 +318,7 @@ _LINE = re.compile(
 def plain_fields(text: str) -> tuple[dict[str, YamlValue], dict[str, int]] | None:
     """The fields of a frontmatter in plain form.
 
-    Returns:
-        Field name to value, and to the 0-based line; None when a YAML parser must look at it.
+    Returns field name to value, and to the 0-based line; None when a YAML parser must look at it.
     """
     values: dict[str, YamlValue] = {}
     lines: dict[str, int] = {}

@@ -77,11 +77,7 @@ class Environment:
 
 
 def packages_folder(cache: Path | None = None) -> Path:
-    """The folder of the environments and of uv's cache; it need not exist.
-
-    Raises:
-        ConfigError: The process has no home.
-    """
+    """The folder of the environments and of uv's cache; it need not exist. Raises ``ConfigError``."""
     if cache is not None:
         return Path(cache).absolute()
     found = cache_folder(RegistryConfig())
@@ -395,11 +391,7 @@ def _own_files(env: Path) -> dict[str, str]:
 def _cleaned(env: Path, site: Path, before: dict[str, str], lock: Lock, what: str) -> list[str]:
     """Remove what would run unasked, refuse what replaces or leaves the environment.
 
-    Returns:
-        What was removed, one sentence each.
-
-    Raises:
-        PackageError: A package must not be used.
+    Returns what was removed, one sentence each. Raises ``PackageError`` when a package must not be used.
     """
     refused = _refusal(env, site, before, lock)
     if refused:

@@ -154,11 +154,7 @@ class PythonVersion:
 
 
 def python_of(path: str | None) -> PythonVersion:
-    """The facts about an interpreter; None means the one that runs this.
-
-    Raises:
-        PackageError: It cannot be started.
-    """
+    """The facts about an interpreter; None means the one that runs this. Raises ``PackageError``."""
     if path is None or path == sys.executable:
         return PythonVersion(_real(sys.executable), platform.python_version())
     status = Path(path)
@@ -336,8 +332,7 @@ def npm_cache(cache: Path) -> Path:
 def check_requirements(requirements: Sequence[str], what: str) -> tuple[str, ...]:
     """The requirements, sorted and each once.
 
-    Raises:
-        PackageError: One names a URL, a path or a repository: only the configured indexes are asked.
+    Raises ``PackageError`` when one names a URL, a path or a repository: only the configured indexes are asked.
     """
     for text in requirements:
         if as_requirement(text) is None:
@@ -366,11 +361,7 @@ def _packages(text: str, what: str) -> list[LockedPackage]:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """The lock in a file; None when there is no such file.
-
-    Raises:
-        ConfigError: It cannot be read, or is no lock.
-    """
+    """The lock in a file; None when there is no such file. Raises ``ConfigError``."""
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_LOCK_BYTES + 1)
@@ -384,8 +375,7 @@ def read_lock(path: Path) -> Lock | None:
 def parse_lock(data: bytes, where: str) -> Lock:
     """The lock that a file holds. It may be a stranger's: each name, version and hash is checked.
 
-    Raises:
-        ConfigError: It is no lock.
+    Raises ``ConfigError`` when it is no lock.
     """
     wrong = ConfigError(f"{where} is not a lock of packages. Make it again: adk-skills prepare.")
     if len(data) > _MAX_LOCK_BYTES:
@@ -429,11 +419,7 @@ def _locked(entry: object, wrong: ConfigError) -> LockedPackage:
 
 
 def check_fits(lock: Lock, python: str | None) -> None:
-    """Refuse a lock that was made for another Python or machine.
-
-    Raises:
-        PackageError: It was.
-    """
+    """Refuse a lock that was made for another Python or machine. Raises ``PackageError`` when it was."""
     here = (python_of(python).minor, this_platform())
     if (lock.python, lock.platform) != here:
         raise failure(
@@ -444,11 +430,7 @@ def check_fits(lock: Lock, python: str | None) -> None:
 
 
 def preset_requirements(name: str) -> tuple[str, ...]:
-    """The requirements of a preset, in exact versions.
-
-    Raises:
-        ConfigError: There is no preset of that name.
-    """
+    """The requirements of a preset, in exact versions. Raises ``ConfigError``."""
     if name not in PRESETS:
         raise ConfigError(f"There is no environment {name!r}. Known: {', '.join(PRESETS)}.")
     text = resources.files("adk_skills_agent.packages").joinpath(f"{name}.txt").read_text(encoding="utf-8")

@@ -199,8 +199,7 @@ def read_needs(skill: Skill, *, python: str | None = None, site: Path | None = N
 def find_needs(skill: Skill) -> Findings:
     """The needs that a skill's files state, place by place, without looking at this machine.
 
-    Raises:
-        SkillsError: The SKILL.md cannot be read.
+    Raises ``SkillsError`` when the SKILL.md cannot be read.
     """
     findings = Findings()
     metadata = skill.metadata

@@ -165,10 +165,7 @@ def resolve_node(
 ) -> dict[str, Any]:
     """The package-lock that requirements come to. Asks the registry; blocks.
 
-    Versions of ``known``, the author's package-lock, stay where they will do.
-
-    Raises:
-        PackageError: There is no solution, or the registry does not answer.
+    Versions of ``known``, the author's package-lock, stay where they will do. Raises ``PackageError``.
     """
     arguments = ["install", "--package-lock-only", "--lockfile-version=3"]
     if exclude_newer is not None:
@@ -193,8 +190,7 @@ def install_node(
 ) -> None:
     """Install what a checked package-lock names into ``target/node_modules``, with the hook that makes Node find it.
 
-    Raises:
-        PackageError: A package cannot be fetched, or is not what was locked.
+    Raises ``PackageError`` when a package cannot be fetched, or is not what was locked.
     """
     target.mkdir()
     root = lock["packages"][""]
@@ -211,8 +207,7 @@ def install_node(
 def link_commands(env: Path, taken: Collection[str]) -> list[str]:
     """Put the commands of npm packages beside those of Python's, but for names that are taken.
 
-    Returns:
-        A sentence for each that was left out.
+    Returns a sentence for each that was left out.
     """
     notes = []
     commands = env / NODE_DIR / "node_modules" / ".bin"
@@ -279,8 +274,7 @@ export async function resolve(specifier, context, next) {
 def checked_lock(table: object, what: str) -> dict[str, Any]:
     """The part of a package-lock that is used, after every entry of it was checked.
 
-    Raises:
-        PackageError: It is not a package-lock of version 3, or names something that no registry has.
+    Raises ``PackageError`` when it is not a package-lock of version 3, or names something that no registry has.
     """
     packages = table.get("packages") if isinstance(table, Mapping) else None
     root = packages.get("") if isinstance(packages, Mapping) else None

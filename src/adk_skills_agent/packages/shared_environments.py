@@ -72,8 +72,7 @@ class SharedEnvironments:
     ) -> Environment | None:
         """The environment of a lock, put where one that was made here would be. Blocks.
 
-        Returns:
-            None when the store has none, or one that cannot be used; the log says why.
+        Returns None when the store has none, or one that cannot be used; the log says why.
         """
         digest = environment_digest(lock, python)
         root = cache / "environments"
@@ -93,8 +92,7 @@ class SharedEnvironments:
     def save(self, environment: Environment, *, python: str | None = None) -> bool:
         """Put an environment into the store, unless it is there. Blocks.
 
-        Returns:
-            Whether it is there now; the log says why it is not.
+        Returns whether it is there now; the log says why it is not.
         """
         name = _name(environment.digest, environment.folder.parent)
         try:

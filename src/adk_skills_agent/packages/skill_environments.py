@@ -118,11 +118,7 @@ class Dependencies:
 
 
 def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Dependencies:
-    """The meaning of a ``dependencies=`` argument.
-
-    Raises:
-        ConfigError: It is neither a mode nor an object.
-    """
+    """The meaning of a ``dependencies=`` argument. Raises ``ConfigError`` when it is neither a mode nor an object."""
     if choice is None:
         return Dependencies(default)
     if isinstance(choice, str):
@@ -642,11 +638,7 @@ def stamp_of_skill(skill: Skill) -> Stamp:
 
 
 def write_lock(path: Path, lock: Lock) -> None:
-    """Write a lock aside, then rename: a reader never sees half of it.
-
-    Raises:
-        ConfigError: The disk did not take it.
-    """
+    """Write a lock aside, then rename: a reader never sees half of it. Raises ``ConfigError``."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, lock.text().encode(), mode=0o644)

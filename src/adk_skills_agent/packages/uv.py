@@ -91,11 +91,7 @@ def _bundled() -> str | None:
 
 
 def find_uv() -> str:
-    """The path of uv.
-
-    Raises:
-        PackageError: uv is not installed.
-    """
+    """The path of uv. Raises ``PackageError`` when uv is not installed."""
     found = _bundled() or shutil.which("uv")
     if found is None:
         raise failure(
@@ -131,10 +127,8 @@ def run_program(
     """Run a package manager to its end, with nothing of the agent's environment but what is named; its output.
 
     ``progress`` is called with each line it says, from another thread. ``hold`` is a descriptor it keeps open: a lock
-    lasts as long as the program, also where this process is killed.
-
-    Raises:
-        PackageError: It cannot be started, failed, or took too long; the sentence says why.
+    lasts as long as the program, also where this process is killed. Raises ``PackageError`` when it cannot be started,
+    failed, or took too long; the sentence says why.
     """
     program = Path(command[0]).name
     try:

@@ -75,8 +75,7 @@ class Grant:
 def grant_of(value: object, where: str) -> Grant:
     """The grant that a value of ``grants=`` means: a :class:`Grant`, or a plain mapping of variables.
 
-    Raises:
-        ConfigError: It is neither.
+    Raises ``ConfigError`` when it is neither.
     """
     if isinstance(value, Grant):
         return value
@@ -388,8 +387,7 @@ def _searched(program: str) -> str:
 def written_grants(grants: object) -> dict[str, Grant]:
     """Grants as a file has them: plain values, and ``{secret: NAME}`` for a variable of the agent's environment.
 
-    Raises:
-        ConfigError: Something of it is no grant; the sentence says whose.
+    Raises ``ConfigError`` when something of it is no grant; the sentence says whose.
     """
     if grants is None:
         return {}

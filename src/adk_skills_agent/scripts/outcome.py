@@ -340,8 +340,7 @@ class ScriptException:
 def condense_tracebacks(stderr: str, *, skill_prefix: str = "/skill/") -> tuple[str, ScriptException | None]:
     """Replace each traceback in ``stderr`` by its exception and the place in the skill's own code.
 
-    Returns:
-        The shortened text and the last exception in it, or None when there was none.
+    Returns the shortened text and the last exception in it, or None when there was none.
     """
     group = _GROUP.search(stderr)
     if group is not None:

@@ -69,11 +69,7 @@ class Content:
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Content:
-        """The reverse, checked: nothing in a store may lead out of the session's folders.
-
-        Raises:
-            ValueError: It has another form, or a path that leaves them.
-        """
+        """The reverse, checked: nothing in a store may lead out of the session's folders. Raises ``ValueError``."""
         files, folders, facts = value["files"], value["folders"], value["facts"]
         if not isinstance(files, dict) or not isinstance(folders, list) or not isinstance(facts, dict):
             raise ValueError("files, folders or facts are missing")  # noqa: TRY004  # a damaged entry, not a caller's type
@@ -148,11 +144,7 @@ class SessionFolders:
         return self.roots[root] / rest
 
     def look(self) -> Seen:
-        """What is there now; links and special files are not a session's and left out. Blocks.
-
-        Raises:
-            OSError: A folder cannot be read.
-        """
+        """What is there now; links and special files are not a session's and left out. Blocks. Raises ``OSError``."""
         taken = time.time_ns()
         files: dict[str, _Stamp] = {}
         folders: set[str] = set()
@@ -166,11 +158,7 @@ class SessionFolders:
         return Seen(files, frozenset(folders), taken)
 
     def read(self, path: str) -> bytes:
-        """A file's bytes; no link is followed.
-
-        Raises:
-            OSError: It cannot be read, or is no file any more.
-        """
+        """A file's bytes; no link is followed. Raises ``OSError`` when it cannot be read, or is no file any more."""
         descriptor = os.open(self.on_disk(path), os.O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
@@ -312,8 +300,7 @@ def content_name(data: bytes, name_of: Callable[[bytes], str] | None) -> str:
 def verified(data: bytes | None, file: StoredFile, name_of: Callable[[bytes], str] | None) -> bytes:
     """The bytes of a file, when they are what was stored.
 
-    Raises:
-        StorageDamaged: They are missing, or others.
+    Raises ``StorageDamaged`` when they are missing, or others.
     """
     if data is None:
         raise StorageDamaged(f"The object {file.blob} is missing in the store.")

@@ -101,9 +101,7 @@ class Entry:
     def from_bytes(cls, number: int, data: bytes) -> Entry:
         """The reverse.
 
-        Raises:
-            ValueError: It is damaged.
-            StorageError: It is of another version of this package.
+        Raises ``ValueError`` when it is damaged, or ``StorageError`` when it is of another version of this package.
         """
         unpack = zlib.decompressobj()
         try:
@@ -234,11 +232,7 @@ def _keys(key: Key | Sequence[Key]) -> list[bytes | str]:
 
 
 def workspace_store_of(value: object) -> WorkspaceStore | None:
-    """The setting ``workspace_store`` of a toolset: None, a folder, a URL, or a store.
-
-    Raises:
-        ConfigError: It is something else, or cannot be used.
-    """
+    """The setting ``workspace_store`` of a toolset: None, a folder, a URL, or a store. Raises ``ConfigError``."""
     if value is None or isinstance(value, WorkspaceStore):
         return value
     if isinstance(value, (str, os.PathLike, ObjectStore)):
@@ -320,10 +314,8 @@ class SessionLog:
     def prune(self, before: int, keep: frozenset[str], until: int) -> tuple[int, int]:
         """Remove what no entry that stays needs.
 
-        Only blobs that came with entries up to ``until`` go: later ones are another server's.
-
-        Returns:
-            How many objects went, and their bytes.
+        Only blobs that came with entries up to ``until`` go: later ones are another server's. Returns how many objects
+        went, and their bytes.
         """
         doomed: dict[str, int] = {}
         for folder in ("log", "alive", "blobs"):
@@ -419,11 +411,7 @@ class StoredSession:
 
 
 def stored_session(log: SessionLog) -> StoredSession:
-    """What a store has of one session. Blocks.
-
-    Raises:
-        StorageError: The store does not answer.
-    """
+    """What a store has of one session. Blocks. Raises ``StorageError`` when the store does not answer."""
     numbers = log.numbers()
     problems: list[str] = []
     saved = log.last_saved(numbers, problems)
@@ -478,9 +466,7 @@ def collect_garbage(store: WorkspaceStore, older_than: float | None = None) -> C
     """Remove sessions nobody used for long, and in the others what no entry needs. Blocks.
 
     ``older_than`` is in seconds; None removes no session. A session from the future, by a clock that is wrong, stays.
-
-    Raises:
-        StorageError: The store does not answer.
+    Raises ``StorageError`` when the store does not answer.
     """
     done = Collected()
     busy: list[tuple[SessionLog, Life]] = []
@@ -537,11 +523,7 @@ def _collect_one(log: SessionLog, older_than: float | None, done: Collected, dea
 def remove_session(store: WorkspaceStore, name: str) -> bool:
     """Remove a session. Blocks, for ``lease_seconds`` where a server has it and may be dead.
 
-    Returns:
-        False when a server works on it; nothing was removed.
-
-    Raises:
-        StorageError: There is no such session, or the store does not answer.
+    Returns False when a server works on it; nothing was removed. Raises ``StorageError``.
     """
     log = SessionLog(store, name)
     if not _SESSION.fullmatch(name) or not log.numbers():

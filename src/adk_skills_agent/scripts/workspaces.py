@@ -95,8 +95,7 @@ class WorkspaceClaim:
     def open(self) -> SessionWorkspace:
         """The folder, made when it is missing; the same one however often it is asked for. May block.
 
-        Raises:
-            SandboxError: The folder cannot be made.
+        Raises ``SandboxError`` when the folder cannot be made.
         """
         return self._opened or self._workspaces._open_folder(self)
 
@@ -256,11 +255,7 @@ class SessionWorkspaces:
 
     @contextlib.asynccontextmanager
     async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
-        """Claim the folder of ``key``, open it and wait for its turn.
-
-        Raises:
-            SandboxError: The folder cannot be made.
-        """
+        """Claim the folder of ``key``, open it and wait for its turn. Raises ``SandboxError``."""
         async with self.claim(key, owner) as claim:
             opened = await asyncio.to_thread(claim.open)
             async with claim.turn():

@@ -41,13 +41,9 @@ _EXECUTABLE = stat.S_IXUSR
 def read_archive(data: bytes, what: str) -> dict[str, TreeFile]:
     """The regular files of an archive.
 
-    ``data`` is a ``.zip`` (or ``.skill``, ``.whl``), ``.tar`` or ``.tar.gz``; ``what`` names it in sentences.
-
-    Returns:
-        Path to file, in the order of the archive.
-
-    Raises:
-        SourceError: It is damaged, too large, or has a member that no archive of skills should have.
+    ``data`` is a ``.zip`` (or ``.skill``, ``.whl``), ``.tar`` or ``.tar.gz``; ``what`` names it in sentences. Returns
+    Path to file, in the order of the archive. Raises ``SourceError`` when it is damaged, too large, or has a member
+    that no archive of skills should have.
     """
     if len(data) > MAX_PACKED_BYTES:
         raise SourceError(f"{what} has more than {MAX_PACKED_BYTES >> 20} MiB. Ask its author to make it smaller.")
@@ -74,11 +70,7 @@ def read_archive(data: bytes, what: str) -> dict[str, TreeFile]:
 def skills_of(files: Mapping[str, TreeFile], what: str) -> dict[str, SkillTree]:
     """The skills in the files of an archive.
 
-    Returns:
-        The folder in the archive (empty for its root) to the skill's tree.
-
-    Raises:
-        SourceError: There is none, or as :func:`~.tree.tree_of`.
+    Returns the folder in the archive (empty for its root) to the skill's tree. Raises ``SourceError``.
     """
     folders = skill_folders(files)
     if not folders:
@@ -259,11 +251,7 @@ def pack_tar(tree: SkillTree, prefix: str = "") -> bytes:
 
 
 def read_archive_file(path: Path, what: str) -> bytes:
-    """The bytes of an archive on disk, bounded.
-
-    Raises:
-        SourceError: It cannot be read, or is too large.
-    """
+    """The bytes of an archive on disk, bounded. Raises ``SourceError`` when it cannot be read, or is too large."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_PACKED_BYTES + 1)

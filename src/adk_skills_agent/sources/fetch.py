@@ -164,10 +164,8 @@ def opened(
     """Open a source; its files are fetched as they are asked for.
 
     With ``allow_private`` a web server may send us to private addresses. ``tag`` is what ``origin.ref``, a commit, was
-    found by: its signature counts, too.
-
-    Raises:
-        SourceError: It cannot be fetched, or nobody signed it and that is required.
+    found by: its signature counts, too. Raises ``SourceError`` when it cannot be fetched, or nobody signed it and that
+    is required.
     """
     if signatures is not None and signatures.required and origin.kind not in {OriginKind.GIT, OriginKind.ARCHIVE}:
         from adk_skills_agent.sources.signatures import unsigned

@@ -89,8 +89,7 @@ class GitCheckout:
     def read(self, paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of some files, fetched in one request where they are not here yet.
 
-        Raises:
-            SourceError: The server does not send one, or one is larger than a file of a skill may be.
+        Raises ``SourceError`` when the server does not send one, or one is larger than a file of a skill may be.
         """
         wanted = {path: self.files[path].blob for path in paths}
         missing = sorted(set(wanted.values()) - set(self._blobs))
@@ -267,8 +266,7 @@ def _reason(said: str) -> str:
 def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
     """Fetch one commit of a repository without its files.
 
-    Raises:
-        SourceError: There is no git, no such repository or ref, or the server refuses.
+    Raises ``SourceError`` when there is no git, no such repository or ref, or the server refuses.
     """
     folder = Path(tempfile.mkdtemp(prefix="adk-skills-git-"))
     try:
@@ -317,11 +315,7 @@ def _fetched(folder: Path, url: str, ref: str) -> str:
 
 
 def newest_commit(url: str, ref: str = "") -> str:
-    """The commit that a ref of a repository names now; asks the server for names alone.
-
-    Raises:
-        SourceError: There is no such ref, or as :func:`checkout`.
-    """
+    """The commit that a ref of a repository names now; asks the server for names alone. Raises ``SourceError``."""
     if is_commit(ref):
         return ref
     with tempfile.TemporaryDirectory(prefix="adk-skills-git-") as folder:

@@ -47,8 +47,7 @@ class WebClient:
     def get(self, url: str, most: int, *, headers: Mapping[str, str] | None = None) -> bytes:
         """The body of a URL.
 
-        Raises:
-            SourceError: The answer is no 200, is larger, leads into a private network, or does not come.
+        Raises ``SourceError`` when the answer is no 200, is larger, leads into a private network, or does not come.
         """
         import time
 

@@ -25,10 +25,7 @@ _KEPT = 1_024
 class IntegrityCheck:
     """Compares installed skills with the lock that names them. A skill that no lock names is nobody's business here.
 
-    May be used by several threads. ``mode`` is ``require`` or ``warn``.
-
-    Raises:
-        ConfigError: It is neither.
+    May be used by several threads. ``mode`` is ``require`` or ``warn``. Raises ``ConfigError`` when it is neither.
     """
 
     def __init__(self, mode: Integrity) -> None:

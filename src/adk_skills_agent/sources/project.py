@@ -598,11 +598,7 @@ class _Change:
                 raise
 
     def write(self, lock: SkillLock, manifest: bytes | None) -> None:
-        """Write the lock, then the manifest, if it changes.
-
-        Raises:
-            SourceError: The disk does not take it.
-        """
+        """Write the lock, then the manifest, if it changes. Raises ``SourceError`` when the disk does not take it."""
         try:
             write_skill_lock(self._project.lock_path, lock)
             if manifest is not None:
@@ -622,9 +618,8 @@ class _Change:
     ) -> None:
         """Store, lock and install skills; what can be known before is refused before anything is written.
 
-        Raises:
-            ConfigError: The manifest cannot be changed.
-            SourceError: A folder cannot be made, or the disk does not take it.
+        Raises ``ConfigError`` when the manifest cannot be changed, or ``SourceError`` when a folder cannot be made, or
+        the disk does not take it.
         """
         asked = {entry.name: entry for entry, _ in entries if wanted is None or entry.name in wanted}
         manifest = changed_manifest(self._project.manifest, asked)
@@ -648,11 +643,7 @@ class _Change:
             os.sync()
 
     def install(self, entries: Iterable[tuple[LockedSkill, SkillTree]], *, link: bool) -> None:
-        """Put trees in place; the bytes of a folder that goes are kept.
-
-        Raises:
-            SourceError: The disk does not take it.
-        """
+        """Put trees in place; the bytes of a folder that goes are kept. Raises ``SourceError``."""
         chosen = list(entries)
         self._keep([tree for _, tree in chosen])
         for entry, tree in chosen:
@@ -706,8 +697,7 @@ def open_project(folder: Path, scope: InstallScope = "project", store: SkillStor
 class UserSkills(Project):
     """The skills of the user: installed in ``~/.agents/skills``, locked beside the settings.
 
-    Raises:
-        ConfigError: There is no home folder.
+    Raises ``ConfigError`` when there is no home folder.
     """
 
     def __init__(self, store: SkillStore | None = None) -> None:
@@ -722,8 +712,7 @@ class UserSkills(Project):
 def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path] | None:
     """The lock's entry for an installed skill, and the lock; None when no lock names that folder.
 
-    Raises:
-        ConfigError: The lock cannot be used.
+    Raises ``ConfigError`` when the lock cannot be used.
     """
     place = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay: the lock names the place, not what it leads to
     if place.parent.parts[-2:] != tuple(SKILLS_FOLDER.split("/")):

@@ -44,11 +44,7 @@ class Requirement:
 
 
 def read_requirement(text: str, by: str = "") -> Requirement:
-    """A requirement as an author writes it.
-
-    Raises:
-        SourceError: It is none.
-    """
+    """A requirement as an author writes it. Raises ``SourceError`` when it is none."""
     found = _REQUIREMENT.fullmatch(text.strip())
     name = normalise_name(found["name"]) if found else ""
     if found is None or not name:

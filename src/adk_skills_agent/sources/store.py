@@ -161,10 +161,7 @@ def sweep_aside(folder: Path) -> int:
 def write_tree(folder: Path, tree: SkillTree, *, read_only: bool = False, flush: bool = False) -> None:
     """Write the files of a tree into an empty folder.
 
-    With ``flush`` the disk has them when this returns.
-
-    Raises:
-        OSError: The disk does not take it.
+    With ``flush`` the disk has them when this returns. Raises ``OSError`` when the disk does not take it.
     """
     folders = {folder}
     for path, file in tree.files.items():
@@ -189,8 +186,7 @@ def write_tree(folder: Path, tree: SkillTree, *, read_only: bool = False, flush:
 def install_copy(target: Path, tree: SkillTree) -> None:
     """Put a tree at a place, in one step for whoever looks: the old folder or the new one, never a half.
 
-    Raises:
-        OSError: The disk does not take it; what was there stays.
+    Raises ``OSError`` when the disk does not take it; what was there stays.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = _folder_aside(target.parent)
@@ -204,11 +200,7 @@ def install_copy(target: Path, tree: SkillTree) -> None:
 
 
 def install_link(target: Path, stored: Path) -> None:
-    """Put a link to a tree of the store at a place, in one step.
-
-    Raises:
-        OSError: The disk does not take it; what was there stays.
-    """
+    """Put a link to a tree of the store at a place, in one step. Raises ``OSError``."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = _folder_aside(target.parent)
     try:
@@ -238,11 +230,7 @@ def replace_folder(target: Path, new: Path, old: Path) -> None:
 def take_away(target: Path) -> Path | None:
     """Move an installed skill aside, into a folder beside it; the caller removes that with :func:`remove_tree`.
 
-    Returns:
-        The folder aside, or None when there was nothing.
-
-    Raises:
-        OSError: It cannot be moved.
+    Returns the folder aside, or None when there was nothing. Raises ``OSError`` when it cannot be moved.
     """
     if not os.path.lexists(target):
         return None
@@ -290,10 +278,7 @@ def flush_folder(folder: Path) -> None:
 def one_at_a_time(place: Path) -> Iterator[None]:
     """Let one process at a time change a project; the others wait.
 
-    The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it.
-
-    Raises:
-        SourceError: It cannot be made.
+    The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it. Raises ``SourceError``.
     """
     import fcntl
 

@@ -246,8 +246,7 @@ def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED) ->
 def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[str]]:
     """The digests of the files of an installed skill and which of them may be executed, without keeping their bytes.
 
-    Raises:
-        SourceError: As :func:`read_tree`.
+    Raises ``SourceError`` as :func:`read_tree` does.
     """
     digests: dict[str, str] = {}
     executables: set[str] = set()
@@ -266,11 +265,7 @@ def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[st
 
 
 def read_regular(path: Path | str) -> bytes:
-    """The bytes of a regular file, bounded; never waits for a pipe.
-
-    Raises:
-        OSError: It is no regular file, is too large, or cannot be read.
-    """
+    """The bytes of a regular file, bounded; never waits for a pipe. Raises ``OSError``."""
     return _read_with_mode(path)[0]
 
 

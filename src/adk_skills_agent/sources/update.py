@@ -150,10 +150,8 @@ def merge_trees(
 ) -> tuple[SkillTree | None, tuple[str, ...]]:
     """Three trees into one.
 
-    The side ``prefer`` wins where both exclude one another; None makes that a conflict.
-
-    Returns:
-        The merged tree and the files in conflict; None for the tree when there are any.
+    The side ``prefer`` wins where both exclude one another; None makes that a conflict. Returns the merged tree and the
+    files in conflict; None for the tree when there are any.
     """
     files: dict[str, TreeFile] = {}
     conflicts: list[str] = []
@@ -230,8 +228,7 @@ def plan_updates(
 ) -> list[SkillUpdate]:
     """What an update would do; nothing is written.
 
-    Raises:
-        SourceError: There is no such skill, or what it was installed from is nowhere any more.
+    Raises ``SourceError`` when there is no such skill, or what it was installed from is nowhere any more.
     """
     lock = project.read_lock()
     for name in names:
@@ -318,13 +315,8 @@ def _base(project: Project, locked: LockedSkill, *, allow_private: bool) -> Skil
 def apply_updates(project: Project, updates: Sequence[SkillUpdate], *, link: bool = False) -> list[str]:
     """Install what :func:`plan_updates` found; conflicts and what is gone are left as they are.
 
-    Of skills that were only edited the edits are pinned.
-
-    Returns:
-        The names that were changed.
-
-    Raises:
-        SourceError: A skill was edited since it was planned, or the disk does not take it.
+    Of skills that were only edited the edits are pinned. Returns the names that were changed. Raises ``SourceError``
+    when a skill was edited since it was planned, or the disk does not take it.
     """
     with project.changing() as change:
         entries = []

@@ -308,11 +308,7 @@ def _flush(folder: Path) -> None:
 
 
 class FsspecObjects(ObjectStore):
-    """Objects of any file system that fsspec knows.
-
-    Raises:
-        ConfigError: fsspec, or what it needs for such URLs, is not installed.
-    """
+    """Objects of any file system that fsspec knows. Raises ``ConfigError``."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.shown = _without_credentials(url)

@@ -223,8 +223,7 @@ class Conversation:
 def fill_answer(answer: Answer, request: ModelRequest, place: str) -> Answer:
     """An answer for this request, its templates filled.
 
-    Raises:
-        Mismatch: The request does not offer a tool the answer calls, or a template finds nothing.
+    Raises ``Mismatch`` when the request does not offer a tool the answer calls, or a template finds nothing.
     """
     for call in answer.calls:
         if not call.undeclared and call.name not in request.tool_names:
@@ -281,8 +280,7 @@ class TemplateError(ValueError):
 def fill(value: Any, request: ModelRequest) -> Any:
     """``value`` with every template in its strings (keys excluded) replaced.
 
-    Raises:
-        TemplateError: No such tool result, or nothing at that path in it.
+    Raises ``TemplateError`` when there is no such tool result, or nothing at that path in it.
     """
     if isinstance(value, str):
         whole = _TEMPLATE.fullmatch(value)
@@ -297,8 +295,7 @@ def fill(value: Any, request: ModelRequest) -> Any:
 def fill_text(text: str, request: ModelRequest) -> str:
     """``text`` with every template replaced; a value that is not a string becomes JSON.
 
-    Raises:
-        TemplateError: As :func:`fill`.
+    Raises ``TemplateError`` as :func:`fill` does.
     """
 
     def replace(match: re.Match[str]) -> str:

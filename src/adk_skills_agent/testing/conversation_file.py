@@ -98,11 +98,8 @@ class _FastJsonLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: i
 def read_json_yaml(read: Callable[[Any], T]) -> T:
     """What ``read`` makes of a text with a loader like :class:`JsonLoader`.
 
-    libyaml is ten times as fast as PyYAML's own parser. That one judges what libyaml refuses: it takes lone
-    surrogates, and says better where a mistake is.
-
-    Raises:
-        yaml.YAMLError: The text is not YAML.
+    libyaml is ten times as fast as PyYAML's own parser. That one judges what libyaml refuses: it takes lone surrogates,
+    and says better where a mistake is. Raises ``yaml.YAMLError`` when the text is not YAML.
     """
     try:
         return read(_FastJsonLoader)
@@ -121,11 +118,7 @@ def load_conversation(path: str | Path) -> Conversation:
 
 
 def read_yaml(path: Path, what: str) -> str:
-    """The text of a file.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """The text of a file. Raises ``ConfigError`` when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

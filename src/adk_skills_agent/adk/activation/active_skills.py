@@ -113,8 +113,7 @@ class ActiveSkills:
     def check(self, context: ReadonlyContext, name: str, load: str) -> None:
         """Refuse what needs the skill to be active; ``load`` is the tool that makes it so.
 
-        Raises:
-            SkillNotActive: It is not.
+        Raises ``SkillNotActive`` when it is not.
         """
         if name not in self.active(context):
             raise SkillNotActive(f"Skill '{name}' is not active. Call {load} with it first.")
@@ -167,10 +166,8 @@ class ActiveSkills:
     def adopt(self, context: ToolContext, toolsets: Set[str], known: Callable[[str], object | None]) -> tuple[str, ...]:
         """Take over what a toolset activated that the agent no longer has: its prefix or its kind was changed.
 
-        Only where the change is committed. ``toolsets`` are the names that the agent's toolsets sign with.
-
-        Returns:
-            The names that were taken over.
+        Only where the change is committed. ``toolsets`` are the names that the agent's toolsets sign with. Returns the
+        names that were taken over.
         """
         signed = {"", self.tool, *toolsets}
         stored = _stored(context.state, context.agent_name)
@@ -367,10 +364,8 @@ def _schema_refuses(context: ToolContext, key: str) -> bool:
 async def commit(tool_context: ToolContext, keys: tuple[str, ...]) -> None:
     """Append what was written to ``tool_context.state`` as an event.
 
-    ``keys`` are the beginnings of ours; what others wrote there is left alone.
-
-    Raises:
-        StaleSessionError: Somebody else changed the session meanwhile; the invocation cannot go on anyway.
+    ``keys`` are the beginnings of ours; what others wrote there is left alone. Raises ``StaleSessionError`` when
+    somebody else changed the session meanwhile; the invocation cannot go on anyway.
     """
     delta = {key: value for key, value in tool_context.actions.state_delta.items() if key.startswith(keys)}
     if not delta:

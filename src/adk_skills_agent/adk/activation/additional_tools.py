@@ -33,11 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class AdditionalTools:
-    """The ``additional_tools=`` of a toolset, as tools by name and toolsets.
-
-    Raises:
-        ConfigError: An item is neither a tool nor a toolset.
-    """
+    """The ``additional_tools=`` of a toolset, as tools by name and toolsets. Raises ``ConfigError``."""
 
     def __init__(self, given: Sequence[Any] | None = None) -> None:
         self.tools: dict[str, BaseTool] = {}

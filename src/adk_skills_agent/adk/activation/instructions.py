@@ -229,11 +229,7 @@ class SkillTexts:
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def text(self, skill: KnownSkill, instructions: str, injected: str) -> SkillText:
-        """The instructions of a skill. May block.
-
-        Raises:
-            SkillsError: It cannot be read.
-        """
+        """The instructions of a skill. May block. Raises ``SkillsError`` when it cannot be read."""
         with self._lock:
             known = self._known.get(skill.name)
         since = time.time_ns()

@@ -116,10 +116,8 @@ async def run_in_executor(
 ) -> ScriptRun:
     """Run a script in any executor; what goes wrong there is the answer.
 
-    Raises:
-        InvalidArguments: The arguments cannot be passed.
-        UnsupportedScriptType: It is neither Python nor a shell script, and no ``#!`` line says what it is.
-        SkillsError: The skill cannot be read.
+    Raises ``InvalidArguments`` when the arguments cannot be passed, ``UnsupportedScriptType`` when it is neither Python
+    nor a shell script, and no ``#!`` line says what it is, and ``SkillsError`` when the skill cannot be read.
     """
     argv = build_argv(call.arguments)
     commands = await asyncio.to_thread(_commands, runtime, call)
@@ -509,11 +507,7 @@ def failed(call: ScriptCall, runtime: SkillRuntime, cause: str) -> dict[str, obj
 
 
 async def save_generated(tool_context: ToolContext, files: Sequence[GeneratedFile]) -> tuple[list[str], list[str]]:
-    """Save files as artifacts.
-
-    Returns:
-        The names that were saved, and the paths that were not.
-    """
+    """Save files as artifacts. Returns the names that were saved, and the paths that were not."""
     if files and tool_context.get_invocation_context().artifact_service is None:
         logger.warning("a script left %d file(s), and the application keeps no artifacts", len(files))
         return [], [file.path for file in files]

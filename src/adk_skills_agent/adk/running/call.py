@@ -67,8 +67,7 @@ class ScriptCall:
     def check_version(self) -> None:
         """For a backend that reads the skill's files itself: call it when they are read. Blocks.
 
-        Raises:
-            SkillChanged: They are not those that the user approved.
+        Raises ``SkillChanged`` when they are not those that the user approved.
         """
         if self.version and self.skill.version() != self.version:
             raise SkillChanged(CHANGED)
@@ -132,9 +131,8 @@ class SavedOutputs:
 async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFile, ...]:
     """The artifacts a call asks for, as files for the workspace.
 
-    Raises:
-        InvalidArguments: ``names`` is no list of names, two of them would be one file, or the session has no such
-            artifact.
+    Raises ``InvalidArguments`` when ``names`` is no list of names, two of them would be one file, or the session has no
+    such artifact.
     """
     if names is None:
         return ()

@@ -26,11 +26,9 @@ async def approve_packages(
 ) -> dict[str, Any] | None:
     """Ask for packages, or take the answer.
 
-    The question is put with google-adk's tool confirmation: the invocation pauses, and the same call is made again
-    with the answer. A refusal holds for the session, until what is needed changes.
-
-    Returns:
-        None when the user said yes to exactly this lock, else the tool's answer.
+    The question is put with google-adk's tool confirmation: the invocation pauses, and the same call is made again with
+    the answer. A refusal holds for the session, until what is needed changes. Returns None when the user said yes to
+    exactly this lock, else the tool's answer.
     """
     lock, skill = wanted.lock, wanted.skill
     refused_key = f"_adk_skill_packages_refused:{skill}"

@@ -102,8 +102,7 @@ class OwnSandbox:
     async def run(self, runtime: SkillRuntime, tool_context: ToolContext, call: ScriptCall) -> ScriptRun:
         """Run a script in the session's workspace; what it leaves there becomes artifacts.
 
-        Raises:
-            SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
+        Raises ``SkillsError`` when it cannot be started; the sandbox's own failure is a :class:`SandboxError`.
         """
         skill = call.skill.name
         claimed = contextlib.nullcontext(call.claim) if call.claim else workspace_claim(runtime, tool_context, skill)
@@ -156,8 +155,7 @@ class OwnSandbox:
     def prepare(self, runtime: SkillRuntime, call: ScriptCall, claim: WorkspaceClaim) -> Prepared | SkillsError:
         """Open the workspace and check the call. Blocks; nothing is executed.
 
-        Returns:
-            The request, or why there is none: raised when it is the turn of this error.
+        Returns the request, or why there is none: raised when it is the turn of this error.
         """
         try:
             workspace = claim.open()
@@ -191,8 +189,7 @@ class OwnSandbox:
     def _ready(self, runtime: SkillRuntime, skill: Skill, call: ScriptCall) -> Ready | None:
         """The environment of the skill and what is not here.
 
-        Raises:
-            PackagesNotApproved: The user has to be asked.
+        Raises ``PackagesNotApproved`` when the user has to be asked.
         """
         packages = self.settings.packages
         if packages is None or not self.sandbox.runs_here:
@@ -364,8 +361,7 @@ def _by_executor(runtime: SkillRuntime, executor: BaseCodeExecutor) -> ScriptBac
 class ScriptReadiness:
     """Asks a sandbox at what level it isolates, and tells the owner once when that is not enough.
 
-    Raises:
-        ConfigError: The policy has an impossible value.
+    Raises ``ConfigError`` when the policy has an impossible value.
     """
 
     def __init__(self, sandbox: Sandbox, policy: SandboxPolicy, tool: str) -> None:

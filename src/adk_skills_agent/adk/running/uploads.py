@@ -110,8 +110,7 @@ class Uploads:
     async def bring(self, runtime: SkillRuntime, tool_context: ToolContext, llm_request: LlmRequest) -> str:
         """Copy what is new into the session's workspace.
 
-        Returns:
-            The line for the system instruction; empty without uploads. What cannot be copied is said in it.
+        Returns the line for the system instruction; empty without uploads. What cannot be copied is said in it.
         """
         session = tool_context.session
         key = workspace_key(session.app_name, session.user_id, session.id)

@@ -56,11 +56,7 @@ class WorkspaceStores:
         self._store = None if self._of_runner else workspace_store_of(setting)
 
     def of(self, runtime: SkillRuntime, tool_context: ToolContext) -> SessionStore | None:
-        """What a call says about the store of its session; None when there is none.
-
-        Raises:
-            ConfigError: The Runner has no artifact service.
-        """
+        """What a call says about the store of its session; None when there is none. Raises ``ConfigError``."""
         store = self._service_store(tool_context) if self._of_runner else self._store
         if store is None:
             return None

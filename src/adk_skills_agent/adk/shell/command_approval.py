@@ -27,9 +27,7 @@ async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str)
     """Whether a command line may run: the owner's rules, and the user where they say so.
 
     With ``trust_allowed_tools`` what an active skill's ``allowed-tools`` name (``Bash(git:*)``) is not asked about.
-
-    Returns:
-        None to go on, else the tool's answer.
+    Returns None to go on, else the tool's answer.
     """
     if not runtime.permissions.commands:
         return None

@@ -107,11 +107,7 @@ class ShellSettings:
 
 
 def shell_of(value: object) -> ShellSettings | None:
-    """The setting ``shell`` of a toolset: True, False, or settings.
-
-    Raises:
-        ConfigError: It is something else.
-    """
+    """The setting ``shell`` of a toolset: True, False, or settings. Raises ``ConfigError``."""
     if value is None or value is False:
         return None
     if value is True:
@@ -150,8 +146,7 @@ class ShellCall:
 def checked_command(command: str) -> str:
     """A command that bash can be given.
 
-    Raises:
-        InvalidArguments: It is empty, too long, or has a character no process can receive.
+    Raises ``InvalidArguments`` when it is empty, too long, or has a character no process can receive.
     """
     check_text(command, "'command'")
     if not command.strip():
@@ -194,8 +189,7 @@ class SandboxShell:
     ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
         """Run a command in the session's workspace; the answer for the model, what happened, and hosts it wanted.
 
-        Raises:
-            SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
+        Raises ``SkillsError`` when it cannot be started; the sandbox's own failure is a :class:`SandboxError`.
         """
         async with workspace_claim(self.runtime, context, call.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
@@ -260,9 +254,7 @@ class SandboxShell:
     async def execute(self, context: ToolContext, plan: ScriptPlan) -> ScriptOutcome:
         """Run what was planned.
 
-        Raises:
-            SandboxError: The sandbox failed.
-            InvalidArguments: The command cannot be expressed.
+        Raises ``SandboxError`` when the sandbox failed, or ``InvalidArguments`` when the command cannot be expressed.
         """
         whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if getattr(self.own.sandbox, "wants_invocation", False):
@@ -310,11 +302,7 @@ class EnvironmentShell:
     async def run(
         self, context: ToolContext, call: ShellCall
     ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
-        """Run a command in the environment's working directory.
-
-        Raises:
-            SandboxError: The environment failed.
-        """
+        """Run a command in the environment's working directory. Raises ``SandboxError``."""
         began = time.monotonic()
         try:
             if not getattr(self.environment, "is_initialized", True):

@@ -182,10 +182,8 @@ class Jobs:
     ) -> Job:
         """Begin a job.
 
-        ``most`` jobs may run in this session at once. ``run`` does it all; :meth:`Job.end` is its last deed.
-
-        Raises:
-            InvalidArguments: Too many run already.
+        ``most`` jobs may run in this session at once. ``run`` does it all; :meth:`Job.end` is its last deed. Raises
+        ``InvalidArguments`` when too many run already.
         """
         if self._pid != os.getpid():
             self._reset()  # a forked child: the jobs are its parent's
@@ -231,11 +229,7 @@ class Jobs:
             job.let_go()
 
     def of(self, key: str, name: str) -> Job:
-        """A job of a session.
-
-        Raises:
-            InvalidArguments: No job has that name; the sentence lists the jobs.
-        """
+        """A job of a session. Raises ``InvalidArguments`` when no job has that name; the sentence lists the jobs."""
         with self._mutex:
             jobs = list(self._sessions.get(key, ())) if self._pid == os.getpid() else []
         for job in jobs:
@@ -327,13 +321,9 @@ def bring_back(copy: Path, before: dict[str, Stamp], workspace: Path, policy: Sa
     """Move what a job added or changed into the session's workspace, and remove there what it removed. Blocks.
 
     What the job removed goes first, so that a file can take the place of a folder and the reverse. What somebody else
-    changed in the workspace meanwhile is replaced, and said; what has no room is left out, and said.
-
-    Returns:
-        A sentence for each file that was not what the job had found, or could not be moved; of many one for the rest.
-
-    Raises:
-        SandboxError: The copy is gone.
+    changed in the workspace meanwhile is replaced, and said; what has no room is left out, and said. Returns a sentence
+    for each file that was not what the job had found, or could not be moved; of many one for the rest. Raises
+    ``SandboxError`` when the copy is gone.
     """
     if not copy.is_dir():
         raise SandboxError("The files of the job are gone; somebody deleted them.")
@@ -390,11 +380,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _stamps(root: Path) -> dict[str, Stamp]:
-    """Files and folders below a folder; a folder's path ends with ``/``.
-
-    Raises:
-        OSError: Not all of it can be read.
-    """
+    """Files and folders below a folder; a folder's path ends with ``/``. Raises ``OSError``."""
 
     def unreadable(error: OSError) -> None:
         raise error

@@ -71,18 +71,13 @@ class KnownSkill(ABC):
 
     @abstractmethod
     def instructions(self) -> str:
-        """Level 2: the body, as it is now.
-
-        Raises:
-            SkillsError: It cannot be read any more.
-        """
+        """Level 2: the body, as it is now. Raises ``SkillsError`` when it cannot be read any more."""
 
     @abstractmethod
     def version(self) -> str:
         """The sha256 (hex) over everything it can tell or run: a changed byte anywhere is another version.
 
-        Raises:
-            SkillsError: A part of it cannot be read.
+        Raises ``SkillsError`` when a part of it cannot be read.
         """
 
     @abstractmethod
@@ -110,10 +105,8 @@ class KnownSkill(ABC):
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """The content of a file; ``SKILL.md`` too.
 
-        Raises:
-            InvalidResourcePath: As :meth:`find`.
-            ResourceNotFound: The file does not exist (any more).
-            CatalogError: It cannot be read.
+        Raises ``InvalidResourcePath`` as :meth:`find` does, ``ResourceNotFound`` when the file does not exist (any
+        more), and ``CatalogError`` when it cannot be read.
         """
 
     @abstractmethod
@@ -122,17 +115,12 @@ class KnownSkill(ABC):
 
     @abstractmethod
     def local(self) -> Skill:
-        """The skill as a folder of this machine, for what runs or mounts it.
-
-        Raises:
-            SkillsError: It cannot be put on the disk.
-        """
+        """The skill as a folder of this machine, for what runs or mounts it. Raises ``SkillsError``."""
 
     def copy_digest(self, version: str) -> str:
         """What the sandbox's copy of :meth:`local` has to hold to be of this version; empty when it cannot differ.
 
-        Raises:
-            SkillChanged: The skill no longer has this version.
+        Raises ``SkillChanged`` when the skill no longer has this version.
         """
         if self.version() != version:
             raise SkillChanged(CHANGED)
@@ -141,10 +129,7 @@ class KnownSkill(ABC):
     def stamp(self, read: Sequence[str], since: int) -> object | None:
         """Equal to the last one while its list of files and some of them did not change, without reading any.
 
-        ``since`` is when reading them began, by ``time.time_ns()``.
-
-        Returns:
-            None when that is not known.
+        ``since`` is when reading them began, by ``time.time_ns()``. Returns None when that is not known.
         """
         return None
 

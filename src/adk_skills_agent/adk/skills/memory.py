@@ -200,11 +200,7 @@ class MemoryFolders:
         self._removal: weakref.finalize[..., object] | None = None
 
     def folder(self, name: str, version: str, files: Mapping[str, bytes]) -> Path:
-        """The folder of one version; written at the first call.
-
-        Raises:
-            CatalogError: It cannot be written.
-        """
+        """The folder of one version; written at the first call. Raises ``CatalogError`` when it cannot be written."""
         try:
             with self._lock:
                 parent = self._own_root() / version[:32]

@@ -46,11 +46,7 @@ class FileContent:
 
 
 def read_content(skill: KnownSkill, path: str) -> FileContent:
-    """Read a file. May block.
-
-    Raises:
-        SkillsError: As :meth:`KnownSkill.read_bytes`.
-    """
+    """Read a file. May block. Raises ``SkillsError`` as :meth:`KnownSkill.read_bytes` does."""
     data = skill.read_bytes(path, MAX_TEXT_BYTES)
     size = len(data) if len(data) < MAX_TEXT_BYTES else skill.size(path)
     mime_type = mime_type_of(path, data)

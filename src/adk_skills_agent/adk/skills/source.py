@@ -121,8 +121,7 @@ class DiskSkill(KnownSkill):
     def instructions(self) -> str:
         """The body; read again when the file changed (C21).
 
-        Raises:
-            IntegrityError: It is pinned and not what its lock says, as for every read of its files.
+        Raises ``IntegrityError`` when it is pinned and not what its lock says, as for every read of its files.
         """
         self._check()
         return self._skill.instructions
@@ -231,10 +230,8 @@ class ListingStamp:
     def now(self, read: Sequence[str], since: int) -> int | None:
         """Equal to the last one while the list of files and the content of some of them are the same.
 
-        ``since`` is when reading them began, by ``time.time_ns()``.
-
-        Returns:
-            None when a change may be missed, because something changed just before, or is not there.
+        ``since`` is when reading them began, by ``time.time_ns()``. Returns None when a change may be missed, because
+        something changed just before, or is not there.
         """
         try:
             with self._lock:
@@ -300,9 +297,8 @@ class FolderVersion:
     def now(self) -> str:
         """The sha256 of this moment, in hexadecimal.
 
-        Raises:
-            CatalogError: The folder cannot be read, or does not stop changing.
-            SandboxError: It holds too much to be run at all.
+        Raises ``CatalogError`` when the folder cannot be read, or does not stop changing, or ``SandboxError`` when it
+        holds too much to be run at all.
         """
         try:
             for _ in range(_TRIES):

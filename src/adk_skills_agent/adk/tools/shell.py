@@ -89,11 +89,7 @@ class ShellTool(ToolsetTool):
             answer_undeclared(llm_request, named.name, named)
 
     def shell(self, tool_context: ToolContext) -> Shell:
-        """The place where commands run now.
-
-        Raises:
-            InvalidArguments: Scripts run in an executor that has no shell.
-        """
+        """The place where commands run now. Raises ``InvalidArguments``."""
         backend = script_backend_of(self.runtime, tool_context, self._environments)
         if backend is not None and backend.own is not None:
             return SandboxShell(self.runtime, backend.own)
@@ -106,8 +102,7 @@ class ShellTool(ToolsetTool):
     async def skill_for(self, args: dict[str, Any], tool_context: ToolContext) -> str:
         """The skill whose variables a command gets: the one that is named, else the only active one.
 
-        Raises:
-            InvalidArguments: The one that is named is not active.
+        Raises ``InvalidArguments`` when the one that is named is not active.
         """
         active = self.runtime.active.active(tool_context)
         named = args.get("skill")
@@ -581,8 +576,7 @@ def _edited_file(path: str, content: bytes, old: str, new: str) -> tuple[str, in
 def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
     """The text with its one passage replaced, and the line it is at; line ends of the file are kept.
 
-    Raises:
-        InvalidArguments: The passage is not there, or more than once.
+    Raises ``InvalidArguments`` when the passage is not there, or more than once.
     """
     if old not in text and "\r\n" in text:  # a model writes the line ends it was shown, which are Unix ones
         old, new = old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")

@@ -212,8 +212,7 @@ class DemoRun:
 def examples_folder(name: str = "skills") -> Path:
     """Example skills (``skills``, ``hostile-skills``): in the installed package, or in a checkout.
 
-    Raises:
-        ConfigError: Neither is there.
+    Raises ``ConfigError`` when neither is there.
     """
     packaged = Path(str(files("adk_skills_agent"))) / "_examples" / name
     checkout = Path(__file__).resolve().parents[4] / "examples" / name

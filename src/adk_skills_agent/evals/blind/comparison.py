@@ -72,10 +72,8 @@ async def compare_blind(
 ) -> BlindVerdict:
     """Ask which of two outputs is better, ``model.samples`` times in each order.
 
-    ``spend`` is told the tokens of every answer, also of those that were no use.
-
-    Raises:
-        JudgeUnavailable: The model cannot be reached, or gave no winner or not every score.
+    ``spend`` is told the tokens of every answer, also of those that were no use. Raises ``JudgeUnavailable`` when the
+    model cannot be reached, or gave no winner or not every score.
     """
     asked = [(sample, order) for sample in range(1, model.samples + 1) for order in ORDERS]
 
@@ -178,9 +176,8 @@ class BlindQuestion:
     def read(self, answer: str) -> tuple[dict[str, Any], str]:
         """What an answer says.
 
-        Returns:
-            ``winner`` (``1``, ``2``, ``tie``), ``reasons`` (which call them output 1 and output 2) and ``scores`` by
-            output and criterion; and what is wrong with the answer (empty when nothing is). Two winners are none.
+        Returns ``winner`` (``1``, ``2``, ``tie``), ``reasons`` (which call them output 1 and output 2) and ``scores``
+        by output and criterion; and what is wrong with the answer (empty when nothing is). Two winners are none.
         """
         scores: dict[str, dict[str, int]] = {FIRST: {}, SECOND: {}}
         for line in self._lines(_SCORES, answer):

@@ -86,13 +86,7 @@ async def run_comparisons(
 
     A pair whose outputs are the same, byte by byte, is a tie without a question. One that was compared already, with
     these outputs and this judge, is not compared again. ``seed`` draws which output is A. ``on_change`` is told when a
-    comparison starts (without a result) and when it ends.
-
-    Returns:
-        The state at the end.
-
-    Raises:
-        ConfigError: A row of results cannot be read.
+    comparison starts (without a result) and when it ends. Returns the state at the end. Raises ``ConfigError``.
     """
     state = state if state is not None else BlindState(len(pairs))
     known, places = ledger.known(), _places(rows)
@@ -291,11 +285,7 @@ def row_of(compared: Compared, verdict: BlindVerdict | None) -> dict[str, Any]:
 
 
 def compared_of(row: Mapping[str, Any]) -> Compared:
-    """The comparison of a row.
-
-    Raises:
-        ValueError: It is no row of this schema.
-    """
+    """The comparison of a row. Raises ``ValueError`` when it is no row of this schema."""
     try:
         if row["schema"] != SCHEMA:
             raise ValueError(f"it has schema {row['schema']!r}, not {SCHEMA}")
@@ -333,11 +323,7 @@ class Comparisons(RowFile):
         super().__init__(folder, NAME, resume=True)
 
     def known(self) -> dict[PairKey, Compared]:
-        """The comparisons there are; the last row of a pair counts.
-
-        Raises:
-            ConfigError: A row is malformed.
-        """
+        """The comparisons there are; the last row of a pair counts. Raises ``ConfigError``."""
         self.cut_torn_row()
         return _by_pair(self.path)
 
@@ -345,8 +331,7 @@ class Comparisons(RowFile):
 def read_comparisons(folder: Path) -> dict[PairKey, Compared]:
     """The comparisons of a run, the last row of a pair; none where there is no file. A torn last line is left out.
 
-    Raises:
-        ConfigError: The file cannot be read, or a row is malformed; the sentence names the line.
+    Raises ``ConfigError`` when the file cannot be read, or a row is malformed; the sentence names the line.
     """
     path = folder / NAME
     try:

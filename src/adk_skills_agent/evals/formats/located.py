@@ -68,11 +68,7 @@ class Unreadable(Exception):
 
 
 def json_document(text: str) -> Node:
-    """Read JSON.
-
-    Raises:
-        Unreadable: The text is not JSON, nests too deeply, or gives a key twice.
-    """
+    """Read JSON. Raises ``Unreadable`` when the text is not JSON, nests too deeply, or gives a key twice."""
     try:
         json.loads(text, parse_constant=_no_constant)
         return _JsonWalk(text).document()
@@ -87,8 +83,7 @@ def json_document(text: str) -> Node:
 def yaml_document(text: str) -> Node:
     """Read YAML whose plain words mean what they mean in JSON (``yes`` and ``2024-01-01`` are text).
 
-    Raises:
-        Unreadable: The text is not YAML, is empty, uses anchors, nests too deeply, or gives a key twice.
+    Raises ``Unreadable`` when the text is not YAML, is empty, uses anchors, nests too deeply, or gives a key twice.
     """
     try:
         root = read_json_yaml(lambda loader: _composed(text, loader))

@@ -53,8 +53,7 @@ def read(
 ) -> Options:
     """Check what was written.
 
-    Raises:
-        ConfigError: A setting is unknown or has the wrong form; the message names metric and setting.
+    Raises ``ConfigError`` when a setting is unknown or has the wrong form; the message names metric and setting.
     """
     given = {"threshold": criterion} if not isinstance(criterion, Mapping) else criterion
     threshold, settings = default, {}
@@ -269,11 +268,7 @@ def vacuous(name: str, criterion: Any, expectation: Expectation) -> bool:
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of a name.
-
-    Raises:
-        ConfigError: No metric has that name; the message lists all names.
-    """
+    """The metric of a name. Raises ``ConfigError`` when no metric has that name; the message lists all names."""
     if name not in METRICS:
         raise ConfigError(f"There is no metric {name!r}. The metrics: {', '.join(METRICS)}.")
     return METRICS[name]
@@ -282,21 +277,15 @@ def find_metric(name: str) -> Metric:
 def read_options(name: str, criterion: float | Mapping[str, Any] | None = None) -> Options:
     """The options of a metric, as a config writes them.
 
-    ``criterion`` is a threshold or google-adk's mapping; None takes the defaults.
-
-    Raises:
-        ConfigError: There is no such metric or option, or its form is wrong; the message says which.
+    ``criterion`` is a threshold or google-adk's mapping; None takes the defaults. Raises ``ConfigError`` when there is
+    no such metric or option, or its form is wrong; the message says which.
     """
     metric = find_metric(name)
     return read(name, criterion, metric.threshold, metric.settings)
 
 
 def score_trace(name: str, actual: Trace, expectation: Expectation, given: Options) -> Score:
-    """Score with a metric that asks no model.
-
-    Raises:
-        ConfigError: There is no such metric, or it needs a judge.
-    """
+    """Score with a metric that asks no model. Raises ``ConfigError``."""
     metric = find_metric(name)
     if metric.score is None:
         raise ConfigError(f"{name} needs a judge model.")
@@ -308,9 +297,8 @@ async def score(
 ) -> Score:
     """Score with any metric.
 
-    Raises:
-        ConfigError: No metric has that name, or it needs a judge and none is given.
-        JudgeUnavailable: The judge could not be asked.
+    Raises ``ConfigError`` when no metric has that name, or it needs a judge and none is given, or ``JudgeUnavailable``
+    when the judge could not be asked.
     """
     if name != JUDGED:
         return score_trace(name, actual, expectation, given)

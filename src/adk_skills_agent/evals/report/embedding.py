@@ -61,11 +61,7 @@ class Embedded:
 
 
 def embed(runs: Sequence[RunFolder], *, budget: int = BUDGET_BYTES) -> Embedded:
-    """Put the trials of the runs into data blocks.
-
-    Raises:
-        ConfigError: A row has a malformed trace.
-    """
+    """Put the trials of the runs into data blocks. Raises ``ConfigError`` when a row has a malformed trace."""
     repeated = RepeatedTexts()
     for run in runs:
         for key, row in run.rows(list(run.results)):
@@ -110,10 +106,7 @@ class _Packed:
         """Pack these trials.
 
         ``wanted`` is in order of importance. ``stop`` gives up when they do not fit; else those that do not are left
-        out.
-
-        Returns:
-            Whether it is done, all of them packed or not.
+        out. Returns whether it is done, all of them packed or not.
         """
         for number, run in enumerate(self._runs):
             for key, row in run.rows([key for of, key in wanted if of == number]):
@@ -232,11 +225,7 @@ _FIRST = ("error", "error_code", "message", "status", "return_code", "timed_out"
 
 
 def viewed(row: Mapping[str, Any], text: TextOf) -> JsonObject:
-    """What the viewer shows of a trial.
-
-    Raises:
-        ValueError: Its trace is malformed.
-    """
+    """What the viewer shows of a trial. Raises ``ValueError`` when its trace is malformed."""
     trace = Trace.from_json(row.get("trace") or {"turns": []})
     error = row.get("error") or None
     return {

@@ -186,11 +186,8 @@ def build_report(
 
     Traces that would make it too large are shortened; each place in the page says so, and so does the result.
     ``baseline`` is the folder of an earlier run of the same cases; ``out`` is ``report.html`` in ``run_dir`` by
-    default.
-
-    Raises:
-        ConfigError: A folder has no results, or rows that are none.
-        OSError: The file cannot be written.
+    default. Raises ``ConfigError`` when a folder has no results, or rows that are none, or ``OSError`` when the file
+    cannot be written.
     """
     run = read_run(run_dir, benchmark)
     earlier = None if baseline is None else read_run(baseline)

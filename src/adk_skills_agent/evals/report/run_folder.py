@@ -68,8 +68,7 @@ class RunFolder:
 def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFolder:
     """Read a run; of several rows of one trial (``--resume`` ran it again) the last counts.
 
-    Raises:
-        ConfigError: The folder has no results, or a row is malformed; the sentence names the line.
+    Raises ``ConfigError`` when the folder has no results, or a row is malformed; the sentence names the line.
     """
     path = folder / TRIALS
     results: dict[Key, TrialResult] = {}

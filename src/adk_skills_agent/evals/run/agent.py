@@ -176,11 +176,7 @@ class Activations:
 
 
 def agent_named(name: str) -> LlmAgent:
-    """The user's agent, from ``module:attribute``.
-
-    Raises:
-        ConfigError: It is no agent, and no function that makes one.
-    """
+    """The user's agent, from ``module:attribute``. Raises ``ConfigError``."""
     from google.adk.agents import LlmAgent
 
     from adk_skills_agent.evals.models import object_named

@@ -219,8 +219,7 @@ class SimulatedUser:
     async def says(self, events: Sequence[Event]) -> str | None:
         """The user's next message, or None at the end of the conversation.
 
-        Raises:
-            UserModelUnavailable: The model gave no message.
+        Raises ``UserModelUnavailable`` when the model gave no message.
         """
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):

@@ -51,11 +51,7 @@ class Grade:
 
 
 async def grade(trial: Trial, trace: Trace, judge: Judge | None) -> Grade:
-    """Score a trace.
-
-    Raises:
-        ConfigError: The judged criterion is there and no judge.
-    """
+    """Score a trace. Raises ``ConfigError`` when the judged criterion is there and no judge."""
     result = Grade()
     expectation = Expectation.of(trial.case, len(trace.turns))
     asked = judge.about(judge_context(trial, trace)) if judge is not None else None

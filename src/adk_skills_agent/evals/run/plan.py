@@ -263,10 +263,8 @@ def make_arms(
     """The arms of a run.
 
     ``versions`` maps a name to the folder of another version, which takes the place of the skill of its name. Agents
-    must not see what is ``private``: the results.
-
-    Raises:
-        ConfigError: A name is unknown or given twice, or the folder of a version holds no skill of the names there are.
+    must not see what is ``private``: the results. Raises ``ConfigError`` when a name is unknown or given twice, or the
+    folder of a version holds no skill of the names there are.
     """
     arms = []
     for name in names:

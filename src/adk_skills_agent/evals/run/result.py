@@ -78,11 +78,7 @@ class TrialResult:
 
 
 def result_of(row: Mapping[str, Any]) -> TrialResult:
-    """The small part of a row.
-
-    Raises:
-        ValueError: It is no row of this schema.
-    """
+    """The small part of a row. Raises ``ValueError`` when it is no row of this schema."""
     try:
         if row["schema"] != SCHEMA:
             raise ValueError(f"it has schema {row['schema']!r}, not {SCHEMA}")
@@ -137,11 +133,7 @@ def _scores(pairs: tuple[tuple[str, float | None], ...]) -> Mapping[str, float |
 
 
 def trace_of(row: Mapping[str, Any], place: str) -> Trace:
-    """The trace in a row.
-
-    Raises:
-        ConfigError: The row has no usable trace.
-    """
+    """The trace in a row. Raises ``ConfigError`` when the row has no usable trace."""
     try:
         return Trace.from_json(row["trace"])
     except (ValueError, KeyError) as error:
@@ -170,10 +162,8 @@ class Ledger(RowFile):
         """The results there are already, of the trials asked for; the last row of a trial counts.
 
         A torn row at the end (the process was killed while it wrote) is cut off. Rows of trials that were not measured
-        are not results: the trial is run again, or only judged again (:meth:`unjudged`).
-
-        Raises:
-            ConfigError: A row is no result, or was measured with another version of the case, the skill or the model.
+        are not results: the trial is run again, or only judged again (:meth:`unjudged`). Raises ``ConfigError`` when a
+        row is no result, or was measured with another version of the case, the skill or the model.
         """
         fingerprints = {key: trial.fingerprint for key, trial in trials.items()}
         rows = self.latest(result_of, fingerprints, "another version of the case, the skill, the model or the judge")

@@ -78,10 +78,7 @@ async def run_trials(
 
     A cancellation ends it at once: what is finished is in the ledger and in ``state``, what was under way is not. No
     trial starts when what was spent and what those under way are likely to cost reaches ``budget_usd``. ``on_change``
-    is told when a trial starts (without a result) and when one ends.
-
-    Returns:
-        The state at the end.
+    is told when a trial starts (without a result) and when one ends. Returns the state at the end.
     """
     state = state if state is not None else RunState(len(trials))
     finished = ledger.finished({trial.key: trial for trial in trials})
@@ -126,10 +123,8 @@ async def work_off(
 ) -> Stopped | None:
     """Do what is waiting, several at a time.
 
-    ``do`` says whether its item could be measured; ``affordable`` whether one more may start.
-
-    Returns:
-        Why it ended early, or None.
+    ``do`` says whether its item could be measured; ``affordable`` whether one more may start. Returns why it ended
+    early, or None.
     """
     waiting = deque(items)
     failures = running = 0

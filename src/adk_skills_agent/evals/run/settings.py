@@ -61,10 +61,7 @@ def settings_of(
     """The settings of a run's trials.
 
     ``stack`` ends what serves the models. Without a ``counter`` the requests of this process are counted, where there
-    are limits.
-
-    Raises:
-        ConfigError: A model, an agent or a price cannot be used.
+    are limits. Raises ``ConfigError`` when a model, an agent or a price cannot be used.
     """
     # Prices first: a mistake in one is told before a model needs its key.
     price, judge_price = _price(names.price, names.model), _price(names.judge_price, names.judge)
@@ -100,11 +97,7 @@ def settings_of(
 
 
 def check_budget(names: ModelNames, prepared: Prepared, budget_usd: float | None) -> None:
-    """Refuse a budget that cannot be held because a price is not known.
-
-    Raises:
-        ConfigError: A price is not known; the sentence names the model.
-    """
+    """Refuse a budget that cannot be held because a price is not known. Raises ``ConfigError``."""
     if budget_usd is None:
         return
     if _price(names.price, names.model) is None:
@@ -147,8 +140,7 @@ _REMEMBERED = 10
 def scripted_model(path: Path) -> Iterator[BaseLlm]:
     """google-adk's own Gemini class, answered by the rules of a file (see :mod:`adk_skills_agent.testing`).
 
-    Raises:
-        ConfigError: The file cannot be read as rules; file and line are named.
+    Raises ``ConfigError`` when the file cannot be read as rules; file and line are named.
     """
     from adk_skills_agent.testing import GeminiServer, load_rules
 

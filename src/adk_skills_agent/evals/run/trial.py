@@ -52,11 +52,8 @@ class TrialSettings:
 async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
     """Run a trial and score it.
 
-    Returns:
-        Its row for ``trials.jsonl``. Whatever fails in the conversation or the judging is in the row.
-
-    Raises:
-        ConfigError: The agent cannot be made.
+    Returns its row for ``trials.jsonl``. Whatever fails in the conversation or the judging is in the row. Raises
+    ``ConfigError``.
     """
     begun, started = time.perf_counter(), datetime.now(UTC)
     try:
@@ -149,11 +146,7 @@ def _user_row(trial: Trial, user: SimulatedUser | None, settings: TrialSettings)
 async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSettings) -> dict[str, Any]:
     """Score the conversation of a trial that only its judge failed; it is not held again.
 
-    Returns:
-        The row, scored anew.
-
-    Raises:
-        ConfigError: It has no trace.
+    Returns the row, scored anew. Raises ``ConfigError`` when it has no trace.
     """
     given, _ = await _graded(trial, trace_of(row, "trials.jsonl"), None, settings)
     given.judge_usage += Usage.from_json(row["judge_usage"])  # paid as well

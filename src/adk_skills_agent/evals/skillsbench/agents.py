@@ -71,11 +71,8 @@ class BenchAgent(ABC):
     ) -> tuple[Worked, bytes | None]:
         """Write skills for a task it will get later (arm ``self-gen``).
 
-        Returns:
-            How that went, and a tar of the skills; None when there are none.
-
-        Raises:
-            NotImplementedError: This kind of agent writes nothing.
+        Returns how that went, and a tar of the skills; None when there are none. Raises ``NotImplementedError`` when
+        this kind of agent writes nothing.
         """
         raise NotImplementedError(f"{self.name} cannot write skills")
 

@@ -79,8 +79,7 @@ class Base:
 def base_of(image: str) -> Base:
     """What stands for an image.
 
-    Raises:
-        NotInterpretable: There is nothing for it; says which images there are.
+    Raises ``NotInterpretable`` when there is nothing for it; says which images there are.
     """
     name, _, tag = image.rpartition("/")[2].partition(":")
     registry = image.rpartition("/")[0]
@@ -116,8 +115,7 @@ def substitute(base: Base) -> Base | None:
 async def make_root(base: Base, folder: Path, users: UserRange, seconds: float) -> Path:
     """The root file system of a base, made once: ``folder/<release>``, owned by the range's ids.
 
-    Raises:
-        BuildError: mmdebstrap is missing or failed, or its time was over.
+    Raises ``BuildError`` when mmdebstrap is missing or failed, or its time was over.
     """
     target = folder / base.key
     if target.is_dir():

@@ -59,11 +59,7 @@ class BenchResult:
 
 
 def result_of(row: Mapping[str, Any]) -> BenchResult:
-    """The result in a row.
-
-    Raises:
-        ValueError: It is no row of results.
-    """
+    """The result in a row. Raises ``ValueError`` when it is no row of results."""
     try:
         reward = row["reward"]
         return BenchResult(
@@ -136,19 +132,13 @@ class RunState:
 def finished(rows: RowFile, fingerprints: Mapping[Key, str]) -> dict[Key, BenchResult]:
     """The results there are already, of the trials asked for; the last row of a trial counts.
 
-    Rows of trials that were not measured are not results: the trial is run again.
-
-    Raises:
-        ConfigError: A row is no result, or was measured with other settings or another version of the task.
+    Rows of trials that were not measured are not results: the trial is run again. Raises ``ConfigError`` when a row is
+    no result, or was measured with other settings or another version of the task.
     """
     settings = "other settings (model, sandbox, network, time) or another version of the task"
     return {key: row for key, (_, row) in rows.latest(result_of, fingerprints, settings).items() if row.measured}
 
 
 def row_file(folder: Path, *, resume: bool) -> RowFile:
-    """The file of a run's results.
-
-    Raises:
-        ConfigError: As :class:`RowFile`.
-    """
+    """The file of a run's results. Raises ``ConfigError`` as :class:`RowFile` does."""
     return RowFile(folder, NAME, resume=resume)

@@ -34,10 +34,7 @@ async def run_bench(
     """Run what is not finished yet.
 
     A cancellation ends it at once: what is finished is in the file and in ``state``, what was under way is not, and
-    runs again with the next run.
-
-    Raises:
-        ConfigError: The rows there are already do not fit the plan.
+    runs again with the next run. Raises ``ConfigError`` when the rows there are already do not fit the plan.
     """
     done = finished(rows, {trial.key: trial.fingerprint for trial in plan})
     state.results.update(done)

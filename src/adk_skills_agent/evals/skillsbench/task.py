@@ -74,11 +74,7 @@ class TaskSet:
 
 
 def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
-    """The tasks below a folder, by name.
-
-    Raises:
-        ConfigError: The folder cannot be read, or has no such task.
-    """
+    """The tasks below a folder, by name. Raises ``ConfigError``."""
     try:
         entries = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
@@ -106,11 +102,7 @@ def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
 
 
 def read_task(folder: Path) -> Task:
-    """One task.
-
-    Raises:
-        ConfigError: A file that every task has is missing or unreadable; says which.
-    """
+    """One task. Raises ``ConfigError`` when a file that every task has is missing or unreadable; says which."""
     native = (folder / "task.md").is_file()
     found: list[Diagnostic] = []
     if native:

@@ -275,11 +275,7 @@ class Grade:
 
 
 async def grade(task: Task, environment: TaskEnvironment, phase: Phase) -> Grade:
-    """Run a task's verifier.
-
-    Raises:
-        SandboxError: The environment failed before the tests could run.
-    """
+    """Run a task's verifier. Raises ``SandboxError`` when the environment failed before the tests could run."""
     where = VERIFIER if task.layout == "benchflow" and task.tests.name == "verifier" else TESTS
     await environment.end_processes()
     for folder in (TESTS, VERIFIER, VERIFIER_LOGS):
@@ -315,8 +311,7 @@ async def grade(task: Task, environment: TaskEnvironment, phase: Phase) -> Grade
 def reward_of(text: bytes | None, named: bytes | None) -> tuple[float | None, str | None]:
     """The reward in ``reward.txt``, else in ``reward.json`` (its ``reward``, or the mean of named rewards).
 
-    Returns:
-        The reward, or None and the reason.
+    Returns the reward, or None and the reason.
     """
     if text is not None:
         return _number(text.decode("utf-8", "replace").strip(), "reward.txt")

@@ -125,8 +125,7 @@ def tool_environment(path: str, *, network: bool, wheels: bool) -> tuple[tuple[s
 async def uv_programs(store: Path) -> Path:
     """A folder with ``uv`` and ``uvx``, fetched once from PyPI; those beside this Python are taken first.
 
-    Raises:
-        BuildError: There are none, and PyPI cannot be reached.
+    Raises ``BuildError`` when there are none, and PyPI cannot be reached.
     """
     folder = store / "tools" / "uv"
     if not (folder / "uvx").is_file():

@@ -95,11 +95,7 @@ class ServedCatalog:
 
 
 def skills_server(catalog: CatalogReader, version: str = "") -> Server[Any]:
-    """An MCP server that offers the skills of a catalogue.
-
-    Raises:
-        ConfigError: The extra ``mcp`` is not installed.
-    """
+    """An MCP server that offers the skills of a catalogue. Raises ``ConfigError``."""
     types, server_class, error_class = _mcp()
     served = ServedCatalog(catalog)
 
@@ -173,11 +169,7 @@ def _mcp() -> tuple[Any, Any, Any]:
 
 
 async def serve_stdio(catalog: CatalogReader, version: str = "") -> None:
-    """Serve one client over this process's standard input and output, until it hangs up.
-
-    Raises:
-        ConfigError: The extra ``mcp`` is not installed.
-    """
+    """Serve one client over this process's standard input and output, until it hangs up. Raises ``ConfigError``."""
     server = skills_server(catalog, version)
     from mcp.server.stdio import stdio_server
 
@@ -188,10 +180,7 @@ async def serve_stdio(catalog: CatalogReader, version: str = "") -> None:
 class TokenGate:
     """An ASGI application that gives each client, by its bearer token, a server of its own.
 
-    ``catalogs`` maps a token to what its client may see.
-
-    Raises:
-        ConfigError: There is no token, or the extra ``mcp`` is not installed.
+    ``catalogs`` maps a token to what its client may see. Raises ``ConfigError``.
     """
 
     def __init__(self, catalogs: Mapping[str, CatalogReader], version: str = "", path: str = "/mcp") -> None:
