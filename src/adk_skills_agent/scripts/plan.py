@@ -224,8 +224,8 @@ def imported_from_above(root: Path, script: ScriptLocation) -> str:
     """The part of a Python script's path below the folder of its skill from which it imports more than lies beside it.
 
     ``scripts/run.py`` with ``from scripts.parts import x`` is meant to be started as a module, from the skill's root;
-    by its path alone, only what lies beside it is found. Returns for example ``/scripts/run.py``; empty for a script that
-    needs nothing of the kind.
+    by its path alone, only what lies beside it is found. Such as ``/scripts/run.py``; empty for a script that needs
+    nothing of the kind.
     """
     if script.file.suffix != ".py" or "/" not in script.path:
         return ""
