@@ -40,12 +40,8 @@ from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 def scan(root: ScanRoot, known: Mapping[str, Folder]) -> Scan:
     """Walk a root and read the head of every SKILL.md that is new or changed.
 
-    Args:
-        root: The folder, its bounds and how far links may lead.
-        known: The folders of an earlier scan of this root, or an empty mapping.
-
-    Returns:
-        The skills and everything an owner should know. Bad input never raises: it becomes a diagnostic.
+    ``known`` has the folders of an earlier scan of this root. Returns the skills and everything an owner should know.
+    Bad input never raises: it becomes a diagnostic.
     """
     return _Walk(root, known).run()
 

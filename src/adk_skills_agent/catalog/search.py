@@ -37,11 +37,9 @@ class SearchHit:
 class SearchIndex:
     """Ranks skills by name, description and headings with BM25; built at the first search, usable from many threads.
 
-    Args:
-        items: The skills, each name once. The index does not follow later changes: make a new one.
-        headings: Reads the headings of a skill, one a line (``headings.headings_of``). Called once for each skill,
-            at the first search. When it raises OSError or a SkillsError, the skill stays findable by its name and
-            description and a diagnostic says so.
+    The index does not follow later changes of ``items``: make a new one. ``headings`` reads the headings of a skill,
+    one a line, once for each skill, at the first search; where it raises OSError or a SkillsError, the skill stays
+    findable by its name and description, and a diagnostic says so.
     """
 
     def __init__(self, items: Iterable[SkillMetadata], headings: Callable[[SkillMetadata], str]) -> None:

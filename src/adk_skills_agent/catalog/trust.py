@@ -66,12 +66,8 @@ def is_trusted(root: str | os.PathLike[str], config: RegistryConfig | None = Non
 def trust_project(root: str | os.PathLike[str], config: RegistryConfig | None = None) -> None:
     """Add a project to the list: from now on its skills are loaded.
 
-    Args:
-        root: The project's root: the folder with its ``.git``, or the folder the agent works in when there is none.
-        config: Where the list is.
-
-    Raises:
-        ConfigError: When the path cannot be written on a line, or the list is refused or cannot be written.
+    ``root`` is the folder with its ``.git``, or the folder the agent works in when there is none. Raises
+    ``ConfigError`` when the path cannot be written on a line, or the list is refused or cannot be written.
     """
     line = os.fsencode(real_path(root))
     if b"\n" in line or b"\r" in line or line != line.strip():

@@ -59,11 +59,7 @@ EVALUATORS = tuple(map(_evaluator, METRICS))
 def register_skill_metrics(registry: MetricEvaluatorRegistry | None = None) -> MetricEvaluatorRegistry:
     """Make every metric of ours known to google-adk's evaluation. Safe to call again.
 
-    Args:
-        registry: Where; None takes the one that ``adk eval`` and ``AgentEvaluator`` look into.
-
-    Returns:
-        The registry.
+    ``registry`` None is the one that ``adk eval`` and ``AgentEvaluator`` look into. Returns the registry.
     """
     target = DEFAULT_METRIC_EVALUATOR_REGISTRY if registry is None else registry
     share = MetricValueInfo(interval=Interval(min_value=0.0, max_value=1.0))

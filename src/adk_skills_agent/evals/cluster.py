@@ -514,9 +514,8 @@ def _shown(needs: Needs) -> str:
 def joined(address: str, needs: Needs) -> Iterator[Any]:
     """Join a Ray cluster, or start one on this machine. In the main thread, before its event loop: Ray wants SIGTERM.
 
-    Args:
-        address: ``local`` or ``local:NODES`` for nodes of this machine's own; else what ``ray.init`` takes.
-        needs: What each trial takes; nodes of this machine get as much.
+    ``address`` is ``local`` or ``local:NODES`` for nodes of this machine's own, else what ``ray.init`` takes; ``needs``
+    is what each trial takes.
 
     Yields:
         The module ``ray``.

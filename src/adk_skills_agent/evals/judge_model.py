@@ -205,9 +205,8 @@ class JudgeModel:
 class JudgeCache:
     """Answers by the content of the question; JSON values.
 
-    Args:
-        path: A JSON Lines file that keeps them; None keeps them in memory. A line that cannot be read is passed over:
-            the judge is then asked again.
+    ``path`` is a JSON Lines file that keeps them; None keeps them in memory. A line that cannot be read is passed over:
+    the judge is then asked again.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -29,16 +29,11 @@ _RETRIED = (429, 503)
 def model_named(name: str, *, retries: bool = True) -> BaseLlm:
     """The model of a name.
 
-    Args:
-        name: A name google-adk knows (``gemini-2.5-flash``), ``provider/model`` for LiteLLM, or ``module:attribute``
-            for a ``BaseLlm`` of your own (or a function that makes one).
-        retries: Whether Gemini tries again by itself; where requests are counted, who counts them does.
-
-    Returns:
-        The model; Gemini tries again on 429 and 503, five times, after 2 s to 60 s (S0-138, S0-150).
-
-    Raises:
-        ConfigError: No model has that name, or it cannot be used here (no key, no LiteLLM).
+    ``name`` is a name google-adk knows (``gemini-2.5-flash``), ``provider/model`` for LiteLLM, or ``module:attribute``
+    for a ``BaseLlm`` of your own (or a function that makes one). Without ``retries`` Gemini does not try again by
+    itself: who counts the requests does. Returns the model; Gemini tries again on 429 and 503, five times, after 2 s to
+    60 s (S0-138, S0-150). Raises ``ConfigError`` when no model has that name, or it cannot be used here (no key, no
+    LiteLLM).
     """
     from google.adk.models import BaseLlm, Gemini, LLMRegistry
 

@@ -240,10 +240,8 @@ def loaded_by(calls: Iterable[ToolCall]) -> list[str]:
 def from_events(events: Iterable[Event], *, seconds: Mapping[str, float] | None = None) -> Trace:
     """The trace of a session.
 
-    Args:
-        events: Of the session (``session.events``, which hold the user's messages too; what ``Runner.run_async``
-            yields holds only the agent's). Pieces of a streamed answer are left out.
-        seconds: How long each invocation took, by its id; events do not tell.
+    ``events`` are the session's (``session.events`` holds the user's messages too; what ``Runner.run_async`` yields
+    only the agent's). ``seconds`` says how long each invocation took, by its id.
     """
     by_invocation: dict[str, list[Event]] = {}
     for event in events:

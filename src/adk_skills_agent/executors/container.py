@@ -66,9 +66,8 @@ class ContainerCodeExecutor(SandboxedCodeExecutor):
     def reinitialize(self) -> None:
         """Begin anew after a failure: remove what is left, look for the engine again, run something (S0-81).
 
-        Raises:
-            CleanupFailed: A container still cannot be removed.
-            SandboxError: The engine or the image cannot be used.
+        Raises ``CleanupFailed`` when a container still cannot be removed, or ``SandboxError`` when the engine or the
+        image cannot be used.
         """
         if self._state is not None:
             self._state.close()
@@ -77,8 +76,7 @@ class ContainerCodeExecutor(SandboxedCodeExecutor):
     def close(self) -> None:
         """End all sessions and remove every container and volume of this executor; the next execution starts anew.
 
-        Raises:
-            CleanupFailed: Something is left behind; says what and why.
+        Raises ``CleanupFailed`` when something is left behind; says what and why.
         """
         super().close()
         BackgroundCall(self._box.close).result()

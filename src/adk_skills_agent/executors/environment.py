@@ -115,21 +115,14 @@ class SandboxEnvironment(BaseEnvironment):
 
     @property
     def workspace(self) -> Path:
-        """The workspace's folder on the host.
-
-        Raises:
-            RuntimeError: The environment is not initialized.
-        """
+        """The workspace's folder on the host. Raises ``RuntimeError`` when the environment is not initialized."""
         return self._given if self._given is not None else self._folder / "work"
 
     async def initialize(self) -> None:
         """Make the workspace. Does nothing when it is there.
 
         The first use does it too (google-adk's SkillToolset never initializes an environment); after :meth:`close` only
-        this does.
-
-        Raises:
-            OSError: The workspace, or a skill's folder, cannot be used.
+        this does. Raises ``OSError`` when the workspace, or a skill's folder, cannot be used.
         """
         async with self._turn:
             self._closed = False

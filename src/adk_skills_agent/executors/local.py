@@ -118,8 +118,7 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
     def reinitialize(self) -> None:
         """Accept in-process executions again after a timeout.
 
-        Raises:
-            RuntimeError: The code that did not end in time still runs.
+        Raises ``RuntimeError`` when the code that did not end in time still runs.
         """
         self._interpreter.reinitialize()
 

@@ -320,11 +320,8 @@ class RemoteCodeExecutor(BaseCodeExecutor):
         """Run the code there and wait for it, but not longer than its time.
 
         Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not. After
-        the time limit the result says that the remote side may go on.
-
-        Raises:
-            SandboxError: The service itself failed.
-            CancelledError: The task that called was cancelled.
+        the time limit the result says that the remote side may go on. Raises ``SandboxError`` when the service itself
+        failed, or ``CancelledError`` when the task that called was cancelled.
         """
         seconds = call_timeout(code_execution_input)
         if seconds is None:

@@ -72,16 +72,8 @@ def parse_read(read: SkillFileText, path: Path) -> ParsedSkill:
 def parse_text(text: str, *, folder_name: str, location: Path | None = None) -> ParsedSkill:
     """Read the text of a SKILL.md that may not be on disk.
 
-    Args:
-        text: The whole file.
-        folder_name: Name of the folder it belongs to; gives the name when the text has none.
-        location: Where it is, for diagnostics and the metadata.
-
-    Returns:
-        The skill with its body.
-
-    Raises:
-        ParseError: The text is empty.
+    ``folder_name`` gives the name when the text has none; ``location`` is for diagnostics and the metadata. Returns the
+    skill with its body. Raises ``ParseError`` when the text is empty.
     """
     text, diagnostics = clean_text(text, str(location) if location is not None else None)
     return _parse_whole(

@@ -65,18 +65,9 @@ _PARSING = threading.Lock()
 def parsed_python(text: str | bytes) -> ast.Module:
     """Parse Python code of a stranger, from any thread.
 
-    CPython counts the depth of an ``ast.parse`` once for the whole interpreter (until 3.13): two threads that parse
-    at the same time can end in a SystemError.
-
-    Args:
-        text: The code; bytes are decoded as their first lines say.
-
-    Returns:
-        Its syntax tree.
-
-    Raises:
-        SyntaxError: The code is no Python.
-        ValueError: The code is nested too deeply, or too large, to be parsed.
+    CPython counts the depth of an ``ast.parse`` once for the whole interpreter (until 3.13): two threads that parse at
+    the same time can end in a SystemError. Returns its syntax tree. Raises ``SyntaxError`` when the code is no Python,
+    or ``ValueError`` when the code is nested too deeply, or too large, to be parsed.
     """
     try:
         with _PARSING:

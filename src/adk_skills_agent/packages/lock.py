@@ -214,19 +214,10 @@ def resolve(
 ) -> Lock:
     """Find exact versions for requirements, with the hashes of their files. Asks the indexes; blocks.
 
-    Args:
-        requirements: As PEP 508 writes them; npm's as :func:`~adk_skills_agent.packages.npm.node_requirement` does.
-        cache: The folder for uv's cache.
-        python: The interpreter they are for; None for the one that runs this.
-        index: Where packages come from.
-        exclude_newer: Only files published before; None is three days ago on PyPI and no bound on other indexes.
-        what: What they are, for sentences.
-        seconds: Wall time at most.
-        progress: Called with each line uv and npm say.
-        node_lock: The author's ``package-lock.json``, whose versions stay where they will do.
-
-    Raises:
-        PackageError: There is no solution, or the index does not answer.
+    ``requirements`` are as PEP 508 writes them; npm's as :func:`~adk_skills_agent.packages.npm.node_requirement` does.
+    Only files published before ``exclude_newer`` count; None is three days ago on PyPI and no bound on other indexes.
+    ``node_lock`` is the author's ``package-lock.json``, whose versions stay where they will do. ``progress`` is called
+    with each line uv and npm say; ``what`` they are is for sentences. Raises ``PackageError``.
     """
     index = index or Index()
     for_node = tuple(sorted({text for text in requirements if is_node_requirement(text)}))

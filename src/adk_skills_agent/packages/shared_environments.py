@@ -54,13 +54,9 @@ _FOLDER = "environments"
 class SharedEnvironments:
     """Environments in a store.
 
-    Args:
-        url: As ``workspace_store`` has it: a folder, ``s3://bucket/prefix``, ``gs://...``.
-        key: Encrypts them, and tells that nobody else wrote them; None for neither. Who can write to a store without
-            a key decides what scripts of skills import.
-
-    Raises:
-        ConfigError: There is no such store, or the key cannot be used.
+    ``url`` is as ``workspace_store`` has it: a folder, ``s3://bucket/prefix``, ``gs://...``. ``key`` encrypts them, and
+    tells that nobody else wrote them: who can write to a store without a key decides what scripts of skills import.
+    Raises ``ConfigError`` when there is no such store, or the key cannot be used.
     """
 
     def __init__(self, url: str | os.PathLike[str], key: bytes | str | None = None) -> None:

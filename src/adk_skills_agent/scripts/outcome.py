@@ -90,12 +90,9 @@ class ScriptOutcome:
     ) -> dict[str, object]:
         """The tool response: short, structured, without a path of the host.
 
-        Args:
-            artifacts: Output path to the name of the artifact that holds it.
-            streams: ``stdout`` or ``stderr`` to the name of the artifact that holds it.
-            beginnings: Of these, those whose artifact does not hold all of it, to the bytes it holds.
-            notes: More sentences for the model.
-            stream_chars: Most characters of each stream.
+        ``artifacts`` maps output paths, ``streams`` ``stdout`` and ``stderr`` to the artifacts that hold them;
+        ``beginnings`` those whose artifact does not hold all of it to the bytes it holds. ``stream_chars`` is the most
+        of each stream.
         """
         artifacts, streams, beginnings = artifacts or {}, streams or {}, beginnings or {}
         result = self.result
@@ -149,10 +146,7 @@ def script_outcome(
 ) -> ScriptOutcome:
     """Interpret a result.
 
-    Args:
-        plan: The call it belongs to.
-        result: What the sandbox returned.
-        error_chars: Longest quoted cause in ``error``; None for no bound (S0-20, S0-21).
+    ``error_chars`` is the longest quoted cause in ``error``; None for no bound (S0-20, S0-21).
     """
     stdout = _text(result.stdout)
     if result.status is Status.OK:

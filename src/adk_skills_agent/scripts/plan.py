@@ -254,10 +254,8 @@ _PLACEHOLDER = re.compile(rf"\{{baseDir\}}|\$(?:{'|'.join(SKILL_VARIABLES)})\b|\
 def with_skill_path(text: str, directory: str) -> str:
     """A text of a skill for a model, with the path of its folder where authors write a placeholder for it.
 
-    Args:
-        text: Instructions or a reference, with ``{baseDir}``, ``${CLAUDE_SKILL_DIR}``, ``${CLAUDE_PLUGIN_ROOT}``,
-            ``${SKILL_DIR}``, or these variables without braces.
-        directory: Where the skill is, as the model's tools see it.
+    Placeholders are ``{baseDir}``, ``${CLAUDE_SKILL_DIR}``, ``${CLAUDE_PLUGIN_ROOT}``, ``${SKILL_DIR}``, and these
+    variables without braces.
     """
     if "{baseDir}" not in text and "_DIR" not in text and "_ROOT" not in text:
         return text

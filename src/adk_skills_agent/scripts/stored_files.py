@@ -129,10 +129,8 @@ class Seen:
 class SessionFolders:
     """The folders of one session on this machine.
 
-    Args:
-        work: Its workspace; ``tmp`` and ``skills`` lie beside it and need not be there.
-        tmp: The session's ``/tmp``. The home folder in it is each run's own and never looked at.
-        skills: Skill folders that runs may write to.
+    ``tmp`` and ``skills`` lie beside the workspace and need not be there; the home folder in ``tmp`` is each run's own
+    and never looked at.
     """
 
     def __init__(self, work: Path, tmp: Path, skills: Path) -> None:
@@ -208,16 +206,8 @@ class SessionFolders:
     def set_aside(self, paths: Sequence[str], folder: str) -> list[str]:
         """Move files into a folder of the workspace, so that nothing else takes their place.
 
-        Args:
-            paths: As :attr:`Content.files` has them.
-            folder: Its name in the workspace; what is not of the workspace gets a folder ``from-tmp`` or
-                ``from-skills`` in it.
-
-        Returns:
-            Where they are now, as :attr:`Content.files` would have it.
-
-        Raises:
-            OSError: One cannot be moved.
+        ``folder`` is its name in the workspace; what is not of the workspace gets a folder ``from-tmp`` or
+        ``from-skills`` in it. Returns where they are now, as :attr:`Content.files` would have it. Raises ``OSError``.
         """
         moved = []
         for path in paths:

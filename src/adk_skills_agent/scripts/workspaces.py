@@ -244,12 +244,9 @@ class SessionWorkspaces:
     ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
         """The right to the folder of ``key``, for the length of one call; nothing blocks but deleting what was made.
 
-        Args:
-            key: See :func:`~adk_skills_agent.scripts.plan.workspace_key`.
-            owner: Who must be closed before the folder is deleted.
-            kept_in: A folder of the owner's for workspaces that are never deleted: a session that goes on after a
-                restart finds its files there. None for a temporary one.
-            store: Where the files are kept beside, for other servers; None for nowhere.
+        ``owner`` must be closed before the folder is deleted. ``kept_in`` is a folder of the owner's for workspaces
+        that are never deleted: a session that goes on after a restart finds its files there. ``store`` keeps the files
+        for other servers.
         """
         return _Claiming(self, key, id(owner), kept_in, store)
 

@@ -326,17 +326,10 @@ def fetch_skills(
 ) -> list[FetchedSkill]:
     """The skills of a source that are wanted.
 
-    Args:
-        origin: The source.
-        names: Names of skills, or of plugins of a marketplace, all of whose skills are meant then.
-        everything: All of them.
-        folders: Just these folders in the source; a folder that is not there gives no skill.
-        allow_private: As :func:`opened`.
-        signatures: As :func:`opened`.
-        tag: As :func:`opened`.
-
-    Raises:
-        SourceError: It cannot be fetched, has no such skill, or has several and none was named.
+    ``names`` are those of skills, or of plugins of a marketplace, all of whose skills are meant then; ``everything``
+    means all, ``folders`` just these folders in the source (one that is not there gives no skill). The rest is as
+    :func:`opened` has it. Raises ``SourceError`` when it cannot be fetched, has no such skill, or has several and none
+    was named.
     """
     with opened(origin, allow_private=allow_private, signatures=signatures, tag=tag) as source:
         if folders is not None:

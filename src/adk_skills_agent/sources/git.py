@@ -208,12 +208,9 @@ class GitCheckout:
     def signature(self, ref: str, policy: SignaturePolicy) -> tuple[str, str]:
         """Who signed the tag ``ref``, else the commit, as git verifies it.
 
-        Args:
-            ref: What was asked for: a tag is fetched with its signature, and must lead to this commit.
-            policy: Whose signatures count; when it names nobody, git's own ``gpg.ssh.allowedSignersFile`` and keyring.
-
-        Returns:
-            The signer, and when there is none (an empty text) why.
+        A tag is fetched with its signature, and must lead to this commit. When ``policy`` names nobody, git's own
+        ``gpg.ssh.allowedSignersFile`` and keyring count. Returns the signer, and when there is none (an empty text)
+        why.
         """
         if ref and not is_commit(ref):
             name = f"refs/tags/{ref}"

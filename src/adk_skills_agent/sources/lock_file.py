@@ -108,11 +108,7 @@ class SkillLock:
 
 
 def read_skill_lock(path: Path) -> SkillLock:
-    """The lock in a file; an empty one when there is no such file.
-
-    Raises:
-        ConfigError: It cannot be read, or is no lock of skills.
-    """
+    """The lock in a file; an empty one when there is no such file. Raises ``ConfigError``."""
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)

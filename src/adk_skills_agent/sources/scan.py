@@ -102,11 +102,7 @@ def _rules() -> tuple[_Rule, ...]:
 
 
 def scan_tree(tree: SkillTree) -> list[Finding]:
-    """What the rules find in a skill, the gravest first; each rule at most five times a file.
-
-    Args:
-        tree: The skill's files.
-    """
+    """What the rules find in a skill, the gravest first; each rule at most five times a file."""
     found: list[Finding] = []
     for path, file in tree.files.items():
         found += _scan_file(path, file.data)

@@ -28,11 +28,8 @@ STALE_SECONDS = 3600.0
 class SkillStore:
     """A folder of trees by digest.
 
-    Args:
-        folder: Made when it is first written to; None for the user's: ``$XDG_DATA_HOME/adk-skills/store``.
-
-    Raises:
-        ConfigError: There is no home to keep it in.
+    ``folder`` is made when it is first written to; None is the user's: ``$XDG_DATA_HOME/adk-skills/store``. Raises
+    ``ConfigError`` when there is no home to keep it in.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -44,11 +41,7 @@ class SkillStore:
         self.folder = folder
 
     def path(self, digest: str) -> Path:
-        """Where a tree is, or would be.
-
-        Raises:
-            SourceError: It is no digest.
-        """
+        """Where a tree is, or would be. Raises ``SourceError`` when it is no digest."""
         if not _DIGEST.fullmatch(digest):
             raise SourceError(f"{digest[:80]!r} is no digest of a skill. Restore the lock from version control.")
         return self.folder / digest.replace(":", "-")
@@ -59,16 +52,8 @@ class SkillStore:
     def put(self, tree: SkillTree, *, flush: bool = True) -> Path:
         """Keep a tree; nothing happens when it is there already.
 
-        Args:
-            tree: What is kept.
-            flush: Whether the disk has it before it gets its name. Who puts many flushes once, afterwards: what a power
-                cut leaves damaged is found when it is used.
-
-        Returns:
-            Its folder, read-only.
-
-        Raises:
-            SourceError: The disk does not take it.
+        With ``flush`` the disk has it before it gets its name. Who puts many flushes once, afterwards: what a power cut
+        leaves damaged is found when it is used. Returns its folder, read-only. Raises ``SourceError``.
         """
         target = self.path(tree.digest)
         if target.is_dir():

@@ -78,11 +78,7 @@ class SkillTree:
         return next(name for name in ("SKILL.md", "skill.md") if name in self.files)
 
     def parsed(self, folder_name: str) -> ParsedSkill:
-        """The SKILL.md as the lenient profile reads it.
-
-        Raises:
-            ParseError: It is empty.
-        """
+        """The SKILL.md as the lenient profile reads it. Raises ``ParseError`` when it is empty."""
         from adk_skills_agent.format import parse_text  # reads YAML, which digests do without
 
         text = self.files[self.skill_file].data.decode("utf-8", "replace").replace("\r\n", "\n")
@@ -217,13 +213,8 @@ def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: I
 def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED) -> SkillTree:
     """The files of a skill's folder. Links to files inside it count as those files.
 
-    Args:
-        folder: The folder.
-        what: What it is, for sentences.
-        skipped: Names that are passed over.
-
-    Raises:
-        SourceError: A link leaves the folder, a file is no regular one, or cannot be read; as :func:`tree_of`.
+    ``what`` it is, is for sentences; names in ``skipped`` are passed over. Raises ``SourceError`` when a link leaves
+    the folder, a file is no regular one, or cannot be read; as :func:`tree_of`.
     """
     files: dict[str, TreeFile] = {}
     total = 0

@@ -186,8 +186,7 @@ class Conversation:
     def turn_for(self, request: ModelRequest) -> tuple[int, Turn]:
         """The turn the request is for, and its index.
 
-        Raises:
-            Mismatch: No turn fits, or its conditions do not hold.
+        Raises ``Mismatch`` when no turn fits, or its conditions do not hold.
         """
         index = request.model_turns
         if index >= len(self.turns):
@@ -205,8 +204,7 @@ class Conversation:
     def filled(self, index: int, request: ModelRequest) -> Answer:
         """The answer of a turn for this request, its templates filled.
 
-        Raises:
-            Mismatch: The request does not offer a tool the answer calls, or a template finds nothing.
+        Raises ``Mismatch`` when the request does not offer a tool the answer calls, or a template finds nothing.
         """
         turn = self.turns[index]
         if turn.answer is None:

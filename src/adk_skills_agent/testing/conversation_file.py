@@ -110,8 +110,7 @@ def read_json_yaml(read: Callable[[Any], T]) -> T:
 def load_conversation(path: str | Path) -> Conversation:
     """Read a rehearsed conversation.
 
-    Raises:
-        ConfigError: It cannot be read, or something in it is not understood; the message has file and line.
+    Raises ``ConfigError`` when it cannot be read, or something in it is not understood; the message has file and line.
     """
     path = Path(path)
     return parse_conversation(read_yaml(path, "rehearsed conversation"), source=str(path), name=path.stem)
@@ -130,13 +129,8 @@ def read_yaml(path: Path, what: str) -> str:
 def parse_conversation(text: str, *, source: str = "<text>", name: str = "conversation") -> Conversation:
     """Read a rehearsed conversation from its YAML text.
 
-    Args:
-        text: The YAML.
-        source: What to call it in messages.
-        name: Its name when the text gives none.
-
-    Raises:
-        ConfigError: Something in it is not understood; the message has ``source`` and line.
+    ``source`` is what to call it in messages, ``name`` its name when the text gives none. Raises ``ConfigError`` when
+    something in it is not understood; the message has ``source`` and line.
     """
     return YamlReader(source).conversation(text, name)
 
