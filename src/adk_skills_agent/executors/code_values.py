@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import logging
 import re
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -131,13 +132,12 @@ def code_result(
     for path, reason in result.skipped_files:
         logger.warning("Output file %r of a code execution was not taken: %s.", path, reason)
     taken = {file.name for file in files}
-    stdout = _Stream("stdout", result.stdout, result.stdout_total, result.stdout_truncated, result.stdout_spill)
-    stderr = _Stream("stderr", result.stderr, result.stderr_total, result.stderr_truncated, result.stderr_spill)
+    stdout, stderr = streams_of(result)
     if wrapper is not None:
-        out_text, err_text = _wrapper_text(stdout, result, wrapper, max_chars), stderr.shown(max_chars)
+        out_text, err_text = _wrapper_text(stdout, wrapper, max_chars), stderr.shown(max_chars)
     else:
-        out_text = stdout.shown(max_chars, result.stdout_cut_at, artifact=stdout.save(files, taken, policy, max_chars))
-        err_text = stderr.shown(max_chars, result.stderr_cut_at, artifact=stderr.save(files, taken, policy, max_chars))
+        out_text = stdout.shown(max_chars, artifact=stdout.save(files, taken, policy, max_chars))
+        err_text = stderr.shown(max_chars, artifact=stderr.save(files, taken, policy, max_chars))
     code = exit_code(result)
     if code == 0:
         if err_text and wrapper is None:
@@ -191,24 +191,30 @@ def failure_lines(result: ExecutionResult, policy: SandboxPolicy, said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class Stream:
+    """What a run wrote to one of its outputs."""
+
     name: str
     kept: bytes
     total: int
     truncated: bool
     spill: Path | None
+    cut_at: int | None
 
     @property
     def text(self) -> str:
+        """As it can be shown."""
         return self.kept.decode("utf-8", "replace").replace("\0", "\ufffd")
 
     def shortened(self, max_chars: int | None) -> bool:
+        """Whether not all of it is shown."""
         return self.truncated or (max_chars is not None and len(self.text) > max_chars)
 
-    def shown(self, max_chars: int | None, cut_at: int | None = None, *, artifact: str | None = None) -> str:
+    def shown(self, max_chars: int | None, *, artifact: str | None = None) -> str:
+        """At most so many characters of it, with a mark where some are missing."""
         text = self.text
         missing = self.total - len(self.kept) if self.truncated else 0
-        place = None if cut_at is None else len(self.kept[:cut_at].decode("utf-8", "replace"))
+        place = None if self.cut_at is None else len(self.kept[: self.cut_at].decode("utf-8", "replace"))
         limit = len(text) if max_chars is None else max_chars
         return cut(text, limit, missing_bytes=missing, cut_at=place, artifact=artifact)
 
@@ -224,20 +230,30 @@ class _Stream:
             return None
         if len(content) > policy.max_file_bytes:
             return None
-        name = next(name for name in _names(self.name) if name not in taken)
+        names = itertools.chain((f"{self.name}.txt",), (f"{self.name}-{number}.txt" for number in itertools.count(2)))
+        name = next(name for name in names if name not in taken)
         taken.add(name)
         files.append(File(name=name, content=content, mime_type="text/plain"))
         return name
 
 
-def _wrapper_text(stdout: _Stream, result: ExecutionResult, wrapper: SkillWrapper, max_chars: int | None) -> str:
+def streams_of(result: ExecutionResult) -> tuple[Stream, Stream]:
+    """Standard output and error of a run."""
+    parts = ("", "_total", "_truncated", "_spill", "_cut_at")
+    stdout, stderr = (
+        Stream(name, *(getattr(result, f"{name}{part}") for part in parts)) for name in ("stdout", "stderr")
+    )
+    return stdout, stderr
+
+
+def _wrapper_text(stdout: Stream, wrapper: SkillWrapper, max_chars: int | None) -> str:
     """The wrapper's output, cut without tearing the data it prints for google-adk."""
     if wrapper.shell and wrapper.marker is None:
         return stdout.text  # one line of JSON, short by construction (python_program.keep_shell_output)
     text = stdout.text
     start = text.rfind(wrapper.marker) if wrapper.marker is not None else -1
     if start < 0:
-        return stdout.shown(max_chars, result.stdout_cut_at)
+        return stdout.shown(max_chars)
     end = text.find("\n", start)
     end = len(text) if end < 0 else end
     before, line, after = text[:start], text[start:end], text[end:]
@@ -245,14 +261,6 @@ def _wrapper_text(stdout: _Stream, result: ExecutionResult, wrapper: SkillWrappe
         return text
     visible = cut(before + after.lstrip("\n"), max_chars)
     return f"{visible}\n{line}\n" if visible and not visible.endswith("\n") else f"{visible}{line}\n"
-
-
-def _names(stream: str) -> Iterable[str]:
-    yield f"{stream}.txt"
-    number = 2
-    while True:
-        yield f"{stream}-{number}.txt"
-        number += 1
 
 
 # Recognise the program google-adk's own SkillToolset, or ours, makes out of a skill's script.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field, InstanceOf
@@ -92,7 +93,7 @@ class ContainerCodeExecutor(SandboxedCodeExecutor):
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
         """See :meth:`SandboxedCodeExecutor.effective_policy`."""
         policy = super().effective_policy(timeout_seconds)
-        return self._changed(policy, network=Network.host()) if self.network_enabled else policy
+        return replace(policy, network=Network.host()) if self.network_enabled else policy
 
     def _default_seconds(self, policy: SandboxPolicy) -> float | None:
         return self._own("default_timeout_seconds", policy.wall_seconds)

@@ -20,7 +20,7 @@ from google.adk.environment import BaseEnvironment
 from google.adk.environment import ExecutionResult as CommandResult
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors.code_values import exit_code, failure_lines
+from adk_skills_agent.executors.code_values import exit_code, failure_lines, streams_of
 from adk_skills_agent.format.reading import find_skill_md
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox import (
@@ -38,7 +38,7 @@ from adk_skills_agent.sandbox import (
     sandbox_of,
     temporary_folder,
 )
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, cut
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 
 logger = logging.getLogger(__name__)
 
@@ -242,24 +242,11 @@ class SandboxEnvironment(BaseEnvironment):
         return (ReadOnlyMount(source, SKILL_DIR),) if (source / SKILLS).is_dir() else ()
 
     def _answer(self, result: ExecutionResult, policy: SandboxPolicy) -> CommandResult:
-        texts = []
-        for kept, total, truncated, at in (
-            (result.stdout, result.stdout_total, result.stdout_truncated, result.stdout_cut_at),
-            (result.stderr, result.stderr_total, result.stderr_truncated, result.stderr_cut_at),
-        ):
-            text = kept.decode("utf-8", "replace").replace("\0", "\ufffd")
-            missing = total - len(kept) if truncated else 0
-            place = None if at is None else len(kept[:at].decode("utf-8", "replace"))
-            limit = len(text) if self._max_output_chars is None else self._max_output_chars
-            texts.append(cut(text, limit, missing_bytes=missing, cut_at=place))
-        stdout, stderr = texts
+        stdout, stderr = (stream.shown(self._max_output_chars) for stream in streams_of(result))
         code = exit_code(result)
-        if code != 0:
-            stderr = "\n".join(
-                [*([stderr.rstrip()] if stderr.strip() else []), *failure_lines(result, policy, stdout + stderr)]
-            )
-        elif result.notes:
-            stderr = "\n".join([*([stderr.rstrip()] if stderr.strip() else []), *result.notes])
+        added = failure_lines(result, policy, stdout + stderr) if code != 0 else list(result.notes)
+        if code != 0 or added:
+            stderr = "\n".join([*([stderr.rstrip()] if stderr.strip() else []), *added])
         return CommandResult(exit_code=code, stdout=stdout, stderr=stderr, timed_out=result.timed_out)
 
 

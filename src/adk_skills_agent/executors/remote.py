@@ -8,7 +8,6 @@ that supervises the run is sent along with it (:mod:`adk_skills_agent.sandbox.re
 from __future__ import annotations
 
 import base64
-import contextlib
 import inspect
 import logging
 import math
@@ -42,7 +41,6 @@ from adk_skills_agent.executors.threads import (
     BoundToTask,
     TooLate,
     bound_to_task,
-    calling_task,
     in_thread,
 )
 from adk_skills_agent.sandbox import (
@@ -336,11 +334,9 @@ class RemoteCodeExecutor(BaseCodeExecutor):
         call = BackgroundCall(
             lambda: in_thread(lambda: execute(invocation_context, code_execution_input), seconds + _LATE_SECONDS)
         )
-        caller = calling_task()
         began = time.monotonic()
         try:
-            with caller.watch(call.cancel) if caller is not None else contextlib.nullcontext():
-                found = call.result()
+            found = call.result()
         except TooLate:
             logger.warning("%s did not end in %g s. %s", type(self.executor).__name__, seconds, MAY_GO_ON)
             return self._result(None, policy, wrapper, time.monotonic() - began)
