@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.permissions import Permissions
-    from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
     from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.catalog import CatalogReader
-    from adk_skills_agent.packages import Dependencies, SkillEnvironments
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
     from adk_skills_agent.scripts import GrantsByName
-    from adk_skills_agent.sources.integrity import Integrity, IntegrityCheck
+    from adk_skills_agent.sources.integrity import Integrity
 
 
 class SkillLifecycleMode(Enum):
@@ -55,36 +54,6 @@ class SkillDiscoveryMode(Enum):
 
 WORKSPACES = ("session", "skill")
 """Whose files a script finds in its working directory: those of all skills of its session, or of its skill alone."""
-
-
-def packages_of(choice: Dependencies | str | None, *, asks: bool) -> SkillEnvironments | None:
-    """The meaning of a toolset's setting ``dependencies``; None if nothing is done for packages.
-
-    With ``asks``, where scripts run in our sandbox, the default is to ask the user. Raises ``ConfigError``.
-    """
-    from adk_skills_agent.packages import SkillEnvironments, dependencies_of
-
-    environments = SkillEnvironments(dependencies_of(choice, default="ask" if asks else "off"))
-    return environments if environments.on else None
-
-
-def workspace_of(choice: str) -> str:
-    """Check the setting ``workspace`` of a toolset. Raises ``ConfigError``."""
-    if choice not in WORKSPACES:
-        raise ConfigError(f"workspace must be 'session' or 'skill', not {choice!r}.")
-    return choice
-
-
-def workspace_stores_of(setting: object) -> WorkspaceStores | None:
-    """The meaning of a toolset's setting ``workspace_store``; without one nothing about stores is imported.
-
-    Raises ``ConfigError`` when it is no store, or cannot be used.
-    """
-    if setting is None:
-        return None
-    from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
-
-    return WorkspaceStores(setting)
 
 
 @dataclass(frozen=True)
@@ -188,24 +157,6 @@ class SkillLimits:
             least = 0 if each.name in {"manifest_files", "misses", "identical_failures"} else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"SkillLimits.{each.name} must be a whole number from {least} on, not {value!r}.")
-
-
-def limits_of(limits: SkillLimits | None) -> SkillLimits:
-    """The limits that a ``limits=`` argument describes. Raises ``ConfigError`` when it is neither limits nor None."""
-    if limits is None:
-        return SkillLimits()
-    if not isinstance(limits, SkillLimits):
-        raise ConfigError(f"limits must be SkillLimits(...), not {limits!r}.")
-    return limits
-
-
-def integrity_of(mode: Integrity | None) -> IntegrityCheck | None:
-    """What an ``integrity=`` argument means; without it nothing about locks is imported. Raises ``ConfigError``."""
-    if mode is None:
-        return None
-    from adk_skills_agent.sources.integrity import IntegrityCheck
-
-    return IntegrityCheck(mode)
 
 
 def check_model_name(name: object, key: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 from adk_skills_agent.adk.skills.source import FolderVersion
 from adk_skills_agent.catalog import CatalogReader, RegistryConfig, Skill, SkillsRegistry
 from adk_skills_agent.catalog.index import IndexedSkill
-from adk_skills_agent.catalog.registry import SkillsView
+from adk_skills_agent.catalog.view import SkillsView
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.metrics.registry import JUDGED, METRICS, applicable, vacuous
