@@ -46,17 +46,15 @@ def scan(root: ScanRoot, known: Mapping[str, Folder]) -> Scan:
     return _Walk(root, known).run()
 
 
+@dataclass(slots=True, eq=False)
 class _Place:
     """A folder to visit: how it is reached, and where it really is."""
 
-    __slots__ = ("depth", "is_link", "owner", "path", "real")
-
-    def __init__(self, path: str, real: str, depth: int, owner: str, is_link: bool) -> None:
-        self.path = path
-        self.real = real
-        self.depth = depth
-        self.owner = owner  # the folder of the skill it is nested in, or ""
-        self.is_link = is_link
+    path: str
+    real: str
+    depth: int
+    owner: str  # the folder of the skill it is nested in, or ""
+    is_link: bool
 
 
 class _Walk:

@@ -14,6 +14,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
@@ -297,6 +298,7 @@ def _problems(rows: list[list[Any]]) -> tuple[Diagnostic, ...]:
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@dataclass(slots=True, eq=False)
 class IndexedSkill:
     """One SKILL.md on disk: where it is, its stamp, and what its head says.
 
@@ -307,25 +309,13 @@ class IndexedSkill:
         problems: What reading the head left.
     """
 
-    __slots__ = ("_metadata", "_values", "location", "name", "problems", "settled", "stamp")
-
-    def __init__(
-        self,
-        location: str,
-        stamp: int,
-        settled: bool,
-        name: str,
-        values: list[Any],
-        problems: tuple[Diagnostic, ...],
-        metadata: SkillMetadata | None = None,
-    ) -> None:
-        self.location = location
-        self.stamp = stamp
-        self.settled = settled
-        self.name = name
-        self.problems = problems
-        self._values = values
-        self._metadata = metadata
+    location: str
+    stamp: int
+    settled: bool
+    name: str
+    _values: list[Any]
+    problems: tuple[Diagnostic, ...]
+    _metadata: SkillMetadata | None = None
 
     @classmethod
     def from_metadata(
@@ -402,6 +392,7 @@ def _built(location: str, name: str, values: list[Any]) -> SkillMetadata:
 SKILL_FILE = "SKILL.md"
 
 
+@dataclass(slots=True, eq=False)
 class Folder:
     """The record of one folder from a scan, so that the next scan need not list it again.
 
@@ -414,29 +405,17 @@ class Folder:
         skill_file: The name of its SKILL.md, empty when it has none.
     """
 
-    __slots__ = ("children", "links", "path", "problems", "settled", "skill", "skill_file", "stamp")
-
-    def __init__(
-        self,
-        path: str,
-        stamp: int,
-        settled: bool,
-        children: tuple[str, ...],
-        links: tuple[str, ...],
-        skill_file: str,
-        problems: tuple[Diagnostic, ...] = (),
-        skill: IndexedSkill | None = None,
-    ) -> None:
-        self.path = path
-        self.stamp = stamp
-        self.settled = settled
-        self.children = children
-        self.links = links
-        self.skill_file = skill_file
-        self.problems = problems
-        self.skill = skill
+    path: str
+    stamp: int
+    settled: bool
+    children: tuple[str, ...]
+    links: tuple[str, ...]
+    skill_file: str
+    problems: tuple[Diagnostic, ...] = ()
+    skill: IndexedSkill | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Scan:
     """The result of walking one root.
 
@@ -448,11 +427,8 @@ class Scan:
         learned: Whether something was read that the index on disk does not know yet.
     """
 
-    __slots__ = ("about", "folders", "learned", "problems", "skills")
-
-    def __init__(self) -> None:
-        self.folders: dict[str, Folder] = {}
-        self.skills: list[IndexedSkill] = []
-        self.problems: list[Diagnostic] = []
-        self.about: dict[Diagnostic, tuple[str, ...]] = {}
-        self.learned = False
+    folders: dict[str, Folder] = field(default_factory=dict)
+    skills: list[IndexedSkill] = field(default_factory=list)
+    problems: list[Diagnostic] = field(default_factory=list)
+    about: dict[Diagnostic, tuple[str, ...]] = field(default_factory=dict)
+    learned: bool = False

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from adk_skills_agent.cli.output import Progress, print_json, safe
+from adk_skills_agent.cli.output import Progress, isolation_as_json, print_json, safe
 from adk_skills_agent.cli.sources import json_option
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.platforms import SystemSupport, require_posix, system_support
@@ -564,16 +564,7 @@ class SandboxCheck:
             "works": self.problem is None,
             "problem": self.problem,
             "facts": dict(self.facts),
-            "isolation": None
-            if report is None
-            else {
-                "level": report.level.value,
-                "enforced": dict(report.enforced),
-                "degraded": list(report.degraded),
-                "reasons": list(report.reasons),
-                "maker": report.maker,
-                **({"node": report.node} if report.node else {}),
-            },
+            "isolation": None if report is None else isolation_as_json(report) | {"maker": report.maker},
         }
 
 

@@ -20,8 +20,9 @@ from adk_skills_agent.evals.blind.run import NAME as COMPARISONS
 from adk_skills_agent.evals.blind.run import BlindState, Comparisons, run_comparisons
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, json_of, write_outputs, write_workspace
 from adk_skills_agent.evals.report import write_report
+from adk_skills_agent.evals.row_file import Stopped
 from adk_skills_agent.evals.run.result import Ledger
-from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
+from adk_skills_agent.evals.run.schedule import RunState, run_trials
 from adk_skills_agent.evals.run.settings import ModelNames, check_budget, settings_of
 from adk_skills_agent.evals.run.trial import TrialSettings
 from adk_skills_agent.evals.summary import Summary, baseline_of, summarise

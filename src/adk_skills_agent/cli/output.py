@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,7 +16,7 @@ from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.platforms import write_whole
 
 if TYPE_CHECKING:
-    from adk_skills_agent.sandbox import OutputEvent, ResourceSample
+    from adk_skills_agent.sandbox import IsolationReport, OutputEvent, ResourceSample
 
 
 def print_json(value: object) -> None:
@@ -24,6 +24,17 @@ def print_json(value: object) -> None:
     import json
 
     print(json.dumps(value, indent=2))
+
+
+def isolation_as_json(report: IsolationReport) -> dict[str, object]:
+    """The isolation of a run, for programs."""
+    return {
+        "level": report.level.value,
+        "enforced": dict(report.enforced),
+        "degraded": list(report.degraded),
+        "reasons": list(report.reasons),
+        **({"node": report.node} if report.node else {}),
+    }
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -57,21 +68,13 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], below: S
     ``below`` has lines of text for below each row: wrapped on a terminal, whole elsewhere.
     """
     table = [tuple(safe(cell) for cell in row) for row in rows]
-    widths = [max([len(heading), *(len(row[at]) for row in table)]) for at, heading in enumerate(headings)]
-    numbers = [all(row[at].replace(",", "").isdigit() for row in table) for at in range(len(headings))]
-
-    def line(cells: Sequence[str]) -> str:
-        aligned = (
-            f"{cell:>{wide}}" if number else f"{cell:<{wide}}"
-            for cell, wide, number in zip(cells, widths, numbers, strict=True)
-        )
-        return "  ".join(aligned).rstrip()
-
+    numbers = [at for at in range(len(headings)) if all(row[at].replace(",", "").isdigit() for row in table)]
+    heading, *aligned = _aligned([headings, *table], numbers)
+    width = max(len(row[0]) for row in (headings, *table))
     styled = has_colour(sys.stdout)
-    lines = [_styled(line(headings), _DIM, styled)] if table else []
-    for at, row in enumerate(table):
-        first, rest = line(row)[: widths[0]], line(row)[widths[0] :]
-        lines.append(_styled(first, _BOLD, styled) + rest)
+    lines = [_styled(heading, _DIM, styled)] if table else []
+    for at, line in enumerate(aligned):
+        lines.append(_styled(line[:width], _BOLD, styled) + line[width:])
         for text in below[at] if below else ():
             lines += [f"    {part}" for part in _wrapped(safe(text))]
     _print_lines(lines, styled=styled)
@@ -79,13 +82,18 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], below: S
 
 def print_aligned(rows: Sequence[Sequence[str]], right: range = range(0)) -> None:
     """A plain table of cells that are safe already, the columns of ``right`` to the right; nothing is cut."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    for row in rows:
-        cells = (
+    print("\n".join(_aligned(rows, right)))
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
             f"{cell:>{wide}}" if at in right else f"{cell:<{wide}}"
             for at, (cell, wide) in enumerate(zip(row, widths, strict=True))
-        )
-        print("  ".join(cells).rstrip())
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def share(value: float | None) -> str:

@@ -349,7 +349,7 @@ def _make(
     lock: Lock, dependencies: Dependencies, python: str | None, place: Path | None, what: str, *, as_json: bool
 ) -> None:
     from adk_skills_agent.packages import SkillEnvironments, prepare
-    from adk_skills_agent.packages.skill_environments import write_lock
+    from adk_skills_agent.packages.lock import write_lock
 
     cache, shared = SkillEnvironments(dependencies).cache, dependencies.shared
     environment = shared.fetch(lock, cache=cache, python=python, what=what) if shared is not None else None

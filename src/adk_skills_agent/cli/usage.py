@@ -313,25 +313,12 @@ def _rounded(value: float | None) -> float | None:
 
 # Reading audit logs back: every line that is an event, and a note of every line that is not.
 
-EVENTS = frozenset(
-    {
-        "SkillDiscovered",
-        "SkillActivated",
-        "SkillDropped",
-        "ResourceRead",
-        "ScriptStarted",
-        "ScriptFinished",
-        "CommandStarted",
-        "CommandFinished",
-        "ScriptOutput",
-        "HostRefused",
-        "FileReceived",
-        "WorkspaceStored",
-        "ApprovalRequested",
-        "ApprovalDecided",
-        "GuardTripped",
-    }
+_EVENT_NAMES = (
+    "SkillDiscovered SkillActivated SkillDropped ResourceRead ScriptStarted ScriptFinished CommandStarted "
+    "CommandFinished ScriptOutput HostRefused FileReceived WorkspaceStored ApprovalRequested ApprovalDecided "
+    "GuardTripped"
 )
+EVENTS = frozenset(_EVENT_NAMES.split())
 LOST = "EventsLost"
 MAX_LINE_BYTES = 1 << 20
 """No event is longer; what is, is no log of ours, and is not read into memory."""

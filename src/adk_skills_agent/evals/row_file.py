@@ -7,7 +7,9 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -174,18 +176,62 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 # A few workers that take from one queue.
 
+OUTAGE_TRIALS = 3
+"""Items in a row whose model, judge or sandbox could not be used: the next ones would fare the same."""
+Item = TypeVar("Item")
 
-async def in_parallel(workers: int, waiting: int, work: Callable[[], Coroutine[object, object, None]]) -> None:
-    """Run a worker function several times at once, until all have come to their end.
 
-    Raises:
-        SkillsError: What a worker raised first; the others are cancelled.
-        OSError: As :class:`~adk_skills_agent.errors.SkillsError`.
-        CancelledError: The wait was cancelled; so were the workers.
+class Stopped(StrEnum):
+    """Why a run ended before its last trial."""
+
+    BUDGET = "budget"
+    OUTAGE = "outage"
+    INTERRUPTED = "interrupted"
+
+
+async def work_off(
+    items: Iterable[Item],
+    do: Callable[[Item], Awaitable[bool]],
+    *,
+    parallel: int,
+    affordable: Callable[[], bool] = lambda: True,
+) -> Stopped | None:
+    """Do what is waiting, several at a time.
+
+    ``do`` says whether its item could be measured; ``affordable`` whether one more may start. Returns why it ended
+    early, or None. What a worker raises first cancels the others.
     """
+    waiting = deque(items)
+    failures = running = 0
+    stopped: Stopped | None = None
+    ended = asyncio.Condition()
+
+    async def may_start() -> bool:
+        """After one that could not be measured, one at a time until one can: an outage fails few, not many."""
+        async with ended:
+            await ended.wait_for(lambda: stopped is not None or not failures or not running)
+        return bool(waiting) and stopped is None
+
+    async def work() -> None:
+        nonlocal failures, running, stopped
+        while await may_start():
+            if not affordable():
+                stopped = Stopped.BUDGET
+                return
+            running += 1
+            try:
+                measured = await do(waiting.popleft())
+            finally:
+                running -= 1
+            failures = 0 if measured else failures + 1
+            if failures >= OUTAGE_TRIALS:
+                stopped = Stopped.OUTAGE
+            async with ended:
+                ended.notify_all()
+
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(max(workers, 1), max(waiting, 1))):
+            for _ in range(min(max(parallel, 1), max(len(waiting), 1))):
                 group.create_task(work())
     except ExceptionGroup as errors:
         first: BaseException = errors
@@ -194,3 +240,4 @@ async def in_parallel(workers: int, waiting: int, work: Callable[[], Coroutine[o
         if isinstance(first, SkillsError | OSError):
             raise first from None  # one worker's sentence, not the tree of all
         raise
+    return stopped

@@ -30,6 +30,7 @@ from adk_skills_agent.packages.needs import as_requirement
 from adk_skills_agent.packages.npm import PREFIX, checked_lock, is_node_requirement, locked_packages, resolve_node
 from adk_skills_agent.packages.skill_environments import PRESETS
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
+from adk_skills_agent.platforms import write_whole
 
 RESOLVE_SECONDS = 120.0
 SETTLED = timedelta(days=3)
@@ -361,6 +362,15 @@ def read_lock(path: Path) -> Lock | None:
     except OSError as error:
         raise ConfigError(f"The lock {path} cannot be read: {error.strerror}.") from error
     return parse_lock(data, str(path))
+
+
+def write_lock(path: Path, lock: Lock) -> None:
+    """Write a lock aside, then rename: a reader never sees half of it. Raises ``ConfigError``."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lock.text().encode(), mode=0o644)
+    except OSError as error:
+        raise ConfigError(f"The lock {path} cannot be written: {error.strerror}.") from error
 
 
 def parse_lock(data: bytes, where: str) -> Lock:

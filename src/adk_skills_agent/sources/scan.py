@@ -111,43 +111,11 @@ def scan_tree(tree: SkillTree) -> list[Finding]:
 
 
 _TEXT_SUFFIXES = (".md", ".mdx", ".txt", ".rst", ".html", ".markdown", ".adoc")
-_CODE_SUFFIXES = tuple(
-    f".{suffix}"
-    for suffix in [
-        "py",
-        "sh",
-        "bash",
-        "zsh",
-        "fish",
-        "js",
-        "mjs",
-        "cjs",
-        "ts",
-        "mts",
-        "tsx",
-        "jsx",
-        "rb",
-        "pl",
-        "ps1",
-        "bat",
-        "cmd",
-        "lua",
-        "php",
-        "r",
-        "go",
-        "rs",
-        "java",
-        "c",
-        "json",
-        "toml",
-        "yaml",
-        "yml",
-        "cfg",
-        "ini",
-        "service",
-        "plist",
-    ]
+_CODE = (
+    "py sh bash zsh fish js mjs cjs ts mts tsx jsx rb pl ps1 bat cmd lua php r go rs java c json toml yaml yml cfg ini "
+    "service plist"
 )
+_CODE_SUFFIXES = tuple(f".{suffix}" for suffix in _CODE.split())
 _MAGIC = (
     (b"\x7fELF", "a program for Linux"),
     (b"MZ", "a program for Windows"),

@@ -13,7 +13,6 @@ import codecs
 import functools
 import inspect
 import logging
-import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -558,36 +557,21 @@ class EventRedaction:
         self._redact = redact
         # the names of sessions, skills and agents come again with every event
         self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(redact) if redact is not None else None
-        self._last_origin: tuple[Origin, Origin] | None = None
 
     def cleaned(self, event: SkillEvent) -> SkillEvent:
         """The event, or another one when something in it must not be told."""
         changes = self._changes(event)
-        origin = self._clean_origin(event.origin)
-        if origin is not event.origin:
-            changes["origin"] = origin
+        if of_origin := self._changes(event.origin):
+            changes["origin"] = replace(event.origin, **of_origin)
         return replace(event, **changes) if changes else event
-
-    def _clean_origin(self, origin: Origin) -> Origin:
-        last = self._last_origin
-        if last is not None and last[0] is origin:  # a call's events come from one place
-            return last[1]
-        changes = self._changes(origin)
-        clean = replace(origin, **changes) if changes else origin
-        self._last_origin = origin, clean
-        return clean
 
     def _changes(self, record: SkillEvent | Origin) -> dict[str, Any]:
         """The texts of a record that must not be as they are."""
         changes: dict[str, Any] = {}
-        names, values_of = _fields_of(type(record))  # type: ignore[arg-type]  # a class can be a key
-        for name, value in zip(names, values_of(record), strict=True):
-            if not value or not isinstance(value, (str, tuple)):
-                continue
-            if isinstance(value, str) and len(value) < MIN_SECRET_CHARS:
-                continue
+        for own in fields(record):
+            value = getattr(record, own.name)
             if (clean := self._clean(value)) is not value:
-                changes[name] = clean
+                changes[own.name] = clean
         return changes
 
     def _clean(self, value: Any) -> Any:
@@ -603,13 +587,6 @@ class EventRedaction:
         if self._redact is None or self._redact_name is None or len(text) < MIN_SECRET_CHARS:
             return text
         return self._redact_name(text) if len(text) <= _NAME_CHARS else self._redact(text)
-
-
-@functools.cache
-def _fields_of(kind: type[SkillEvent | Origin]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
-    """The names of a record's fields, and what gets all values at once."""
-    names = tuple(own.name for own in fields(kind))
-    return names, operator.attrgetter(*names)
 
 
 SCOPE = "adk_skills_agent"

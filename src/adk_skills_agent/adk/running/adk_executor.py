@@ -25,10 +25,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from google.adk.code_executors import BaseCodeExecutor
-from google.genai import types
 
 from adk_skills_agent.adk.running import script_program
-from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
+from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun, saved_artifact
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import ErrorCode
 from adk_skills_agent.executors.code_values import CodeExecutionInput, program_header
@@ -525,7 +524,7 @@ async def save_generated(tool_context: ToolContext, files: Sequence[GeneratedFil
         path = PurePosixPath(file.path.replace("\\", "/"))
         # "user:" would share the file with all sessions of the user; a script must not choose that.
         is_safe = not path.is_absolute() and ".." not in path.parts and not str(path).startswith("user:") and path.name
-        if fits and is_safe and await _save(tool_context, str(path), content, file.mime_type):
+        if fits and is_safe and await saved_artifact(tool_context, str(path), content, file.mime_type):
             saved.append(str(path))
             total += size
         else:
@@ -538,13 +537,4 @@ async def save_stream(tool_context: ToolContext, call: ScriptCall, stream: str, 
     if tool_context.get_invocation_context().artifact_service is None:
         return None
     name = f"{call.skill.name}.{PurePosixPath(call.path).stem}.{stream}.txt"
-    return name if await _save(tool_context, name, text.encode("utf-8", "replace"), "text/plain") else None
-
-
-async def _save(tool_context: ToolContext, name: str, content: bytes, mime_type: str) -> bool:
-    try:
-        await tool_context.save_artifact(name, types.Part.from_bytes(data=content, mime_type=mime_type))
-    except Exception:  # each artifact service has its own exceptions; the script's result must survive all of them
-        logger.exception("artifact %r of %d bytes was not saved", name, len(content))
-        return False
-    return True
+    return name if await saved_artifact(tool_context, name, text.encode("utf-8", "replace"), "text/plain") else None

@@ -208,16 +208,23 @@ def _stream_name(outcome: ScriptOutcome, stream: str, taken: Mapping[str, str]) 
     return name if name not in taken.values() else f"output-of.{name}"
 
 
-async def _save(tool_context: ToolContext, path: str, content: bytes, mime_type: str, notes: list[str]) -> str | None:
-    # A name that starts with "user:" would be shared by all sessions of the user; a script must not choose that.
-    name = path.replace(":", "_")
+async def saved_artifact(tool_context: ToolContext, name: str, content: bytes, mime_type: str) -> bool:
+    """Save an artifact of the session; whether that worked."""
     try:
         await tool_context.save_artifact(name, types.Part.from_bytes(data=content, mime_type=mime_type))
     except Exception:  # each artifact service has its own exceptions; the script's result must survive all of them
         logger.exception("artifact %r of %d bytes was not saved", name, len(content))
-        notes.append(f"'{path}' could not be saved as an artifact; it is still in the working directory.")
-        return None
-    return name
+        return False
+    return True
+
+
+async def _save(tool_context: ToolContext, path: str, content: bytes, mime_type: str, notes: list[str]) -> str | None:
+    # A name that starts with "user:" would be shared by all sessions of the user; a script must not choose that.
+    name = path.replace(":", "_")
+    if await saved_artifact(tool_context, name, content, mime_type):
+        return name
+    notes.append(f"'{path}' could not be saved as an artifact; it is still in the working directory.")
+    return None
 
 
 async def _load(tool_context: ToolContext, name: str) -> bytes:

@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.sandbox import ExecutionResult
 
 logger = logging.getLogger(__name__)
 
@@ -198,47 +199,21 @@ class ExecuteTool(ShellTool):
         run_id = os.urandom(16).hex()
         if background:
             return await self._start_job(tool_context, shell, call, run_id, _seconds(args.get("timeout")))
-        runtime.events.emit(
-            CommandStarted(
-                origin=origin_of(tool_context), skill=skill, command=command, run=run_id, executor=shell.name
-            )
-        )
+        origin = origin_of(tool_context)
         printed: OutputEvents | None = None
         if runtime.events.output_heard:
-            about = ScriptOutput(origin=origin_of(tool_context), skill=skill, script=COMMAND, run=run_id)
-            printed = OutputEvents(runtime.events, about)
+            printed = OutputEvents(runtime.events, ScriptOutput(origin=origin, skill=skill, script=COMMAND, run=run_id))
             call = replace(call, on_output=printed)
-        ended = CommandFinished(
-            origin=origin_of(tool_context),
-            skill=skill,
-            command=command,
-            run=run_id,
-            status="error",
-            reason="cancelled",
-            executor=shell.name,
-        )
-        try:
-            answer, result, refused = await shell.run(tool_context, call)
+        started = CommandStarted(origin=origin, skill=skill, command=command, run=run_id, executor=shell.name)
+        with _told(runtime, started, began) as ended:
+            try:
+                answer, result, refused = await shell.run(tool_context, call)
+            finally:
+                if printed is not None:
+                    printed.flush()
             if refused:
-                origin = origin_of(tool_context)
                 tell_refused(runtime, tool_context, skill, COMMAND, run_id, origin, refused, answer)
-            ended = replace(
-                ended,
-                status=str(answer["status"]),
-                reason=str(answer.get("reason") or ""),
-                exit_code=result.exit_code if result.signal is None else -result.signal,
-                stdout_bytes=result.stdout_total,
-                stderr_bytes=result.stderr_total,
-                files=len(result.files),
-                level=result.isolation.level.value,
-            )
-        except SkillsError as error:
-            ended = replace(ended, reason="not_started", error_code=error.code.value)
-            raise
-        finally:
-            if printed is not None:
-                printed.flush()
-            runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
+            ended(answer, result)
         return answer
 
     async def _with_packages(
@@ -286,22 +261,11 @@ class ExecuteTool(ShellTool):
         )
 
         async def run(job: Job) -> None:
-            began, stopped = time.monotonic(), False
+            stopped = False
             started = CommandStarted(
                 origin=origin, skill=call.skill, command=call.command, run=run_id, job=job.name, executor=shell.name
             )
-            runtime.events.emit(started)
-            ended = CommandFinished(
-                origin=origin,
-                skill=call.skill,
-                command=call.command,
-                run=run_id,
-                job=job.name,
-                status="error",
-                reason="cancelled",
-                executor=shell.name,
-            )
-            try:
+            with _told(runtime, started, time.monotonic()) as ended:
                 async with workspace_claim(runtime, tool_context, call.skill) as claim:
                     workspace = await asyncio.to_thread(claim.open)
                     copy = workspace.spill.with_name(f"job-{os.urandom(8).hex()}")
@@ -338,26 +302,12 @@ class ExecuteTool(ShellTool):
                 # The output is told in pages, from what the job has kept of it.
                 files_only = replace(result, stdout=b"", stderr=b"", stdout_spill=None, stderr_spill=None)
                 job.outcome = replace(outcome, stdout="", stderr="", result=files_only)
-                ended = replace(
-                    ended,
-                    status=str(answer["status"]),
-                    reason=str(answer.get("reason") or ""),
-                    exit_code=outcome.return_code,
-                    stdout_bytes=result.stdout_total,
-                    stderr_bytes=result.stderr_total,
-                    files=len(result.files),
-                    level=result.isolation.level.value,
-                )
+                ended(answer, result)
                 if result.stdout_truncated or result.stderr_truncated:  # what the sandbox itself left out
                     job.left_out = max(job.left_out, result.stdout_total + result.stderr_total - job.kept)
                 job.end(answer)
                 if stopped:
                     raise asyncio.CancelledError
-            except SkillsError as error:
-                ended = replace(ended, reason="not_started", error_code=error.code.value)
-                raise
-            finally:
-                runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
 
         session = tool_context.session
         job = JOBS.start(
@@ -370,6 +320,45 @@ class ExecuteTool(ShellTool):
             run,
         )
         return {"status": "running", "job": job.name, "next": f"Read it with {runtime.tool_name('job_output')}."}
+
+
+@contextlib.contextmanager
+def _told(
+    runtime: SkillRuntime, started: CommandStarted, began: float
+) -> Iterator[Callable[[Mapping[str, Any], ExecutionResult], None]]:
+    """Tells that a command starts and, after the block, how it ended; call what it gives with answer and result."""
+    runtime.events.emit(started)
+    ended = CommandFinished(
+        origin=started.origin,
+        skill=started.skill,
+        command=started.command,
+        run=started.run,
+        job=started.job,
+        status="error",
+        reason="cancelled",
+        executor=started.executor,
+    )
+
+    def end(answer: Mapping[str, Any], result: ExecutionResult) -> None:
+        nonlocal ended
+        ended = replace(
+            ended,
+            status=str(answer["status"]),
+            reason=str(answer.get("reason") or ""),
+            exit_code=result.exit_code if result.signal is None else -result.signal,
+            stdout_bytes=result.stdout_total,
+            stderr_bytes=result.stderr_total,
+            files=len(result.files),
+            level=result.isolation.level.value,
+        )
+
+    try:
+        yield end
+    except SkillsError as error:
+        ended = replace(ended, reason="not_started", error_code=error.code.value)
+        raise
+    finally:
+        runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
 
 
 def _shorter(one: float | None, other: float | None) -> float | None:

@@ -31,10 +31,9 @@ from adk_skills_agent.evals.blind.comparison import (
 )
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
-from adk_skills_agent.evals.row_file import RowFile, lines_of, row_at
+from adk_skills_agent.evals.row_file import RowFile, Stopped, lines_of, row_at, work_off
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import NOT_MEASURED, TrialResult, trace_of
-from adk_skills_agent.evals.run.schedule import Stopped, work_off
 from adk_skills_agent.evals.trace import Trace, Usage
 
 

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.evals.row_file import in_parallel
+from adk_skills_agent.evals.row_file import Stopped, work_off
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.result import Ledger, TrialResult, result_of
 from adk_skills_agent.evals.run.trial import TrialSettings, judge_again, run_trial
 
 if TYPE_CHECKING:
     from adk_skills_agent.evals.cluster import Cluster
-
-OUTAGE_TRIALS = 3
-"""Trials in a row whose model, judge or sandbox could not be used: the next ones would fare the same."""
-
-
-Item = TypeVar("Item")
-
-
-class Stopped(StrEnum):
-    """Why a run ended before its last trial."""
-
-    BUDGET = "budget"
-    OUTAGE = "outage"
-    INTERRUPTED = "interrupted"
 
 
 @dataclass(slots=True)
@@ -112,50 +97,6 @@ async def run_trials(
         state.stopped = Stopped.INTERRUPTED
         raise
     return state
-
-
-async def work_off(
-    items: Iterable[Item],
-    do: Callable[[Item], Awaitable[bool]],
-    *,
-    parallel: int,
-    affordable: Callable[[], bool] = lambda: True,
-) -> Stopped | None:
-    """Do what is waiting, several at a time.
-
-    ``do`` says whether its item could be measured; ``affordable`` whether one more may start. Returns why it ended
-    early, or None.
-    """
-    waiting = deque(items)
-    failures = running = 0
-    stopped: Stopped | None = None
-    ended = asyncio.Condition()
-
-    async def may_start() -> bool:
-        """After one that could not be measured, one at a time until one can: an outage fails few, not many."""
-        async with ended:
-            await ended.wait_for(lambda: stopped is not None or not failures or not running)
-        return bool(waiting) and stopped is None
-
-    async def work() -> None:
-        nonlocal failures, running, stopped
-        while await may_start():
-            if not affordable():
-                stopped = Stopped.BUDGET
-                return
-            running += 1
-            try:
-                measured = await do(waiting.popleft())
-            finally:
-                running -= 1
-            failures = 0 if measured else failures + 1
-            if failures >= OUTAGE_TRIALS:
-                stopped = Stopped.OUTAGE
-            async with ended:
-                ended.notify_all()
-
-    await in_parallel(parallel, len(waiting), work)
-    return stopped
 
 
 async def _row(trial: Trial, settings: TrialSettings, ledger: Ledger, cluster: Cluster | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.evals.row_file import RowFile
+from adk_skills_agent.evals.row_file import RowFile, Stopped
 
 NAME = "results.jsonl"
 FIRST = ("task", "arm", "trial", "agent", "reward", "passed", "error", "seconds")
@@ -114,14 +114,13 @@ class RunState:
     Attributes:
         results: What is finished, by trial; those of an earlier run too.
         resumed: How many of them are of an earlier run.
-        stopped: Why it ended before its last trial; empty while it has not.
     """
 
     planned: int
     results: dict[Key, BenchResult] = field(default_factory=dict)
     resumed: int = 0
     builds: BuildCounts = field(default_factory=BuildCounts)
-    stopped: str = ""
+    stopped: Stopped | None = None
 
     @property
     def unmeasured(self) -> list[BenchResult]:
